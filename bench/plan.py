@@ -9,7 +9,6 @@ one too many.
 where      what is counted
 =========  ========================================================================================
 task       the function of the job in this process, Arrow rows in and out: minimum of ``--repeat``
-registry   the peer: the same numbers by one ``assign`` a group, on some of the groups
 spark      the job in a session: CPU of all processes but the driver's Python (so the JVM, which is
            both driver and executor here, is included)
 =========  ========================================================================================
@@ -28,15 +27,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.assignors.registry import assign
-from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet
-from holdfast.fleet.pipeline.plan.run import group_of, plan_rows, plan_task
+from holdfast.fleet.pipeline.plan.rows import FLEET
+from holdfast.fleet.pipeline.plan.run import plan_task
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from pipeline import commit_id
 from pipeline_cpu import Usage
-
-PEER_GROUPS = 200
 
 
 def fleet(args: argparse.Namespace) -> pa.Table:
@@ -92,18 +88,6 @@ def by_task(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[str
     }
 
 
-def by_registry(rows: pa.Table, assignor: str) -> dict[str, Any]:
-    """One call a group, on the first groups; and the moves are the same."""
-    some = rows.slice(0, PEER_GROUPS)
-    columns = Fleet.of(some)
-    began = time.process_time()
-    results = [assign(group_of(columns, at), assignor) for at in range(some.num_rows)]
-    moved = [result.quality.moved for result in results]
-    seconds = time.process_time() - began
-    assert moved == plan_rows(some, assignor, {})["n_moved"].to_pylist()
-    return {"groups_per_cpu_second": round(some.num_rows / seconds), "moved": sum(moved)}
-
-
 def by_spark(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[str, Any]:
     """The job in a session; the first run is warm-up."""
     spark = get_session(master=args.spark)
@@ -140,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = fleet(args)
     for assignor in args.assignors:
-        found = {"task": by_task(rows, assignor, args), "registry": by_registry(rows, assignor)}
+        found = {"task": by_task(rows, assignor, args)}
         if args.spark:
             found["spark"] = by_spark(rows, assignor, args)
         for where, numbers in found.items():

@@ -44,7 +44,7 @@ behind.show()
 planned = hs.plan(tables, "sticky", source)
 planned.select("group", "n_moved", "balance_score", "refused").show()
 replayed = hs.replay(tables, ["deferred:cooperative-sticky:30000"], source)
-replayed.select("group", "policy", "actual", "moved", "partition_seconds_stopped").show()
+replayed.select("group", "policy", "actual", "moved", "revocations").show()
 
 # %% The same in SQL
 tables.register()

@@ -426,7 +426,7 @@ def replay(
     DataFrame
         Key: ``group``, ``policy``, ``assignor`` (string), ``delay_ms`` (int, milliseconds; null:
         the policy does not defer) and ``actual`` (boolean: the group's own setting). Also
-        ``partition_seconds_stopped``, ``moved``, ``fidelity`` and others: docs/replay.md.
+        ``revocations``, ``moved``, ``fidelity`` and others: docs/replay.md.
 
     Raises
     ------

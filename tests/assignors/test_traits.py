@@ -85,14 +85,6 @@ def test_only_a_cooperative_assignor_withholds(info: Any) -> None:
     assert any(len(each) for each in withheld) == info.cooperative
 
 
-@pytest.mark.parametrize("name", ASSIGNORS)
-def test_the_closed_form_is_that_of_sticky(name: str) -> None:
-    """That plans of many groups at once are those of ``sticky``: tests/pipeline/test_plan.py."""
-    plain = [without(group, "racks") for group in groups()]
-    same = [targets(group, name) == targets(group, "sticky") for group in plain]
-    assert all(same) == find(name).closed_form
-
-
 def test_names_of_other_clients_belong_to_one_assignor_each() -> None:
     classes = [info.java_class for info in ROWS if info.java_class]
     assert len(classes) == len(set(classes))

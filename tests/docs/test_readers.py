@@ -100,7 +100,7 @@ def test_every_run_has_its_date_and_its_command() -> None:
             assert page.name == "originals.md" or "Command" in first, page.name
 
 
-BOUNCED, OTHER, PER_MILLION = "all members bounced", "another policy", "cpu_seconds_per_million"
+BOUNCED, PER_MILLION = "all members bounced", "cpu_seconds_per_million"
 
 FIGURES = [
     ("assignors.md", r"plans in ([\d.]+) ms", {"case": "W1"}, "holdfast_cpu_ms", 1),
@@ -114,8 +114,6 @@ FIGURES = [
         1,
     ),
     ("fleet.md", r"shown within ([\d.]+) s", {"page": "list"}, "first_paint_ms", 1000),
-    ("replay.md", r"of (\d+)\s+predictions", {"setting": OTHER}, "predictions", 1),
-    ("replay.md", r"policy, (\d+) had", {"setting": OTHER}, "inside", 1),
     *(
         ("install.md", rf"{extra}`? \|.*\| (\d+) MB", {"extra": extra}, "downloaded_mb", 1)
         for extra in ("none", "members", "fleet", "all")
@@ -137,8 +135,6 @@ RUNS = [
         "longest_without_a_read_seconds",
     ),
     ("serve.md", r"132 to (\d+) ms", {"page": "list"}, "first_paint_ms"),
-    ("whatif.md", r"another policy\*\* \| \*\*(\d+)", {"setting": OTHER}, "predictions"),
-    ("whatif.md", r"policy\*\* \|[^|]*\| \*\*(\d+)", {"setting": OTHER}, "inside"),
     ("pipeline.md", r"`offset_commits` \| ([\d.]+)", {"stage": "commits"}, PER_MILLION),
     ("pipeline.md", r"pauses \| ([\d.]+)", {"stage": "groups"}, PER_MILLION),
     ("pipeline.md", r"crooked \| ([\d,]+)", {"stage": "plan"}, "groups_per_cpu_second"),

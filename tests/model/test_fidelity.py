@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model.fidelity import (
-    agreement_of_bounds,
     agreement_of_counts,
     agreement_of_sequences,
     common_subsequence,
@@ -15,7 +14,6 @@ from holdfast.core.model.fidelity import (
 )
 
 amounts = st.floats(0, 1e9)
-edges = st.tuples(amounts, amounts).map(lambda pair: (min(pair), max(pair)))
 words = st.lists(st.sampled_from("abc"), max_size=12)
 
 
@@ -43,18 +41,9 @@ def test_counts_agree_both_ways_and_fully_only_when_equal(left, right):
     assert value == 1 or left != right
 
 
-@given(left=edges, right=edges)
-def test_bounds_agree_fully_where_they_meet(left, right):
-    found = agreement_of_bounds(left, right)
-    assert 0 < found <= 1 and found == agreement_of_bounds(right, left)
-    assert (found == 1) or left[1] < right[0] or right[1] < left[0]
-    assert agreement_of_bounds(left, left) == 1
-
-
 def test_examples():
     assert agreement_of_counts(0, 1) == 0.5 and agreement_of_counts(40, 40) == 1
     assert agreement_of_counts(3, 7) == 0.5
-    assert agreement_of_bounds((9, 9), (0, 4)) == agreement_of_bounds((1, 4), (9, 20)) == 0.5
     assert agreement_of_sequences("abcd", "abd") == pytest.approx(6 / 7)
 
 

@@ -22,7 +22,6 @@ from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan import run as plans
-from holdfast.fleet.pipeline.plan.equal import Spread, order_by
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows, topics_of
 from holdfast.fleet.pipeline.plan.run import group_of, plan, plan_rows
 from holdfast.members.own_assignors import computing
@@ -135,32 +134,8 @@ def rows(draw):
 
 
 @given(rows(), st.sampled_from(["sticky", "cooperative-sticky"]))
-def test_many_groups_at_once_are_planned_as_one_by_one(fleet_of, assignor):
+def test_every_number_of_a_plan_is_the_assignors_own(fleet_of, assignor):
     as_one_by_one(fleet_of, assignor)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_so_are_groups_whose_topics_must_be_spread(monkeypatch, seed):
-    """Several topics, claimed in runs: the assignor's exchanges, in its order."""
-    rng, run, spread = np.random.default_rng(seed), Spread.run, []
-
-    def counted(self, free, choice, live):
-        before = self.rows.copy()
-        run(self, free, choice, live)
-        spread.append(int(np.count_nonzero(self.rows != before)))
-
-    monkeypatch.setattr(Spread, "run", counted)
-    found = []
-    for number in range(12):
-        n_members, counts = int(rng.integers(2, 9)), rng.integers(3, 30, rng.integers(2, 6))
-        owner = rng.integers(-1, n_members, int(counts.sum()))
-        crooked = rng.random(len(owner)) < rng.random()
-        owner[crooked] //= 2
-        asks = [range(len(counts))] * n_members
-        owner = (np.sort(owner) if rng.random() < 0.5 else owner).tolist()
-        found.append(fleet_row(number, counts.tolist(), asks, owner))
-    as_one_by_one(pa.Table.from_pylist(found, schema=FLEET), "sticky")
-    assert sum(spread) > 0
 
 
 def as_one_by_one(fleet_of, assignor):
@@ -194,14 +169,6 @@ def as_one_by_one(fleet_of, assignor):
         assert row["n_stopped"] == stopped
         per = fleet_of["pause_upper_seconds"][at].as_py()
         assert row["cost_upper_seconds"] == (0 if not stopped else per and per * stopped)
-
-
-@given(
-    st.lists(st.tuples(*[st.sampled_from([0, 1, 65_535, 65_536, (1 << 31) - 1])] * 2), max_size=30)
-)
-def test_keys_of_any_size_sort_as_numpy_sorts_them(pairs):
-    first, second = np.array(pairs, np.int64).reshape(-1, 2).T
-    assert order_by(first, second).tolist() == np.lexsort((first, second)).tolist()
 
 
 def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):

@@ -7,16 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
-from tests.pipeline.test_replay_story import told
+from tests.pipeline.test_replay_story import killed, told
 
-from holdfast.fleet.pipeline.replay.costs import ReplayCosts
 from holdfast.fleet.pipeline.replay.run import Request, played, replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
 from holdfast.fleet.pipeline.replay.story import stories
 
 pytestmark = pytest.mark.xdist_group("replay")
 
-COSTS = ReplayCosts(given={"hand-over": 7_000})
 POLICIES = ("eager", "simple", "holdfast-simple", "deferred", "incremental")
 SCENARIOS = ("rolling-bounce", "scale-up", "scale-down", "process-death")
 OTHERS = tuple(
@@ -59,7 +57,7 @@ def fleet(runs, tmp_path_factory):
 @pytest.fixture(scope="module")
 def actual(fleet):
     """Rows of the actual settings, by group."""
-    rows = replay(None, fleet, Request(costs=COSTS)).to_pylist()
+    rows = replay(None, fleet, Request()).to_pylist()
     return {row["group"]: row for row in rows}
 
 
@@ -87,17 +85,9 @@ def test_the_replay_does_what_was_recorded(actual):
         assert row["rebalances"] == row["recorded_rebalances"], group
 
 
-def test_seconds_are_waits_and_a_hand_over_for_each_revocation(actual):
-    for group, row in actual.items():
-        hand_overs = row["revocations"] * row["hand_over_ms"] / 1000
-        name = "partition_seconds_stopped"
-        assert row[name] == pytest.approx(row[f"{name}_low"] + hand_overs, abs=0.01), group
-        assert row["hand_over_ms"] == 7_000  # as it was given
-
-
-def test_hand_overs_that_cost_nothing_leave_the_waits_for_members(runs, actual):
+def test_seconds_are_the_waits_for_members(runs, actual):
     """A member is back after 10 s: twelve partitions wait for theirs, unless they are handed on."""
-    name = "partition_seconds_stopped_low"
+    name = "partition_seconds_awaited"
     for group, row in actual.items():
         truth = runs[group].report.partition_seconds_unowned
         assert row[name] <= truth + 1, group
@@ -106,30 +96,53 @@ def test_hand_overs_that_cost_nothing_leave_the_waits_for_members(runs, actual):
             assert row[name] == pytest.approx(waits, rel=0.1), group
 
 
-def test_the_truth_lies_between_free_hand_overs_and_those_that_cost_what_they_did(runs, actual):
-    """7 s: a heartbeat, a batch, a commit, and the state of the 1.5 partitions before it."""
-    name = "partition_seconds_stopped"
-    for group, row in actual.items():
-        if "process-death dynamic" in group:
-            continue  # without a commit before it, a crash looks like a goodbye
-        truth = runs[group].report.partition_seconds_stopped
-        assert row[f"{name}_low"] <= truth <= row[name], group
-
-
 def test_another_policy_does_what_the_simulation_of_it_does(runs, fleet):
     """The eager group's bounce under Design II: nothing visits a third member, as simulated."""
     (story,) = [s for s in fleet if s.group == "eager rolling-bounce dynamic"]
-    rows = replay(None, [story], Request(settings=OTHERS, costs=COSTS)).to_pylist()
+    rows = replay(None, [story], Request(settings=OTHERS)).to_pylist()
     assert [row["policy"] for row in rows] == ["eager", "simple", "deferred"]
     eager, simple, deferred = rows
     truth = runs["deferred rolling-bounce dynamic"].report
     assert (deferred["rebalances"], deferred["moved_to_third"]) == (truth.rounds, 0)
     assert deferred["moved"] == truth.moved == 0
     assert (eager["revocations"], deferred["revocations"]) == (8 * 12, 12)
-    assert deferred["partition_seconds_stopped"] < eager["partition_seconds_stopped"] / 2
     assert 0 < simple["moved"] < eager["moved"]
     assert {row["fidelity"] for row in rows} == {eager["fidelity"]}
     assert [row["actual"] for row in rows] == [True, False, False]
+
+
+def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(fleet):
+    """Under KIP-848 a member that is away loses its partitions and gets as many back."""
+    (story,) = [s for s in fleet if s.group == "simple rolling-bounce dynamic"]
+    new = ReplaySettings(policy="kip848", assignor="uniform")
+    actual, moved, _, deferred = replay(
+        None, [story], Request(settings=(new, *OTHERS[::2]))
+    ).to_pylist()
+    assert moved["policy"] == "kip848" and moved["delay_ms"] is None and moved["note"] is None
+    assert moved["revocations"] == moved["moved"] >= 20
+    assert moved["partition_seconds_awaited"] == actual["partition_seconds_awaited"] == 0
+    assert deferred["partition_seconds_awaited"] > 100
+    assert (deferred["moved"], deferred["revocations"]) == (0, 12)
+
+
+def test_members_of_an_eager_group_wait_until_a_dead_one_is_given_up():
+    """It is back after 3 s of its session of 10 s: both partitions of the other stand still."""
+    rows = replay(None, [killed(stayed_until_ms=23_000)], Request(settings=OTHERS[2:])).to_pylist()
+    eager, deferred = (row["partition_seconds_awaited"] for row in rows)
+    assert eager == pytest.approx(2 * 10 + 2 * 7, abs=1)
+    assert deferred == pytest.approx(2 * 10, abs=1)
+
+
+def test_who_stops_all_while_it_joins_stands_still_until_a_dead_member_is_given_up():
+    """kafka-python does, whatever the policy; Java does not; Design II is run by ours."""
+    found = {}
+    for client in ("kafka-python-3", "consumer-g-1"):
+        story = killed(stayed_until_ms=23_000, client_id=client)
+        rows = replay(None, [story], Request(settings=OTHERS[1:])).to_pylist()
+        found[client] = [row["partition_seconds_awaited"] for row in rows]
+    python, java = found.values()
+    assert python[1] == pytest.approx(java[1] + 2 * 7, abs=1)
+    assert (python[0], python[2]) == (java[0], java[2])
 
 
 def test_quiet_time_costs_nothing_and_changes_nothing(fleet):
@@ -141,7 +154,7 @@ def test_quiet_time_costs_nothing_and_changes_nothing(fleet):
         late = tuple(replace(h, at_ms=h.at_ms + 36_000_000) for h in session.happenings)
         slow = replace(story, sessions=(replace(session, happenings=late),))
         setting, _ = actual_setting(story, 30_000)
-        first, second = (played(s, setting, COSTS, seed=1) for s in (story, slow))
+        first, second = (played(s, setting, seed=1) for s in (story, slow))
         assert first == second
 
 
@@ -179,7 +192,7 @@ def test_lags_reach_the_leader():
     story = told([generation("g", 1, two, at=10), generation("g", 2, three, at=100)])
     behind = replace(story, lags={"t": (10_000, 1, 1, 1)})
     setting = ReplaySettings(policy="eager", assignor="lag", actual=True)
-    plain, by_lag = (played(s, setting, COSTS) for s in (story, behind))
+    plain, by_lag = (played(s, setting) for s in (story, behind))
     assert plain.rebalances == by_lag.rebalances == 1
     assert plain.moved != by_lag.moved
 

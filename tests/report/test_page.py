@@ -423,24 +423,24 @@ POLICIES = [
         "delay_ms": 30_000,
         "rebalances": 8,
         "moved": moved,
-        "partition_seconds_stopped": cost,
+        "revocations": revoked,
         "fidelity": 0.97,
     }
-    for policy, moved, cost in (("eager", 48, 646.0), ("deferred", 0, 75.5), ("unknown", 1, None))
+    for policy, moved, revoked in (("eager", 48, 96), ("deferred", 0, 12), ("unknown", 1, None))
 ]
 POLICIES.append({"group": "zz", "policy": "eager"})
 
 
-def test_policies_are_compared_cheapest_first_with_bars(opens: Any) -> None:
+def test_policies_are_compared_in_the_order_of_the_replay_with_bars(opens: Any) -> None:
     page = opens(tables(rolling_bounce()), policies=POLICIES)
     rows = page.page.locator("#policies tbody tr")
     assert [rows.nth(i).locator("td").nth(1).inner_text() for i in range(3)] == [
-        "deferred",
         "eager",
+        "deferred",
         "unknown",
     ]
     assert rows.nth(0).locator("td").nth(0).inner_text() == EVIL[0]
-    assert [rows.nth(i).locator(".meter .on").count() for i in range(2)] == [1, 12]
+    assert [rows.nth(i).locator(".meter .on").count() for i in range(2)] == [12, 2]
     assert rows.nth(0).locator("td").last.inner_text() == "97%"
     assert page.said == []
 

@@ -74,7 +74,6 @@ def verdicts(tables: Mapping[str, Runs]) -> list[str]:
         _design_ii(tables),
         _design_iii(tables["Scale up"]),
         _kip848(tables["Rolling bounce"]),
-        _connect(tables),
     ]
 
 
@@ -155,17 +154,6 @@ def _kip848(bounce: Runs) -> str:
         f"{against(stopped(own), stopped(bounce['simple']), 's stopped')} of Design I. It does not "
         f"defer: {moves} of Design II. It needs {size:.1f} times Design I's bytes, because only "
         f"members whose partitions change name any."
-    )
-
-
-def _connect(tables: Mapping[str, Runs]) -> str:
-    bounce, death = tables["Rolling bounce"], tables["Kubernetes process death"]
-    moves = against(bounce["connect"].moved, bounce["simple"].moved, "partitions moved")
-    waits = against(stopped(death["connect"]), stopped(death["deferred"]), "s stopped")
-    return (
-        f"**Connect** forgets the delay with its leader. In a bounce that reaches every leader in "
-        f"turn it is {moves} of Design I. A worker that returns waits out the delay: after a "
-        f"process death it is {waits} of Design II."
     )
 
 

@@ -4,8 +4,7 @@
 in ``first-start`` the group settles before measuring begins. Times and moves come from the ledger.
 
 **Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance
-and reports. Two policies are baselines: :mod:`holdfast.sim.baselines.kip848`,
-:mod:`holdfast.sim.baselines.connect`.
+and reports. One is no policy but a baseline: :mod:`holdfast.sim.baselines.kip848`.
 
 References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristics".
 """
@@ -27,7 +26,6 @@ from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, PlanError
 from holdfast.sim.baselines import BASELINES
-from holdfast.sim.baselines.connect import ConnectAssignor
 from holdfast.sim.baselines.kip848 import run_kip848
 from holdfast.sim.rules.ledger import Ledger, Violation
 from holdfast.sim.world.calm import all_calm
@@ -341,9 +339,7 @@ SCENARIOS: Mapping[str, Callable[[Play], None]] = {
 
 
 def assignors_of(setup: Setup) -> Sequence[Assignor]:
-    """The assignors that members of a policy or baseline offer."""
-    if setup.policy == "connect":
-        return (ConnectAssignor(delay_ms=setup.settings.delay_ms),)
+    """The assignors that members of a policy offer."""
     named = () if setup.assignor is None else (setup.assignor,)
     return assignors_for(setup.policy, setup.settings, named)
 

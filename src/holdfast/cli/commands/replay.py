@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
-from holdfast.cli.durations import named_durations_ms, parse_duration_ms
+from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_when_needed
@@ -27,7 +26,6 @@ from holdfast.core.machine.policies import (
 from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, suggest
-from holdfast.fleet.pipeline.replay.costs import COSTS, ReplayCosts
 from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 
 if TYPE_CHECKING:
@@ -39,14 +37,13 @@ EXAMPLES = """\b
 Examples:
   holdfast replay -b localhost:9092 --group etl
   holdfast replay --input tables --policy deferred --delay 30s --delay 5m
-  holdfast replay --input dump --assignor lag-sticky --cost hand-over=12s
-  holdfast replay --input tables --policy kip848 --cost broker-heartbeat=3s
+  holdfast replay --input dump --assignor lag-sticky
+  holdfast replay --input tables --policy kip848
   holdfast replay --input tables --format json -o replay.json &&
     holdfast report --input tables --replay replay.json
 \b
 The first row of a group is its actual policy. Rounds, moves and revocations
-are counted; seconds run from hand-overs that cost nothing (..._low) to what
---cost says, or else an assumption printed below the table.
+are counted; seconds are those in which the group waited for a member.
 """
 
 
@@ -57,7 +54,6 @@ COMPARED = ("eager", "simple", "deferred", "incremental")
 MEANINGS = {
     "fidelity_moves": "moves differ from the records: trust no number",
     "fidelity_rebalances": "rebalances differ from the records: trust no number",
-    "fidelity_pause": "stops differ from the records: trust rounds and moves, not seconds",
 }
 """Agreement -> what it means if it is low, the gravest first."""
 
@@ -72,10 +68,8 @@ SHORT = (
     "rebalances",
     "moved",
     "revocations",
-    "hand_over_ms",
-    "partition_seconds_stopped_low",
-    "partition_seconds_stopped",
-    "longest_stop_seconds",
+    "partition_seconds_awaited",
+    "longest_wait_seconds",
     "time_to_balance_seconds",
     "fidelity",
     "low",
@@ -109,10 +103,6 @@ def run(
     ] = None,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
-    cost: Annotated[
-        list[str] | None,
-        Option("--cost", metavar="NAME=DURATION", help=f"Of {', '.join(COSTS)}. Repeatable."),
-    ] = None,
     seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
     fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
@@ -132,11 +122,11 @@ def run(
     request = Request(
         settings=tuple(replace(each, batch=batch, interval_ms=wait_ms) for each in settings),
         default_delay_ms=delays[0],
-        costs=ReplayCosts(given=named_durations_ms(cost or (), COSTS, "--cost")),
         seed=seed,
     )
     for setting in request.settings:  # a wrong number is found before anything is read
-        offered(setting)
+        if setting.policy not in BASELINES:
+            offered(setting)
     with open_source(asked, window, auto_offset_reset="earliest") as opened:
         found = _stories(opened, request, note, quiet=asked.quiet)
         made = _replayed(found, request, quiet=asked.quiet)
@@ -188,11 +178,7 @@ def settings_from(
     assignors = [find(name).name for name in assignors]
     for policy in map(canonical, policies or COMPARED):
         if policy in BASELINES:
-            waits = delays_ms if policy == "connect" else (0,)
-            for delay_ms in waits:
-                own = BASELINE_ASSIGNORS[policy]
-                made = ReplaySettings(policy=policy, assignor=own, delay_ms=delay_ms)
-                found[made] = None
+            found[ReplaySettings(policy=policy, assignor=BASELINE_ASSIGNORS[policy])] = None
             continue
         if policy not in ASSIGNORS and policy not in POLICIES:
             raise ConfigError(f"--policy: {suggest(policy, (*POLICIES, *BASELINES), 2)}")
@@ -225,7 +211,6 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
         opened.tables,
         opened.topics,
         groups=opened.groups,
-        costs=request.costs,
         lags=any(find(one.assignor).uses_lags for one in machines),
     )
     found = list(track(read, None, "groups read", quiet=quiet))
@@ -252,22 +237,8 @@ def _write(
         return
     marked = ({**row, "low": "low" if _is_low(row) else ""} for row in rows)
     write_rows([with_dashes(row) for row in marked], SHORT, fmt, out, title="replay")
-    costs = _costs(rows)
-    if out is None and costs:
-        write_rows(costs, tuple(costs[0]), fmt, title="costs")
 
 
 def with_dashes(row: dict[str, Any]) -> dict[str, Any]:
     """A row for people: a dash where there is no number."""
     return {name: "-" if value is None else value for name, value in row.items()}
-
-
-def _costs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the rows take for granted, for people: each group, cost and value once."""
-    found = {
-        (row["group"], name, known["ms"], known["basis"]): None
-        for row in rows
-        if row["costs"]
-        for name, known in json.loads(row["costs"]).items()
-    }
-    return [dict(zip(("group", "cost", "ms", "basis"), key, strict=True)) for key in found]

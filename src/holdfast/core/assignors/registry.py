@@ -56,9 +56,6 @@ class AssignorInfo:
     # The assignor of the same mode that plans a round of a running group which this one refuses, ""
     # for none.
     fallback: str = ""
-    # Whether its target for equal subscriptions, without racks and options, is the closed form of
-    # :mod:`holdfast.core.assignors.optimal.sticky_equal`, which plans many groups at once.
-    closed_form: bool = False
     java_class: str = ""  # the class with this assignor for Java's client, "" for none
     in_librdkafka: bool = False  # whether librdkafka has it, under the same name
     # Keyword options that the function takes, each with its check.
@@ -88,7 +85,6 @@ _ROWS: dict[str, AssignorInfo] = {
             twin="cooperative-sticky",
             uses_claims=True,
             uses_racks=True,
-            closed_form=True,
             java_class="org.apache.kafka.clients.consumer.StickyAssignor",
         ),
         AssignorInfo(
@@ -100,7 +96,6 @@ _ROWS: dict[str, AssignorInfo] = {
             twin="sticky",
             uses_claims=True,
             uses_racks=True,
-            closed_form=True,
             java_class="org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
             in_librdkafka=True,
         ),

@@ -70,7 +70,7 @@ KINDS: Final = (
         own_assignment="Kafka Connect assigns connectors and tasks, and takes no other assignor",
         no_replay={"default": "Kafka Connect's eager protocol has no replay"},
         resource_kind=lambda _, number: "connector" if number < 0 else "task",
-        imitated_by="connect",
+        imitated_by="deferred",
         tool="",
         read=read_connect,
     ),

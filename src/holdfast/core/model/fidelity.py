@@ -1,7 +1,7 @@
 """Agreements of a replay with its recording, from 0 (nothing) to 1 (the same).
 
-**Rules.** Every agreement compares two values in either order, or bounds with bounds. It is
-0 to 1, and 1 only if nothing differs. The fidelity of a replay is its lowest agreement, so that a
+**Rules.** Every agreement compares two values in either order. It is 0 to 1, and 1 only if nothing
+differs. The fidelity of a replay is its lowest agreement, so that a
 good number cannot hide a bad one.
 """
 
@@ -20,12 +20,6 @@ def agreement_of_counts(left: float, right: float) -> float:
     Without the 1 that is added, 0 against 1 would count like 0 against 1000.
     """
     return (1 + min(left, right)) / (1 + max(left, right))
-
-
-def agreement_of_bounds(left: tuple[float, float], right: tuple[float, float]) -> float:
-    """1 if two intervals (lower and upper bound) have a value in common, else how near they are."""
-    lower, upper = max(left[0], right[0]), min(left[1], right[1])
-    return 1.0 if lower <= upper else agreement_of_counts(lower, upper)
 
 
 def agreement_of_sequences(left: Sequence[Hashable], right: Sequence[Hashable]) -> float:

@@ -1,7 +1,7 @@
-"""Baselines that users compare with: ``kip848`` and ``connect``."""
+"""A baseline that users compare with: ``kip848``."""
 
-BASELINES = {"kip848": "KIP-848-like (model)", "connect": "Connect as shipped"}
+BASELINES = {"kip848": "KIP-848-like (model)"}
 """Baseline -> its name in tables of measurements."""
 
-BASELINE_ASSIGNORS = {"kip848": "uniform", "connect": "connect"}
-"""Baseline -> what computes its assignments: the broker's default, Connect's own."""
+BASELINE_ASSIGNORS = {"kip848": "uniform"}
+"""Baseline -> what computes its assignments: the broker's default."""

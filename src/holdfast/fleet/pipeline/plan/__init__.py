@@ -1,4 +1,1 @@
-"""What another assignment would be: ``run``, from ``rows``.
-
-``equal`` plans thousands of groups at once.
-"""
+"""What another assignment would be: ``run``, from ``rows``."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in, starts
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.ingest.generations import list_parts, new_runs
@@ -76,27 +76,6 @@ class Fleet:
             owner=owner,
             lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
         )
-
-    def equal(self) -> Mask:
-        """Groups with a topic whose members all subscribe to all topics."""
-        n_topics = np.diff(self.topic_start)
-        fewer = self.n_asked < np.repeat(n_topics, np.diff(self.member_start))
-        per_group = np.bincount(row_of(self.member_start), fewer, len(n_topics))
-        equal: Mask = (per_group == 0) & (n_topics > 0)
-        return equal
-
-    def places(self) -> I64:
-        """Turn of each member in its group: static ones first, by instance id (KIP-345)."""
-        group = row_of(self.member_start)
-        place = within(np.diff(self.member_start))
-        instances = self.rows["instance_ids"].combine_chunks().flatten()
-        static = np.flatnonzero(instances.is_valid())
-        for one in np.unique(group[static]):
-            low, high = self.member_start[one], self.member_start[one + 1]
-            names = instances.slice(low, high - low).to_pylist()
-            keys = [(name is None, name or "", member) for member, name in enumerate(names)]
-            place[low + np.array([member for *_, member in sorted(keys)])] = np.arange(high - low)
-        return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,9 +5,8 @@ and lag (:mod:`holdfast.fleet.pipeline.plan.rows`). A group that the assignor re
 with the reason; the other groups are planned all the same. The tables have no racks of partitions,
 so racks do not count.
 
-**Strategy.** A group is one row, so a plan is a step without a shuffle. ``sticky`` has a form for
-many groups at once (:mod:`holdfast.fleet.pipeline.plan.equal`); every other group goes through the
-registry.
+**Strategy.** A group is one row, so a plan is a step without a shuffle. The assignor itself plans
+each group.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.assignors.registry import Named, assign, check_options, find
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, places_in, row_of, starts, within
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.core.model.group import Group
-from holdfast.core.model.measure_history import balance_scores, needed_moves
+from holdfast.core.model.measure_history import balance_scores
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError
 from holdfast.fleet.pipeline.arrow_types import BatchTask
-from holdfast.fleet.pipeline.plan.equal import sticky_targets
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows
 from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
@@ -56,13 +54,7 @@ def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa
     target = np.full(len(fleet.owner), NO_OWNER, np.int32)
     optimal = np.zeros(rows.num_rows, np.bool_)
     refused: list[str | None] = fleet.rows["refused"].to_pylist()
-    at_once = find(assignor).closed_form and not options
-    many = np.flatnonzero(fleet.equal()) if at_once else np.zeros(0, int)
-    done, closed = np.zeros((2, rows.num_rows), np.bool_)
-    closed[many] = True  # the closed form is optimal, and no certificate is needed
-    if len(many):
-        done[many] = _plan_many(fleet, many, target)
-    for group in np.flatnonzero(~done & fleet.rows["refused"].is_null().to_numpy()).tolist():
+    for group in np.flatnonzero(fleet.rows["refused"].is_null().to_numpy()).tolist():
         tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
         try:
             own = _options_of(fleet, group, options, assignor)
@@ -74,9 +66,9 @@ def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa
             refused[group] = f"too large for the memory of this machine: {error}"
             continue
         target[tps] = result.target
-        optimal[group] = not closed[group] and result.optimal
+        optimal[group] = result.optimal
     stops_all = not find(assignor).cooperative
-    return _numbers(fleet, target, (optimal, closed), refused, stops_all=stops_all)
+    return _numbers(fleet, target, optimal, refused, stops_all=stops_all)
 
 
 def _options_of(
@@ -86,17 +78,6 @@ def _options_of(
     if "group_id" in find(assignor).options:
         return {"group_id": fleet.rows["group"][group].as_py(), **options}
     return dict(options)
-
-
-def _plan_many(fleet: Fleet, many: I64, target: I32) -> Mask:
-    """Plan groups of equal subscriptions at once; return which of them are done."""
-    if len(many) == len(fleet.tp_start) - 1:
-        chosen = fleet
-    else:
-        chosen = Fleet.of(fleet.rows.take(pa.array(many)))
-    found, done = sticky_targets(chosen)
-    target[places_in(fleet.tp_start, many)[1]] = found
-    return done
 
 
 def group_of(fleet: Fleet, at: int) -> Group:
@@ -124,7 +105,7 @@ def group_of(fleet: Fleet, at: int) -> Group:
 def _numbers(
     fleet: Fleet,
     target: I32,
-    proofs: tuple[Mask, Mask],
+    optimal: Mask,
     refused: Sequence[str | None],
     *,
     stops_all: bool,
@@ -139,12 +120,6 @@ def _numbers(
     (before, lag_before), (after, lag_after) = (
         _loads(fleet, owner, group, row_group) for owner in (fleet.owner, target)
     )
-    optimal, closed = proofs
-    least = needed_moves(after, before, row_group, n_kept + n_moved)
-    largest = np.zeros(n, np.int64)
-    np.maximum.at(largest, row_group, after)
-    size = np.diff(fleet.member_start)
-    proven = closed & (n_moved == least) & (largest * size - n_wanted < np.maximum(size, 1))
     n_owned = _count(owned, fleet.tp_start)
     stopped = np.where(n_moved > 0, n_owned, 0) if stops_all else n_moved
     bad = np.array([text is not None for text in refused], bool)
@@ -159,14 +134,14 @@ def _numbers(
         "n_stopped": stopped,
         "cost_lower_seconds": _cost(fleet, "pause_lower_seconds", stopped),
         "cost_upper_seconds": _cost(fleet, "pause_upper_seconds", stopped),
-        "optimal": optimal | proven,
+        "optimal": optimal,
         "moves": _moves(fleet, target, np.flatnonzero(moved), group),
     }
     # A group that was refused has no plan, so no number of one.
     masked = {name: pc.if_else(bad, None, pa.array(values)) for name, values in columns.items()}
     masked |= {
         "group": fleet.rows["group"],
-        "n_members": pa.array(size),
+        "n_members": pa.array(np.diff(fleet.member_start)),
         "refused": pa.array(refused, pa.string()),
     }
     return pa.table(masked, schema=PLAN)

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+SESSION_MS: Final = 45_000
+"""Where no record has a session: the default of Kafka's clients, and of its brokers (KIP-848)."""
+RESTART_MS: Final = 10_000
+"""Where no record shows an absence: from the end of a killed process to its next start."""
 
 
 class Do(StrEnum):
@@ -78,11 +84,9 @@ class Story:
         Timeouts of the members, -1 where the records do not say.
     delay_ms : int
         How long lost partitions wait, as the group's own assignments say; -1: none says it.
-    restart_ms : int
-        The usual absence of a member whose departure and return are in different records; -1: none.
     client : str
-        What its members run, as far as the records show: a name of
-        :data:`holdfast.fleet.pipeline.replay.costs.HAND_OVERS`.
+        What its members run, as far as the records show
+        (:func:`holdfast.fleet.pipeline.replay.story.client_of`).
     n_partitions : int
         Most partitions that had an owner at once.
     moved : int
@@ -96,10 +100,7 @@ class Story:
     workers : bool
         The members divide resources, which stand for partitions, and their kinds for topics.
     imitated_by : str
-        The policy that does what the group's own leader does, where that is no policy of ours.
-    blind : bool
-        A static member of a cooperative group was away: what it owned stood still, and no record
-        says how long.
+        The policy that is nearest to what the group's own leader does, where that is none of ours.
     """
 
     group: str
@@ -118,8 +119,6 @@ class Story:
     sessions: tuple[RecordedSession, ...]
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
-    blind: bool = False
-    restart_ms: int = -1
     client: str = ""
     kip848: bool = False
     refused: str = ""

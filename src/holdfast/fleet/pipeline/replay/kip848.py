@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.fleet.pipeline.replay.costs import ReplayCosts
+from holdfast.fleet.pipeline.replay.happenings import SESSION_MS
 from holdfast.fleet.pipeline.replay.session import QUICK, QUIET_MS, ReplayedSession
 from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
@@ -72,9 +72,9 @@ class World848(Group848):
 class ReplayedSession848(ReplayedSession):
     """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.baselines.kip848`."""
 
-    def quick_costs(self, costs: ReplayCosts) -> Costs:
-        """Members whose hand-overs cost nothing, with the broker's session."""
-        return replace(QUICK, session_ms=costs.of("broker-session").ms)
+    def quick_costs(self) -> Costs:
+        """Members whose revocations take no time, with the broker's session."""
+        return replace(QUICK, session_ms=SESSION_MS)
 
     def new_world(self, seed: int) -> Any:
         """The model of a KIP-848 group."""

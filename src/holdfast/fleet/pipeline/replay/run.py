@@ -11,25 +11,22 @@ without a shuffle.
 
 from __future__ import annotations
 
-import json
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from holdfast.core.machine.policies import DEFAULTS
 from holdfast.core.model.fidelity import (
-    agreement_of_bounds,
     agreement_of_counts,
     agreement_of_sequences,
     fidelity,
 )
 from holdfast.errors import HoldfastError
 from holdfast.fleet.pipeline.arrow_types import BatchTask
-from holdfast.fleet.pipeline.replay.costs import HAND_OVER, Assumed, ReplayCosts
 from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
@@ -45,14 +42,7 @@ REPLAY: Final = arrow_schema("replay")
 
 NUMBERED: Final = REPLAY.append(pa.field("number", pa.int32()))
 """Beside them the place of the pair in the request: Spark returns rows in any order."""
-FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves", "fidelity_pause")
-
-SECONDS: Final = (
-    "partition_seconds_stopped",
-    "longest_stop_seconds",
-    "time_to_balance_seconds",
-)
-"""Columns of which ``NAME_low`` is what remains if hand-overs cost nothing."""
+FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves")
 
 NO_848: Final = "KIP-848 is for consumers of topics: a group of workers cannot migrate to it"
 
@@ -72,13 +62,10 @@ class Request:
         Beside the actual ones of each group.
     default_delay_ms : int
         For a group that defers, where its records do not show its delay.
-    costs : ReplayCosts
-        What no record tells, as far as the user does.
     """
 
     settings: tuple[ReplaySettings, ...] = ()
     default_delay_ms: int = DEFAULTS.delay_ms
-    costs: ReplayCosts = field(default_factory=ReplayCosts)
     seed: int = 0
 
 
@@ -105,92 +92,55 @@ def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict
     refused = story.refused or (NO_848 if story.workers and setting.policy == "kip848" else "")
     if refused:
         return row | {"note": refused, "reason": refused}
-    hand_over = request.costs.hand_over(story, setting.policy)
-    row |= {"hand_over_ms": hand_over.ms, "costs": _costs(story, setting, request, hand_over)}
     seed = request.seed + zlib.crc32(story.group.encode())
     try:
-        done = played(story, setting, request.costs, seed=seed)
+        done = played(story, setting, seed=seed)
     except HoldfastError as error:
         return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
     if done.failures:
         notes.append(f"the assignor refused the group in {done.failures} rounds")
     if done.gave_up:
         notes.append("the group did not become still")
-    numbers = _numbers(done, hand_over.ms / 1000)
-    agreed = _fidelity(story, setting, done, numbers)
-    return row | numbers | agreed | {"note": "; ".join(filter(None, notes)) or None}
+    agreed = _fidelity(story, setting, done)
+    return row | _numbers(done) | agreed | {"note": "; ".join(filter(None, notes)) or None}
 
 
-def played(
-    story: Story, setting: ReplaySettings, costs: ReplayCosts, *, seed: int = 0
-) -> ReplayCost:
+def played(story: Story, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
     """Play a story under some settings; with generations if they are the actual ones.
 
     The machines are those of production and of ``simulate``. Nothing is measured while a group
     comes up, nor in the quiet between disturbances.
-
-    Parameters
-    ----------
-    costs : ReplayCosts
-        Sessions, where the story does not know them.
     """
     total = ReplayCost()
     for number, session in enumerate(story.sessions):
         if session.happenings:
             kind = ReplayedSession848 if setting.policy == "kip848" else ReplayedSession
-            kind(story, session, setting, costs, seed + number).play(total)
+            kind(story, session, setting, seed + number).play(total)
     return total
 
 
-def _costs(story: Story, setting: ReplaySettings, request: Request, hand_over: Assumed) -> str:
-    """What a row takes for granted, as JSON: each cost in ms, and where it comes from."""
-    found = {HAND_OVER: hand_over}
-    if setting.policy == "kip848":
-        found["broker-session"] = request.costs.of("broker-session")
-    else:
-        found["session"] = request.costs.session(story)
-    found["restart"] = request.costs.restart(story)
-    return json.dumps({name: asdict(cost) for name, cost in found.items()})
-
-
-def _numbers(done: ReplayCost, hand_over_seconds: float) -> dict[str, Any]:
-    """What was counted, and seconds: as they are, and with what hand-overs cost.
-
-    A round of members that take so long for a hand-over is over when one has been made.
-    """
+def _numbers(done: ReplayCost) -> dict[str, Any]:
+    """Return what was counted, and the seconds in which members were awaited."""
     disturbed = max(1, done.n_disturbances)
-    free = (
-        done.absence_seconds,
-        done.longest_absence_seconds,
-        done.balancing_seconds / disturbed,
-    )
-    hand_overs = (done.revocations, min(1, done.revocations), done.rebalances / disturbed)
-    row: dict[str, Any] = {
+    return {
         "rebalances": done.rebalances,
         "moved": done.moved,
         "moved_to_third": done.moved_to_third,
         "revocations": done.revocations,
+        "partition_seconds_awaited": round(done.absence_seconds, 3),
+        "longest_wait_seconds": round(done.longest_absence_seconds, 3),
+        "time_to_balance_seconds": round(done.balancing_seconds / disturbed, 3),
     }
-    for name, seconds, count in zip(SECONDS, free, hand_overs, strict=True):
-        row[f"{name}_low"] = round(seconds, 3)
-        row[name] = round(seconds + count * hand_over_seconds, 3)
-    return row
 
 
-def _fidelity(
-    story: Story, setting: ReplaySettings, done: ReplayCost, numbers: Mapping[str, Any]
-) -> dict[str, float | None]:
+def _fidelity(story: Story, setting: ReplaySettings, done: ReplayCost) -> dict[str, float | None]:
     """Agreements of the actual replay; None where nothing was recorded to agree with."""
     if not setting.actual or not story.n_events:
         return {}
     recorded = [places for session in story.sessions for places in session.generations]
-    stopped = "partition_seconds_stopped"
-    bounds = (story.pause_lower_seconds, story.pause_upper_seconds)
-    told = (numbers[f"{stopped}_low"], numbers[stopped])
     found = (
         agreement_of_sequences(recorded, done.generations),
         agreement_of_counts(story.moved, done.moved),
-        None if story.blind else agreement_of_bounds(told, bounds),
     )
     return dict(zip(FIDELITY[1:], found, strict=True))
 

@@ -1,10 +1,11 @@
 """One session of a story in a world of the machines.
 
 **Rules.** A happening comes when the story says, or later if the group is not yet still where it
-was still in the story. Quiet time is cut short. Hand-overs cost nothing: members notice a round
-within :data:`BEAT_MS`, and a stop shorter than :data:`ABSENCE_MS` is counted, but adds no seconds.
-So the seconds of a replay are those in which a member was awaited: until its session ended, until
-it was back, or until a delay was over.
+was still in the story. Quiet time is cut short. What a revocation takes stands in no record, so
+here it takes nothing: members notice a round within :data:`BEAT_MS`, and a stop shorter than
+:data:`ABSENCE_MS` is counted, but adds no seconds. So the seconds of a replay are those in which
+the group waited for a member: until its session ended, until it was back, or until a delay was
+over.
 
 **Strategy.** A session wires a world (:meth:`ReplayedSession.new_world`) and does one happening
 after the other; numbers are taken when the group is still and no member is away for a while.
@@ -15,12 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
+from holdfast.core.machine.policies import find_policy
+from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
-from holdfast.fleet.pipeline.replay.costs import HAND_OVERS, ReplayCosts, runs
-from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
+from holdfast.fleet.pipeline.replay.happenings import (
+    SESSION_MS,
+    Do,
+    Happening,
+    RecordedSession,
+    Story,
+)
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
@@ -30,9 +38,9 @@ SETTLE_MS = 3_600_000
 QUIET_MS = 4_000
 STEP_MS = 250
 BEAT_MS = 250
-"""Between two heartbeats: as seldom as hand-overs that cost nothing allow."""
+"""Between two heartbeats: as seldom as revocations that take no time allow."""
 ABSENCE_MS = 1_000
-"""A stop that is shorter is a hand-over."""
+"""A stop that is shorter is a revocation."""
 QUICK = Costs(
     heartbeat_ms=BEAT_MS,
     poll_ms=20,
@@ -43,7 +51,7 @@ QUICK = Costs(
     latency_ms=1,
     follow_up_ms=20,
 )
-"""Members whose hand-overs cost nothing."""
+"""Members whose revocations take no time."""
 GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
 """How the key of a record of a classic group begins."""
 
@@ -55,9 +63,9 @@ class ReplayCost:
     Parameters
     ----------
     revocations : int
-        How often a partition was taken from its owner: each of them is a hand-over.
+        How often a partition was taken from its owner.
     absence_seconds, longest_absence_seconds : float
-        Partition-seconds without an owner if hand-overs cost nothing; the longest of one partition.
+        Partition-seconds in which a member was awaited; the longest of one partition.
     generations : list of tuple of int
         Places of the members of each completed generation, where they were wanted.
     n_disturbances : int
@@ -89,11 +97,10 @@ class ReplayedSession:
         story: Story,
         session: RecordedSession,
         setting: ReplaySettings,
-        costs: ReplayCosts,
         seed: int,
     ):
         self.story, self.session, self.setting = story, session, setting
-        self.costs = self.quick_costs(costs)
+        self.costs = self.quick_costs()
         width = len(str(max(9_999, len(story.places))))
         self.base = 0 if width == 4 else 10**width
         self.world: Any = self.new_world(seed)
@@ -106,24 +113,26 @@ class ReplayedSession:
         self.rounds = 0
         self.balancing_ms = 0
 
-    def quick_costs(self, costs: ReplayCosts) -> Costs:
-        """Members whose hand-overs cost nothing, with the sessions of the story."""
-        session_ms = costs.session(self.story).ms
+    def quick_costs(self) -> Costs:
+        """Members whose revocations take no time, with the sessions of the story."""
+        session_ms = self.story.session_ms if self.story.session_ms > 1 else SESSION_MS
         rebalance_ms = (
             self.story.rebalance_ms if self.story.rebalance_ms > 0 else QUICK.rebalance_ms
         )
-        client = runs(self.story, self.setting.policy)
+        # kafka-python stops all that it keeps while it joins a cooperative round; ours do not.
+        runs_ours = find_policy(self.setting.policy).design is not None
+        stops_all = self.story.client == Client.KAFKA_PYTHON and not runs_ours
         return replace(
             QUICK,
             session_ms=session_ms,
             rebalance_ms=min(rebalance_ms, INT32_MAX),
             heartbeat_ms=max(1, min(BEAT_MS, session_ms // 3)),
-            waiting_stops=100 if HAND_OVERS[client].stops_all else 0,
+            waiting_stops=100 if stops_all else 0,
         )
 
     def new_world(self, seed: int) -> Any:
         """A world of the machines, or what stands for one."""
-        assignors = offered(self.setting, workers=self.story.workers)
+        assignors = offered(self.setting)
         return World(
             WorldOptions(
                 assignors=lambda slot: assignors,

@@ -17,7 +17,6 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.sim.baselines import BASELINES
-from holdfast.sim.baselines.connect import ConnectAssignor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +45,7 @@ class ReplaySettings:
     @property
     def defers(self) -> bool:
         """Whether lost partitions wait."""
-        if self.policy in BASELINES:
-            return self.policy == "connect"
-        return find_policy(self.policy).defers
+        return self.policy not in BASELINES and find_policy(self.policy).defers
 
     @property
     def paces(self) -> bool:
@@ -56,16 +53,14 @@ class ReplaySettings:
         return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
 
 
-def offered(setting: ReplaySettings, *, workers: bool = False) -> tuple[Assignor, ...]:
-    """What members offer under the settings; ``workers``: topics stand for kinds of resources.
+def offered(setting: ReplaySettings) -> tuple[Assignor, ...]:
+    """What members offer under the settings of a policy.
 
     Raises
     ------
     ConfigError
         There is no such policy or assignor, or they do not go together.
     """
-    if setting.policy in BASELINES:
-        return (ConnectAssignor(delay_ms=setting.delay_ms, by_kind=workers),)
     row = find_policy(setting.policy)
     name: str | None = setting.assignor
     if row.design is None:
@@ -87,7 +82,9 @@ def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings,
         name = "simple" if story.cooperative else "eager"
         return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
     if story.imitated_by:
-        policy = assignor = story.imitated_by
+        policy = story.imitated_by
+        assignor = find_policy(policy).assignors[0]
+        note = f"its leader is replayed as the nearest policy, {policy}"
     else:
         row = policy_of_protocol(protocol)
         if row is None:

@@ -24,7 +24,7 @@ crash (it went silent)      a session before the record, and not before its last
                             record
 start of a member that      in an eager group the last sign of the members left: they stopped when
 crashed in the same record  it joined, and waited for the dead one. Else after the usual absence of
-                            the group's members, or the restart of the costs
+                            the group's members, or :data:`RESTART_MS`
 restart of a static member  it expired, or there would be no new generation: a crash a session
 in a new generation         before the record, and a start as it expires
 ==========================  =====================================================================
@@ -46,8 +46,14 @@ from holdfast.core.machine.clients import clients_of
 from holdfast.core.model.limits import believed_size
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
-from holdfast.fleet.pipeline.replay.costs import LIBRARIES, ReplayCosts
-from holdfast.fleet.pipeline.replay.happenings import Do, Happening, RecordedSession, Story
+from holdfast.fleet.pipeline.replay.happenings import (
+    RESTART_MS,
+    SESSION_MS,
+    Do,
+    Happening,
+    RecordedSession,
+    Story,
+)
 from holdfast.fleet.pipeline.replay.rows import (
     GroupRows,
     RecordedGeneration,
@@ -86,7 +92,6 @@ def stories(
     topics: Mapping[str, int] | None = None,
     *,
     groups: Sequence[str] | None = None,
-    costs: ReplayCosts | None = None,
     lags: bool = False,
 ) -> Iterator[Story]:
     """The story of every group that ever had members.
@@ -95,23 +100,21 @@ def stories(
     ----------
     topics : mapping, optional
         Topic to number of partitions; for other topics it is inferred from the assignments.
-    costs : ReplayCosts, optional
-        Restart times and sessions that guesses of time rest on.
     """
     for rows in group_rows(tables, groups=groups, lags=lags):
-        story = story_of(rows, topics or {}, costs or ReplayCosts())
+        story = story_of(rows, topics or {})
         if story is not None:
             yield story
 
 
-def story_of(rows: GroupRows, topics: Mapping[str, int], costs: ReplayCosts) -> Story | None:
+def story_of(rows: GroupRows, topics: Mapping[str, int]) -> Story | None:
     """One group's story; None if it never had members that can be read."""
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
     workers = workers_of(rows)
     if workers:
         as_kinds(rows)
-    return _StoryBuilder(rows, {} if workers else topics, costs, workers).story()
+    return _StoryBuilder(rows, {} if workers else topics, workers).story()
 
 
 def _refused(rows: Sequence[RecordedGeneration]) -> str:
@@ -128,7 +131,6 @@ class _StoryBuilder:
         self,
         rows: GroupRows,
         topics: Mapping[str, int],
-        costs: ReplayCosts,
         workers: GroupKind | None,
     ):
         self.rows, self.note, self.workers = rows, "", workers
@@ -142,7 +144,6 @@ class _StoryBuilder:
         self.slot_of = {name: slot for slot, name in enumerate(names)}
         self.place = list(range(len(names))) if self.static else [-1] * len(names)
         self.asked: dict[int, tuple[str, ...]] = {}
-        self.costs = costs
         self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
         self.lead_ms = 0 if self.kip848 else ROUND_MS
         restarts = _restarts(rows)
@@ -155,7 +156,6 @@ class _StoryBuilder:
         self.sessions: list[RecordedSession] = []
         self.moved = 0
         self.pause = [0.0, 0.0]
-        self.away = False
         self.n_configured = 0
 
     def story(self) -> Story:
@@ -186,8 +186,6 @@ class _StoryBuilder:
             sessions=tuple(self.sessions),
             lags=_lag_columns(self.rows.lags, self.sizes),
             note=self.note,
-            blind=cooperative and self.away,
-            restart_ms=self.restart_ms,
             client=client_of(self.rows),
             kip848=self.kip848,
             refused=_refused(rows),
@@ -304,7 +302,6 @@ class _StoryBuilder:
         slot = self._slot(member)
         gone = left.get(self.place[slot])
         expired = self.static and new.number != old.number
-        self.away |= self.static and gone is not None
         at_ms = max(old.time_ms + 1, new.time_ms - self.lead_ms)
         if gone is not None and gone.do is Do.CRASH and not expired:
             at_ms = min(at_ms, self._return(gone.at_ms, old, new))
@@ -325,16 +322,13 @@ class _StoryBuilder:
         waited_ms = -1 if self.kip848 else self.rows.last_sign_ms(new, own)
         if waited_ms > old.time_ms:
             return waited_ms
-        if self.restart_ms >= 0 and "restart" not in self.costs.given:
-            return left_ms + self.restart_ms
-        return left_ms + self.costs.of("restart").ms
+        return left_ms + (self.restart_ms if self.restart_ms >= 0 else RESTART_MS)
 
     def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[Do, int]:
         """How and when a member went: by the cause, by its last sign, or for want of it."""
         old, new = self.rows.generations[before], self.rows.generations[after]
         at_ms = new.time_ms - self.lead_ms
-        name = "broker-session" if old.group_type == GroupType.CONSUMER else "session"
-        session_ms = member.session_timeout_ms or self.costs.of(name).ms
+        session_ms = member.session_timeout_ms or SESSION_MS
         returns = self.static and new.number == old.number
         if (
             self.static
@@ -475,11 +469,11 @@ def _restarts(rows: GroupRows) -> list[int]:
 
 
 def client_of(rows: GroupRows) -> str:
-    """Return the row of ``HAND_OVERS`` for what the members of a group run, if that is known."""
+    """Return the client library that all members of a group run; "" where it is not known."""
     last = rows.generations[-3:]
     members = ((m.client_id, m.rack) for generation in last for m in generation.members)
     found = [*clients_of(rows.group, last[-1].protocol if last else None, members)]
-    return LIBRARIES.get(found[0], "") if len(found) == 1 else ""
+    return str(found[0] or "") if len(found) == 1 else ""
 
 
 def _most(values: Iterable[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Policy comparison: the cost of other settings, as ``holdfast replay`` computed it.
+"""Policy comparison: what other settings would have done, as ``holdfast replay`` computed it.
 
 **Rules.** A row is one group under one policy. Numbers come from the replay alone. The fidelity of
 the replay stands beside them, so that people know how far to trust them. Bars are part of the
@@ -11,7 +11,6 @@ of ``REPLAY``. A missing column is shown as unknown.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,46 +67,39 @@ def _json(path: Path, text: str) -> list[Any]:
 
 
 def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Table of policies, cheapest first within a group; None where there is none."""
+    """Table of policies, in the order of the replay within a group; None where there is none."""
     if not rows:
         return None
-    ordered = sorted(rows, key=lambda r: (str(r.get("group", "")), _cost(r)))
-    top = max((_cost(r) for r in ordered if _cost(r) < math.inf), default=0.0)
+    ordered = sorted(rows, key=lambda row: str(row.get("group", "")))
+    top = max((_value(row, "revocations") or 0.0 for row in ordered), default=0.0)
     many = len({row.get("group") for row in ordered}) > 1
     heads = [
         *(REPLAY.headings("group") if many else []),
         *REPLAY.headings("policy", "assignor"),
         ("Delay, s", True),
         *REPLAY.headings("rebalances", "moved", "moved_to_third", "revocations"),
-        ("Hand-over, s", True),
-        *REPLAY.headings("partition_seconds_stopped"),
-        ("at least", True),
         ("", False),
-        *REPLAY.headings("longest_stop_seconds", "time_to_balance_seconds", "fidelity"),
+        *REPLAY.headings("partition_seconds_awaited", "longest_wait_seconds"),
+        *REPLAY.headings("time_to_balance_seconds", "fidelity"),
     ]
     lead = (
         "The same history under other settings, by the same machines. The actual setting was "
         "replayed too: fidelity says how close that came to what was recorded, 100 % is exact. "
-        "Rounds, moves and revocations are counted. Seconds are those in which members were "
-        "awaited (at least these), and a hand-over for each revocation, at a cost given or assumed."
+        "Rounds, moves and revocations are counted. Seconds are those in which the group waited "
+        "for a member; what each revocation takes stands in no record."
     )
-    narrow = [heads[0 if not many else 1][0], "Stopped, partition-s", "Fidelity"]
+    narrow = [heads[0 if not many else 1][0], "Awaited, partition-s", "Fidelity"]
     shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
     body = table(heads, shown, narrow=narrow)
     return tag(
         "section",
-        tag("h2", "What other policies would have cost"),
+        tag("h2", "What other policies would have done"),
         tag("p", lead, class_="lead"),
         *_cautions(ordered),
         body,
         class_="card",
         id="policies",
     )
-
-
-def _cost(row: Mapping[str, Any]) -> float:
-    value = _value(row, "partition_seconds_stopped")
-    return math.inf if value is None else value
 
 
 def _value(row: Mapping[str, Any], name: str) -> float | None:
@@ -117,9 +109,7 @@ def _value(row: Mapping[str, Any], name: str) -> float | None:
 
 
 def _row(row: Mapping[str, Any], top: float) -> list[object]:
-    cost = _cost(row)
     delay, fidelity = _value(row, "delay_ms"), _value(row, "fidelity")
-    hand_over = _value(row, "hand_over_ms")
     return [
         tag("td", name_of(row.get("group", NONE))),
         _policy(row),
@@ -129,11 +119,9 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
         amount(_value(row, "moved")),
         amount(_value(row, "moved_to_third")),
         amount(_value(row, "revocations")),
-        amount_s(None if hand_over is None else hand_over / 1000),
-        amount(None if cost == math.inf else cost, 1),
-        amount(_value(row, "partition_seconds_stopped_low"), 1),
-        tag("td", _bar(cost, top)),
-        amount_s(_value(row, "longest_stop_seconds")),
+        tag("td", _bar(_value(row, "revocations"), top)),
+        amount(_value(row, "partition_seconds_awaited"), 1),
+        amount_s(_value(row, "longest_wait_seconds")),
         amount_s(_value(row, "time_to_balance_seconds")),
         _fidelity(row, fidelity),
     ]
@@ -167,11 +155,11 @@ def _policy(row: Mapping[str, Any]) -> Markup:
     return tag("td", name_of(row["policy"]), *actual)
 
 
-def _bar(cost: float, top: float) -> Markup:
+def _bar(number: float | None, top: float) -> Markup:
     """A bar of whole and empty cells: its length is a class, for no style may stand inline."""
-    if cost == math.inf or top <= 0:
+    if number is None or top <= 0:
         return Markup("")
-    full = round(_BAR_CELLS * cost / top)
+    full = round(_BAR_CELLS * number / top)
     return tag(
         "span",
         join(tag("i", class_="on" if i < full else None) for i in range(_BAR_CELLS)),

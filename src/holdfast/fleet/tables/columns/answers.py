@@ -44,11 +44,6 @@ PLAN = Table(
 )
 
 
-def _free(name: str, unit: str) -> Column:
-    """What remains of seconds of a replay if hand-overs cost nothing."""
-    return Column(f"{name}_low", _F, f"`{name}` if hand-overs cost nothing", unit, nullable=True)
-
-
 REPLAY = Table(
     name="replay",
     doc="One row per group and setting: what the group's history would have cost under it.",
@@ -73,45 +68,38 @@ REPLAY = Table(
         Column(
             "revocations",
             _L,
-            "how often a partition was taken from its owner: hand-overs",
+            "how often a partition was taken from its owner",
             nullable=True,
             heading="Revocations",
         ),
-        Column("hand_over_ms", _L, "what a hand-over costs here: see `costs`", "ms", nullable=True),
         Column(
-            "partition_seconds_stopped",
+            "partition_seconds_awaited",
             _F,
-            "while members are awaited, and `revocations` x `hand_over_ms`",
+            "partition-seconds in which the group waited for a member",
             "partition-seconds",
             nullable=True,
-            heading="Stopped, partition-s",
+            heading="Awaited, partition-s",
         ),
         Column(
-            "longest_stop_seconds",
+            "longest_wait_seconds",
             _F,
-            "longest wait of one partition, and one hand-over",
+            "longest wait of one partition for its member",
             "seconds",
             nullable=True,
-            heading="Longest stop, s",
+            heading="Longest wait, s",
         ),
         Column(
             "time_to_balance_seconds",
             _F,
-            "from a happening to the last round before the group is still, on average: waits, and "
-            "a hand-over for each round",
+            "from a happening to the last round before the group is still, on average",
             "seconds",
             nullable=True,
             heading="Balanced after, s",
         ),
-        _free("partition_seconds_stopped", "partition-seconds"),
-        _free("longest_stop_seconds", "seconds"),
-        _free("time_to_balance_seconds", "seconds"),
         Column("reason", _S, "why a number is missing", nullable=True),
-        Column("costs", _S, "JSON: what is taken for granted, and why", nullable=True),
         Column("fidelity", _F, "of the actual setting, 0 to 1", nullable=True, heading="Fidelity"),
         Column("fidelity_rebalances", _F, "agreement of the rebalances, 0 to 1", nullable=True),
         Column("fidelity_moves", _F, "agreement of the moves, 0 to 1", nullable=True),
-        Column("fidelity_pause", _F, "agreement of the pauses, 0 to 1", nullable=True),
         Column("recorded_rebalances", _L, "rebalances on record"),
         Column("recorded_moved", _L, "moves on record"),
         Column(

@@ -24,12 +24,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.plain import open_plain, plain_source, read_plain
 from holdfast.fleet.tables.storage.private import create_private, make_private_folder, open_private
-from holdfast.fleet.tables.storage.store import MOST_BYTES, Store, draft_name
+from holdfast.fleet.tables.storage.store import Store, draft_name, refuse_large
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError)
+_KINDS: Final = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,9 @@ class Disk(Store):
 
     def read(self, name: str) -> bytes | None:
         try:
-            return read_plain(self._way_to(name), MOST_BYTES)
+            with os.fdopen(_open_plain(self._way_to(name)), "rb") as file:
+                refuse_large(self.name_of(name), os.fstat(file.fileno()).st_size)
+                return file.read()
         except _NOT_THERE:
             return None
 
@@ -78,7 +85,7 @@ class Disk(Store):
 
     def stamp(self, name: str) -> object:
         try:
-            fd = open_plain(self._way_to(name))  # NFS asks its server at each opening
+            fd = _open_plain(self._way_to(name))  # NFS asks its server at each opening
         except _NOT_THERE:
             return None
         try:
@@ -155,7 +162,10 @@ class Disk(Store):
             sync_folder(self.root)
 
     def readable(self) -> Any:
-        return plain_source(self.root)
+        import pyarrow as pa  # here: every command loads this module, and few read tables
+
+        _refuse_others(self.root, self.root.lstat().st_mode)
+        return pa.OSFile(str(self.root))
 
     @contextmanager
     def writable(self, *, once: bool = False) -> Iterator[Path]:
@@ -194,6 +204,22 @@ class Disk(Store):
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on the disk."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _open_plain(path: Path) -> int:
+    """Open a plain file for reading; returns its descriptor.
+
+    A link, a folder, a pipe, a device and a socket are refused: a SourceError. A device is not even
+    opened, because some act on that.
+    """
+    _refuse_others(path, path.lstat().st_mode)
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _refuse_others(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((kind for is_it, kind in _KINDS if is_it(mode)), "a device")
+        raise SourceError(f"{path} is {kind}, expected a plain file: refused")
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -1,17 +1,16 @@
-"""Parquet files that somebody else may have written: opened, and read in pieces of bounded size.
+"""Parquet files: opened, and read in pieces of bounded size.
 
-**Rules.** This is the one door to the Parquet of dumps and of tables. A file that unpacks to more
-than MOST_TIMES its size is refused: by its footer, by the headers of its pages before they are
-unpacked, and where a dictionary stands for its values, as soon as the values that were read are
-that much. A file that unpacks to SMALL_BYTES is read whatever its size is. A value above
-MOST_VALUE_BYTES is refused.
+**Rules.** This is the one way to the Parquet of dumps and of tables. A file that by its footer
+unpacks to more than MOST_TIMES its size is refused; one that unpacks to SMALL_BYTES is read,
+whatever its size is. A folder of tables is the user's own, so its footers are believed. A dump may
+come from somebody else: its records are read in pieces (:meth:`BoundedParquet.batches`), and
+refused as soon as the records read are that much, or one value has more than MOST_VALUE_BYTES.
 
-**Strategy.** A footer counts a dictionary once, however often its values are used, and a run of
-nulls as nothing (:mod:`holdfast.fleet.tables.storage.pages`). So a file with large values in a
-dictionary is read as dictionary and indices; the lengths of the values say how many rows make a
-piece, before any of them is unpacked. Other files are read as they are, which costs half of that.
-A store answers a request for each header, so of a large file on a store the headers are not asked
-for, and all columns of bytes are read as dictionaries.
+**Strategy.** A footer counts a dictionary once, however often its values are used. So the first row
+of each row group of a dump is read with its dictionaries. Where their longest values would make a
+piece too large, the rows are read as dictionary and indices, and the lengths of the values say how
+many rows make a piece, before any of them is unpacked. Other rows are read as they are, which costs
+a third of that.
 
 What cannot be read, by whatever its bytes or its store say, is a SourceError of one sentence.
 """
@@ -19,7 +18,7 @@ What cannot be read, by whatever its bytes or its store say, is a SourceError of
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final
@@ -31,8 +30,6 @@ import pyarrow.parquet as pq
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.footer import read_footer
-from holdfast.fleet.tables.storage.pages import Unpacked, unpacked_size
 from holdfast.fleet.tables.storage.places import Place, store_of
 
 BATCH_BYTES: Final = 8 << 20
@@ -63,9 +60,9 @@ class BoundedParquet:
     Parameters
     ----------
     read_dictionary : sequence of str
-        Columns that are read as dictionaries.
+        Columns that :meth:`iter_batches` reads as dictionaries.
     metadata : FileMetaData, optional
-        The footer, if it was read and looked at before.
+        The footer, if it was read before.
     file : NativeFile, optional
         What it is read from; by default what stands at ``path``.
 
@@ -84,22 +81,19 @@ class BoundedParquet:
         file: Any = None,
     ):
         self._path = path
-        self._coded = tuple(read_dictionary)
         with reading(path):
             file = store_of(path).readable() if file is None else file
             self.size = int(file.size())
-            self._is_near = isinstance(file, pa.OSFile) or self.size <= FETCHED_BYTES
-            if self._is_near and not isinstance(file, pa.OSFile):
+            if self.size <= FETCHED_BYTES and not isinstance(file, pa.OSFile):
                 file = pa.BufferReader(file.read())
             self._file = file
-            self.metadata: Any = read_footer(file, self.size) if metadata is None else metadata
-            self._opened = pq.ParquetFile(file, read_dictionary=self._coded, metadata=self.metadata)
+            self._opened = pq.ParquetFile(file, read_dictionary=read_dictionary, metadata=metadata)
+        self.metadata: Any = self._opened.metadata
         self.limit = max(SMALL_BYTES, MOST_TIMES * self.size)
         names = self.schema_arrow.names
         if len(set(names)) < len(names):
             raise SourceError(f"{path} has two columns of one name")
-        if metadata is None:
-            self._refuse_above_limit(_least_size(self.metadata))
+        self._refuse_above_limit(_least_size(self.metadata))
 
     @property
     def schema_arrow(self) -> pa.Schema:
@@ -119,33 +113,16 @@ class BoundedParquet:
         self, row_groups: Sequence[int], columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Read columns of some row groups, by default all columns."""
-        groups = list(row_groups)
         named = None if columns is None else list(columns)
-        if self._looked_at(groups, named).most_bytes <= self.limit:
-            with reading(self._path):
-                rows = self._opened.read_row_groups(groups, columns=named)
-                rows.validate(full=True)
-            return rows
-        names = self.schema_arrow.names if named is None else named
-        schema = pa.schema([self.schema_arrow.field(name) for name in names])
-        plain = [pa.field(one.name, _value_type(one.type)) for one in schema]
-        found = [schema.empty_table().cast(pa.schema(plain))]
-        found += [pa.Table.from_batches([one]) for one in self.batches(names, groups)]
-        return pa.concat_tables(found)
+        with reading(self._path):
+            rows = self._opened.read_row_groups(list(row_groups), columns=named)
+            rows.validate(full=True)
+        return rows
 
     def iter_batches(
         self, n_rows: int, row_groups: Sequence[int], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read columns in batches; those of ``read_dictionary`` stay dictionaries.
-
-        Raises
-        ------
-        SourceError
-            Another column unpacks to too much.
-        """
-        found = self._looked_at(list(row_groups), columns)
-        if set(found.longest) - set(self._coded):
-            self._refuse_above_limit(found.most_bytes)
+        """Read columns in batches; those of ``read_dictionary`` stay dictionaries."""
         with reading(self._path):
             yield from self._opened.iter_batches(
                 n_rows, row_groups=list(row_groups), columns=list(columns)
@@ -155,20 +132,17 @@ class BoundedParquet:
         self, columns: Sequence[str], row_groups: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
         """Read columns in batches of about BATCH_BYTES, unpacked."""
-        groups = list(row_groups)
-        found = self._looked_at(groups, columns)
-        about = [self.metadata.row_group(i) for i in groups]
+        about = [self.metadata.row_group(i) for i in row_groups]
         n_bytes, n = sum(a.total_byte_size for a in about), sum(a.num_rows for a in about)
-        n_rows = min(max(BATCH_BYTES * n // max(n_bytes, found.n_bytes, 1), 1), BATCH_ROWS)
-        longest = max(found.longest.values(), default=0)
-        opened = self._opened
-        if longest * n_rows > 4 * BATCH_BYTES or not self._is_near:
-            coded = [one for one in columns if _is_bytes(self.schema_arrow.field(one).type)]
-            opened = pq.ParquetFile(self._file, read_dictionary=coded, metadata=self.metadata)
+        n_rows = min(max(BATCH_BYTES * n // max(n_bytes, 1), 1), BATCH_ROWS)
+        coded = [one for one in columns if _is_bytes(self.schema_arrow.field(one).type)]
+        opened = pq.ParquetFile(self._file, read_dictionary=coded, metadata=self.metadata)
+        if self._longest_coded(opened, coded, row_groups) * n_rows <= 4 * BATCH_BYTES:
+            opened = self._opened
         unpacked = 0
         with reading(self._path):
             for rows in opened.iter_batches(
-                n_rows, row_groups=groups, columns=list(columns), use_threads=False
+                n_rows, row_groups=list(row_groups), columns=list(columns), use_threads=False
             ):
                 sizes = _sizes(self._path, rows)
                 unpacked += int(sizes.sum())
@@ -176,14 +150,16 @@ class BoundedParquet:
                 for start, stop in _pieces(sizes):
                     yield _unpacked(rows.slice(start, stop - start).select(columns))
 
-    def _looked_at(self, groups: Sequence[int], columns: Collection[str] | None) -> Unpacked:
-        """What row groups unpack to, by the headers of their pages, if it is not too much."""
-        if not self._is_near:
-            return Unpacked(most_bytes=self.limit + 1)
+    def _longest_coded(self, opened: Any, columns: list[str], row_groups: Sequence[int]) -> int:
+        """Bytes of the longest value in the dictionaries of some columns and row groups."""
+        longest = 0
         with reading(self._path):
-            found = unpacked_size(self._file, self.metadata, groups, columns, self.limit)
-        self._refuse_above_limit(found.n_bytes)
-        return found
+            for number in row_groups if columns else ():
+                for rows in opened.iter_batches(1, row_groups=[number], columns=columns):
+                    dictionaries = [one.dictionary for one in rows.columns]
+                    longest = max(longest, *(int(_lengths(d).max(initial=0)) for d in dictionaries))
+                    break
+        return longest
 
     def _refuse_above_limit(self, unpacked: int) -> None:
         if unpacked > self.limit:
@@ -268,10 +244,6 @@ def _lengths(column: pa.Array) -> I64:
 def _is_bytes(dtype: pa.DataType) -> bool:
     kinds = (pa.types.is_binary, pa.types.is_large_binary)
     return any(is_kind(dtype) for is_kind in (*kinds, pa.types.is_string, pa.types.is_large_string))
-
-
-def _value_type(dtype: pa.DataType) -> pa.DataType:
-    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
 def _pieces(sizes: I64) -> Iterator[tuple[int, int]]:

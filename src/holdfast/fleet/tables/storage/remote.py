@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.storage.clients import delete, filesystem, hdfs_client, put, telling
-from holdfast.fleet.tables.storage.plain import refuse_large
 from holdfast.fleet.tables.storage.sent import Noted, forget, sent
-from holdfast.fleet.tables.storage.store import MOST_BYTES, Store, draft_name
+from holdfast.fleet.tables.storage.store import Store, draft_name, refuse_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Remote(Store):
                 telling(self.name_of(name), "read"),
                 self._system.open_input_file(self._path(name)) as file,
             ):
-                refuse_large(self.name_of(name), file.size(), MOST_BYTES)
+                refuse_large(self.name_of(name), file.size())
                 data: bytes = file.read()
         except FileNotFoundError:
             return None

@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Final, TypeVar
 
+from holdfast.errors import SourceError
+
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 MOST_BYTES: Final = 16 << 20
@@ -164,3 +166,9 @@ def draft_name() -> str:
 def is_draft(name: str) -> bool:
     """Whether a name is that of a file that was not finished."""
     return _DRAFT.fullmatch(name) is not None
+
+
+def refuse_large(path: str, size: int) -> None:
+    """Refuse to read a file whole that is larger than any of ours: a SourceError."""
+    if size > MOST_BYTES:
+        raise SourceError(f"{path} has {size} bytes, expected at most {MOST_BYTES}")
