@@ -16,9 +16,12 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
+from holdfast.cluster.cluster import PartitionEnds
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
+from holdfast.fleet.pipeline.steps import HeldRows
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
@@ -136,14 +139,15 @@ class Growing:
     def __init__(self) -> None:
         self.looks = 0
 
-    def ends(self) -> dict[int, tuple[int, int]]:
+    def ends(self) -> dict[int, PartitionEnds]:
         self.looks += 1
         if self.looks == 4:
             raise KeyboardInterrupt
-        return {0: (0, 20)}
+        return {0: PartitionEnds(0, 20, 20)}
 
-    def records(self, span: object) -> object:
-        return span
+    def read(self, span: dict[int, tuple[int, int]], waiting: object) -> LogPart:
+        upto = {p: end for p, (_, end) in span.items()}
+        return LogPart(rows=HeldRows(rows=RECORDS.empty_table(), cost_rows=0), upto=upto)
 
 
 def test_a_stream_says_up_to_when_it_has_every_record(
@@ -152,9 +156,9 @@ def test_a_stream_says_up_to_when_it_has_every_record(
     """While it still reads what is there, the newest record is the end; then its last look."""
     moments, said = iter(range(1_000, 9_000, 1_000)), list[int | None]()
 
-    def take(self: Stream, _: object, upto: dict[int, int], *, n_rows: int) -> int:
+    def take(self: Stream, part: LogPart, _: object) -> int:
         said.append(self.complete_us)
-        notes = {"query": "q", "offsets": {str(p): o for p, o in upto.items()}}
+        notes = {"query": "q", "offsets": {str(p): o for p, o in part.upto.items()}}
         number = self.tables.next_batch()
         self.tables.commit(Batch(id=number, files={}, notes=notes))
         return number

@@ -396,7 +396,7 @@ class _CatchingUp:
             missing.clear()
             while (part := self._next(ends)) is not None:
                 missing |= part.missing_until.keys()
-                is_last = not any(spans(part.upto, ends, part.waiting, None)) and not missing
+                is_last = not any(spans(part.upto, ends, part.waiting, None))
                 self.into.complete_us = asked_us if is_last else None
                 self._process(part)
                 n_taken += 1
