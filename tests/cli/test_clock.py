@@ -158,7 +158,7 @@ def test_a_stream_says_up_to_when_it_has_every_record(
 
     def take(self: Stream, part: LogPart, _: object) -> int:
         said.append(self.complete_us)
-        notes = {"query": "q", "offsets": {str(p): o for p, o in part.upto.items()}}
+        notes = {"query": "q", "offsets": {str(p): o for p, o in part.upto.items()}, "state": {}}
         number = self.tables.next_batch()
         self.tables.commit(Batch(id=number, files={}, notes=notes))
         return number

@@ -15,8 +15,8 @@ from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classic
 from tests.pipeline.histories import generation
 from tests.pipeline.local import everything
-from tests.pipeline.offsets_log import OffsetsLog
 from tests.pipeline.test_topic_reader import play
+from tests.pipeline.topic_in_memory import OffsetsLog
 from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches.watch import Stream, follow

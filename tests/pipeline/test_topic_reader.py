@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.pipeline.offsets_log import OffsetsLog, done, read_whole
+from tests.pipeline.topic_in_memory import OffsetsLog, done, read_whole
 from tests.wire.log_twin import Batch
 
 from holdfast.cluster.lookup import EARLIEST, FetchedLog

@@ -57,7 +57,6 @@ REQUESTS: Final[Mapping[str, RequestVersions]] = {
 }
 
 GROUP_REQUESTS: Final[Mapping[str, RequestVersions]] = {
-    "Fetch": RequestVersions(1, 10, 12, "2.1"),
     "ConsumerGroupDescribe": RequestVersions(69, 0, 1, "3.7"),
     "ShareGroupDescribe": RequestVersions(77, 1, 1, "4.1"),
     "StreamsGroupDescribe": RequestVersions(89, 0, 0, "4.1"),

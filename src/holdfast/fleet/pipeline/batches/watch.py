@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.cluster.snapshot import ClusterSnapshot
@@ -52,7 +51,7 @@ from holdfast.fleet.pipeline.batches.jobs import (
 from holdfast.fleet.pipeline.batches.kept import kept_groups, kept_positions
 from holdfast.fleet.pipeline.batches.state import STATE, CarriedState, read_state
 from holdfast.fleet.pipeline.history.lag import OWNERS, AskUnread, Ends
-from holdfast.fleet.pipeline.ingest.deletions import gone, tombstones
+from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
@@ -429,14 +428,12 @@ class _CatchingUp:
     def _delete(self, missing: Iterable[int], done: Offsets, waiting: pa.Table) -> None:
         """Take out of the tables what was deleted in partitions in which new records are missing.
 
-        Its tombstones come before everything new, at the offset where the new begins.
+        Its tombstones come before everything new.
         """
         kept = self.into.kept({p: done[p] for p in missing if p in done})
         with self.feed.reader(waiting) as reader:
-            keys = gone(reader, kept, done)
-        if keys.num_rows:
-            place = np.array([done[p] for p in keys["partition"].to_pylist()], np.int64)
-            rows = tombstones(keys, place, time.time_ns() // 1000)
+            rows = deletions(reader, kept, done, time.time_ns() // 1000)
+        if rows.num_rows:
             held = HeldRows(rows=rows, cost_rows=rows.num_rows)
             self._process(LogPart(rows=held, upto=done, waiting=waiting))
 

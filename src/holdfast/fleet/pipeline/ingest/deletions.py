@@ -2,8 +2,10 @@
 
 **Rules.** Compaction takes a record away when a later one has its key, and a tombstone when it is
 old (``delete.retention.ms``). So a key whose last known record is gone, and that has no record
-behind it, was deleted. It gets a tombstone of ours, at a place behind its last record and before
-whatever was read later.
+behind it, was deleted. It gets a tombstone of ours where the log was read on from, behind the key's
+last record. The members of a group are deleted right there, before whatever was read later of the
+group. A commit is deleted at the first offset from there on that has no record, so that each row of
+``offset_commits`` has a place of its own.
 
 **Strategy.** What is known of a key is the place of its last record. Whoever read the log again may
 look for the places first, which needs no key, and then for the keys of those that are gone.
@@ -13,11 +15,13 @@ References: KIP-534 (how long a tombstone stays).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
@@ -34,8 +38,10 @@ KEPT: Final = arrow_schema("kept")
 _COMMITS: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 
 
-def gone(reader: TopicReader, kept: pa.Table, done: Mapping[int, int]) -> pa.Table:
-    """Return the rows of ``kept`` whose keys have no record now.
+def deletions(
+    reader: TopicReader, kept: pa.Table, done: Mapping[int, int], time_us: int
+) -> pa.Table:
+    """Return tombstones of the keys of ``kept`` that have no record now, as RECORDS.
 
     Parameters
     ----------
@@ -45,30 +51,42 @@ def gone(reader: TopicReader, kept: pa.Table, done: Mapping[int, int]) -> pa.Tab
         Last records, all before ``done``.
     done : mapping of int to int
         Partition -> behind the last record that was read.
+    time_us : int
+        Now, microseconds since 1970.
 
     Raises
     ------
     SourceError
         The cluster cannot be read.
     """
-    partition, offset = ints(kept, "partition"), ints(kept, "offset")
-    missing = np.zeros(kept.num_rows, np.bool_)
-    ends = reader.ends(np.unique(partition).tolist())
-    for one, end in ends.items():
-        rows = np.flatnonzero((partition == one) & (offset >= end.begin))
-        if len(rows):
-            missing[rows] = ~_there(reader, one, offset[rows], done[one])
-    left = kept.filter(pa.array(missing))
+    left = kept.filter(pa.array(_missing(reader, kept, done)))
+    partitions = left["partition"].unique().to_pylist()
     lost = set(zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True))
+    parts = [RECORDS.empty_table()]
     if lost:
-        for rows in reader.to_end({p: done[p] for p in {p for p, _ in lost}}):
+        parts += reader.to_end({p: done[p] for p in partitions})
+        for rows in parts:
             for one in rows["partition"].unique().to_pylist():  # none where there is no row
                 keys = rows["key"].combine_chunks().unique().to_pylist()
                 lost.difference_update((one, key) for key in keys)
         if reader.missing_until:  # a later record of a key may be among those that are missing
             lost.clear()
     pairs = zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True)
-    return left.filter(pa.array([pair in lost for pair in pairs], pa.bool_()))
+    found = left.filter(pa.array([pair in lost for pair in pairs], pa.bool_()))
+    taken = pa.concat_tables([*parts, reader.transactions.table().select(RECORDS.names)])
+    begin = np.array([done[p] for p in found["partition"].to_pylist()], np.int64)
+    return tombstones(found, begin, np.full(len(begin), time_us), partial(offsets_of, taken))
+
+
+def _missing(reader: TopicReader, kept: pa.Table, done: Mapping[int, int]) -> Mask:
+    """Which last records are gone, whether a later one has taken their place or not."""
+    partition, offset = ints(kept, "partition"), ints(kept, "offset")
+    missing = np.zeros(kept.num_rows, np.bool_)
+    for one, end in reader.ends(np.unique(partition).tolist()).items():
+        rows = np.flatnonzero((partition == one) & (offset >= end.begin))
+        if len(rows):
+            missing[rows] = ~_there(reader, one, offset[rows], done[one])
+    return missing
 
 
 def _there(reader: TopicReader, partition: int, wanted: I64, done: int) -> Mask:
@@ -84,32 +102,49 @@ def _there(reader: TopicReader, partition: int, wanted: I64, done: int) -> Mask:
     return found
 
 
-def tombstones(keys: pa.Table, place: I64, time_us: I64 | int) -> pa.Table:
-    """Records that delete keys, in the order in which a coordinator writes them.
+def tombstones(keys: pa.Table, begin: I64, time_us: I64, taken: Callable[[int], I64]) -> pa.Table:
+    """Records that delete keys.
 
     Parameters
     ----------
     keys : Table
         With the columns ``partition`` and ``key``.
-    place : int64[n]
-        Offset of each.
-    time_us : int or int64[n]
+    begin : int64[n]
+        Offset from which on each may be deleted.
+    time_us : int64[n]
         When each was known to be deleted, microseconds since 1970.
+    taken : callable
+        Takes a partition; returns the offsets of its records, ascending.
 
     Returns
     -------
     Table of RECORDS
-        Commits of a group before its members, and the record of the whole group last.
+        In the order of their places; the record of a whole group is deleted behind its members.
     """
     rank, kind = _rank(keys["key"].combine_chunks())
-    order = np.lexsort((-kind, rank, place, ints(keys, "partition")))
+    partition, place = ints(keys, "partition"), begin.copy()
+    is_commit = np.isin(kind, _COMMITS)
+    for one in np.unique(partition[is_commit]).tolist():
+        used = taken(one)
+        own = is_commit & (partition == one)
+        for low in np.unique(begin[own]).tolist():
+            rows = np.flatnonzero(own & (begin == low))
+            place[rows] = free_offsets(used, low, len(rows))
+            used = np.union1d(used, place[rows])
     columns = {
         "partition": keys["partition"],
         "key": keys["key"],
         "offset": pa.array(place),
-        "timestamp": pa.array(np.broadcast_to(np.asarray(time_us, np.int64), place.shape)),
+        "timestamp": pa.array(time_us),
     }
+    order = np.lexsort((-kind, rank, place, partition))
     return filled_table(columns, RECORDS, keys.num_rows).take(pa.array(order))
+
+
+def offsets_of(rows: pa.Table, partition: int) -> I64:
+    """Offsets of a partition's records, ascending."""
+    own = rows.filter(pc.equal(rows["partition"], partition))
+    return np.unique(ints(own, "offset"))
 
 
 def is_read(keys: pa.Array) -> Mask:
@@ -120,13 +155,13 @@ def is_read(keys: pa.Array) -> Mask:
 
 
 def _rank(keys: pa.Array) -> tuple[I64, I64]:
-    """What is deleted first, by the types of keys, and the types."""
+    """What is deleted first of a group, by the types of keys, and the types."""
     there, types = key_types(keys)
     kind = np.full(len(keys), -1, np.int64)
     kind[there] = types
     last = [one for one, (_, records) in BY_RECORD.items() if one == records.epoch]
     whole = np.isin(kind, [*last, RecordType.GROUP_METADATA])
-    return np.where(np.isin(kind, _COMMITS), 0, np.where(whole, 2, 1)), kind
+    return whole.astype(np.int64), kind
 
 
 def free_offsets(taken: I64, begin: int, n: int) -> I64:

@@ -34,12 +34,12 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.ingest.deletions import free_offsets, tombstones
+from holdfast.fleet.pipeline.ingest.deletions import offsets_of, tombstones
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
 from holdfast.fleet.pipeline.ingest.last_of_keys import DumpView, LastOfKeys, joined_spans
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
-from holdfast.fleet.tables.columns.values import ints, replaced, to_us
+from holdfast.fleet.tables.columns.values import ints, to_us
 from holdfast.fleet.tables.storage.clients import telling
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of, statistics_of
 from holdfast.fleet.tables.storage.places import Place, place_of, store_of
@@ -205,30 +205,19 @@ def _write_records(
 
 
 def _placed(found: pa.Table, kept: pa.Table, file: Place) -> pa.Table:
-    """Tombstones of keys, at offsets that no record has, and those that are kept."""
-    parts = [kept]
-    for partition in found["partition"].unique().to_pylist():
-        taken = _offsets_in(file, partition)
-        before = kept.filter(pc.equal(kept["partition"], partition))
-        taken = np.union1d(taken, ints(before, "offset"))
-        own = found.filter(pc.equal(found["partition"], partition))
-        for begin in sorted(own["begin"].unique().to_pylist()):
-            keys = own.filter(pc.equal(own["begin"], begin))
-            ours = tombstones(keys, np.full(keys.num_rows, begin), ints(keys, "time_us"))
-            places = free_offsets(taken, begin, keys.num_rows)
-            taken = np.union1d(taken, places)
-            parts.append(replaced(ours, offset=pa.array(places)))
-    return pa.concat_tables(parts).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    """Tombstones of keys, at places that no record of a file has, and those that are kept."""
 
+    def taken(partition: int) -> I64:
+        parts = [RECORDS.empty_table().select(["partition", "offset"])]
+        for batch in batches_of(file, ["partition", "offset"]):
+            rows = pa.Table.from_batches([batch])
+            parts.append(rows.filter(pc.field("partition") == partition))
+        parts.append(kept.select(["partition", "offset"]))
+        return offsets_of(pa.concat_tables(parts), partition)
 
-def _offsets_in(file: Place, partition: int) -> I64:
-    """Offsets of a partition's records in a file, ascending."""
-    rows = [
-        pa.Table.from_batches([batch]).filter(pc.field("partition") == partition)
-        for batch in batches_of(file, ["partition", "offset"])
-    ]
-    found = [np.zeros(0, np.int64), *(ints(part, "offset") for part in rows)]
-    return np.sort(np.concatenate(found))
+    ours = tombstones(found, ints(found, "begin"), ints(found, "time_us"), taken)
+    whole = pa.concat_tables([kept, ours])
+    return whole.sort_by([("partition", "ascending"), ("offset", "ascending")])
 
 
 def _row_groups(number: int, dump: Dump) -> list[_RowGroup]:

@@ -30,7 +30,7 @@ DELETED = Table(
     name="deleted",
     doc="Tombstones that compaction has taken, at places of ours: part of a dump that was merged.",
     columns=RECORDS.columns,
-    order=("partition", "offset"),
+    order=("partition", "offset", "key"),
 )
 
 TOPICS = Table(
