@@ -11,7 +11,11 @@ from tests.hostile.group import ASSIGNORS, N_LYING, TOPICS, HostileGroup
 from tests.suites import further
 
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
+from holdfast.core.wire.layouts.container import (
+    FailedPartitions,
+    MemberSubscription,
+    encode_member_subscription,
+)
 
 
 def lies(n_bytes: int, generation: int) -> Mapping[str, bytes]:
@@ -29,6 +33,13 @@ def lies(n_bytes: int, generation: int) -> Mapping[str, bytes]:
     }
     framed = {
         "given up": MemberSubscription(topics=real, given_up=many),
+        "failed": MemberSubscription(
+            topics=real, failed=(FailedPartitions("orders", "", tuple(range(n_bytes))),)
+        ),
+        "failed, each alone": MemberSubscription(
+            topics=real,
+            failed=tuple(FailedPartitions("orders", f"{i}", (0,)) for i in range(n_bytes // 14)),
+        ),
         "share": MemberSubscription(topics=real, memory=bytes(n_bytes)),
     }
     return {name: encode_subscription(value) for name, value in said.items()} | {

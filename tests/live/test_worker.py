@@ -118,9 +118,9 @@ def test_one_rolling_bounce_changes_the_design_of_a_group_and_another_one_change
 
 
 def test_nobody_begins_before_the_old_owner_has_ended(broker):
-    """Work on a resource has ended when ``on_revoked`` returns, however long that takes."""
+    """Work on a resource has ended when ``on_revoked`` returns, within its time."""
     counts, group = {"shard": 4}, fresh("workers")
-    first = Desk(broker, group, counts).start()
+    first = Desk(broker, group, counts, task_shutdown_graceful_timeout_ms=120_000).start()
     until(lambda: len(first.held) == 4, "one worker has all")
     first.may_revoke.clear()
     second = Desk(broker, group, counts).start()

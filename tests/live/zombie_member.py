@@ -161,7 +161,9 @@ class Desk:
         self.told: list[tuple[str, list[int]]] = []
         self.began: dict[Any, int] = {}
         self.has_begun, self.has_acted = threading.Event(), threading.Event()
-        self.worker = Worker(spec.config(case), {"shard": 2}, self)
+        # on_revoked is in time: what it tells of is the loss meanwhile, and not its own length.
+        limit = {"task.shutdown.graceful.timeout.ms": 120_000}
+        self.worker = Worker({**spec.config(case), **limit}, {"shard": 2}, self)
 
     def on_assigned(self, resources: list[Any]) -> None:
         self.told.append(("assigned", [r.number for r in resources]))
