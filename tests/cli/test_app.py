@@ -63,6 +63,12 @@ TOO_LARGE = "error: too large for the memory of this machine"
 ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
 
+def broken_by(first: BaseException, then: BaseException) -> BaseException:
+    """An error that breaks out while another one is on its way."""
+    then.__context__ = first
+    return then
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -75,6 +81,8 @@ ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
         (WireError("truncated", schema="S"), 3),
         (LocalProtocolError("-"), 70),
         (KeyboardInterrupt(), 130),
+        (broken_by(KeyboardInterrupt(), ConnectionRefusedError(111, "refused")), 130),
+        (broken_by(KeyboardInterrupt(), SourceError("Spark could not read")), 130),
         (ValueError(), 70),
         (MemoryError(), 3),
         (OSError(28, "No space left on device", "r.html"), 3),
@@ -89,6 +97,9 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
     [
         (SourceError("no broker at x:1"), 3, "error: no broker at x:1"),
         (KeyboardInterrupt(), 130, ""),
+        (broken_by(KeyboardInterrupt(), ConnectionRefusedError(111, "refused")), 130, ""),
+        (broken_by(KeyboardInterrupt(), SourceError("Spark could not read")), 130, ""),
+        (broken_by(KeyError("x"), SourceError("no broker at x:1")), 3, "error: no broker at x:1"),
         (ZeroDivisionError("oops"), 70, "error: a bug in holdfast: ZeroDivisionError: oops"),
         (
             RuntimeError("\nTraceback:\n  File x\nKeyError: 'y'\n"),
