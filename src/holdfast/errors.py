@@ -165,6 +165,13 @@ class SourceError(AdapterError):
     """A cluster, dump or file cannot be reached or read."""
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is a KeyboardInterrupt, or broke out while one was on its way."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 MOST_LISTED = 40
 
 

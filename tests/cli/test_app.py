@@ -63,6 +63,12 @@ TOO_LARGE = "error: too large for the memory of this machine"
 ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
 
+def broken_by(first: BaseException, then: BaseException) -> BaseException:
+    """An error that breaks out while another one is on its way."""
+    then.__context__ = first
+    return then
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -75,6 +81,8 @@ ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
         (WireError("truncated", schema="S"), 3),
         (LocalProtocolError("-"), 70),
         (KeyboardInterrupt(), 130),
+        (broken_by(KeyboardInterrupt(), ConnectionRefusedError(111, "refused")), 130),
+        (broken_by(KeyboardInterrupt(), SourceError("Spark could not read")), 130),
         (ValueError(), 70),
         (MemoryError(), 3),
         (OSError(28, "No space left on device", "r.html"), 3),
@@ -89,6 +97,9 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
     [
         (SourceError("no broker at x:1"), 3, "error: no broker at x:1"),
         (KeyboardInterrupt(), 130, ""),
+        (broken_by(KeyboardInterrupt(), ConnectionRefusedError(111, "refused")), 130, ""),
+        (broken_by(KeyboardInterrupt(), SourceError("Spark could not read")), 130, ""),
+        (broken_by(KeyError("x"), SourceError("no broker at x:1")), 3, "error: no broker at x:1"),
         (ZeroDivisionError("oops"), 70, "error: a bug in holdfast: ZeroDivisionError: oops"),
         (
             RuntimeError("\nTraceback:\n  File x\nKeyError: 'y'\n"),
@@ -631,10 +642,18 @@ def test_a_group_without_a_record_is_told() -> None:
     assert told == []
     check_groups(found, ["elt", "web"], told.append)
     assert told == ["no record of a group 'elt': did you mean etl?"]
-    check_groups(found, ["q*"], told.append)
-    assert told[1:] == ["no record of a group 'q*'"]
-    check_groups(found, ["batsh"], told.append, lambda: {"batch"})
-    assert told[2:] == ["no record of a group 'batsh': did you mean batch?"]
+    check_groups(found, ["batch"], told.append, lambda: {"batch"})
+    assert told[1:] == ["no record of a group 'batch' yet"]
+
+
+def test_where_no_group_is_there_those_that_are_known_are_listed() -> None:
+    found = SimpleNamespace(table=lambda name: pa.table({"group": ["etl", "web"]}))
+    told: list[str] = []
+    with pytest.raises(SourceError, match=r"^no group 'q\*' here; known: batch, etl, web$"):
+        check_groups(found, ["q*"], told.append, lambda: {"batch"})
+    with pytest.raises(SourceError, match=r"^no group 'batsh' here; did you mean batch\?$"):
+        check_groups(found, ["batsh", "nobody"], told.append, lambda: {"batch"})
+    assert told == []
 
 
 def test_a_dump_knows_its_groups_by_the_keys_alone(tmp_path: Path) -> None:

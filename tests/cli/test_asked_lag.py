@@ -15,6 +15,7 @@ from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
 from holdfast.cluster.groups import GroupReader, Position
 from holdfast.cluster.groups_now import GroupsNow
 from holdfast.cluster.record_times import RecordTime
+from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table, with_record_ages
 from holdfast.fleet.tables.columns.schemas import from_columns
 
@@ -192,4 +193,6 @@ def test_a_name_that_no_group_has_is_told_and_many_groups_are_left_to_the_pipeli
     monkeypatch.setattr(asked_lag, "MOST_GROUPS", 1)
     assert rows() is None
     assert rows("etl") == []
+    with pytest.raises(SourceError, match=r"^no group 'nosuch' here; known: etl, web$"):
+        rows("nosuch")
     assert [None if names is None else set(names) for names in asked] == [{"etl"}, None, {"etl"}]

@@ -91,6 +91,25 @@ TYPED = [
     ("explain storm", 2, "did you mean HF101 "),
     ("explain HF1O4", 2, "did you mean HF124 or HF114 or HF104"),
     ("lag --nope", 2, "No such option '--nope'"),
+    ("serve --port 9", 2, "No such option '--port'. Did you mean '--listen'?"),
+    ("broker --listen 9", 2, "Did you mean '--port'?"),
+    ("lag --brokers x:1", 2, "Did you mean '--bootstrap-server'?"),
+    ("broker --broker 3", 2, "Did you mean '--brokers'?"),
+    ("lag --consumer-group etl", 2, "Did you mean '--group'?"),
+    ("lag -g etl", 2, "Did you mean '--group'?"),
+    ("doctor --json", 2, "Did you mean '--format'?"),
+    ("serve --prot 9", 2, "No such option '--prot'."),
+    ("doctor localhost:9092", 2, "(localhost:9092): did you mean -b localhost:9092?"),
+    ("lag a:1,b:2 --total", 2, "did you mean -b a:1,b:2?"),
+    ("doctor localhost", 2, "did you mean -b localhost or --input localhost?"),
+    ("history empty -o x", 2, "did you mean --input empty?"),
+    ("broker 9092", 2, "did you mean --port 9092?"),
+    ("upgrade-check members.json more", 2, "Got unexpected extra argument (more)"),
+    ("plan -b localhost:1", 2, "Missing option '--assignor'. Usual is cooperative-sticky; "),
+    ("doctor -q --input full --group nosuch", 3, "no group 'nosuch' here; known: etl, web"),
+    ("lag -q --input full --group nosuch", 3, "no group 'nosuch' here; known: etl, web"),
+    ("lag -q --input full --group 'q*'", 3, "no group 'q*' here; known: etl, web"),
+    ("history -q --input full --group wep", 3, "no group 'wep' here; did you mean web?"),
     ("lgo", 2, "Did you mean 'lag'?"),
     ("doctr", 2, "Did you mean 'doctor'"),
 ]
@@ -103,6 +122,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "members.json").write_text(json.dumps(MEMBERS))
     (made / "kerberos.properties").write_text(KERBEROS)
     fleet.write_dump(made / "empty", [], offsets=[("__consumer_offsets", 0, 0, 5)])
+    commits = [(g, 1, fleet.commit(g, "t", 0, 1, at=1)) for g in ("etl", "web")]
+    fleet.write_dump(made / "full", commits)
     return made
 
 

@@ -205,6 +205,20 @@ def test_commits_of_a_topic_that_the_members_left_are_marked(broker, tmp_path, p
         consumer.close()
 
 
+def test_a_group_that_nobody_has_is_an_error_with_those_that_are_there(broker):
+    bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
+    group = f"there-{topic}"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    done = run("lag", "-b", bootstrap, "--group", f"thare-{topic}")
+    assert (done.code, done.out) == (3, "")
+    assert done.err == f"error: no group 'thare-{topic}' here; did you mean {group}?\n"
+    done = run("lag", "-b", bootstrap, "--group", "!", "--group", group)
+    assert (done.code, done.err) == (0, "no group '!'\n")
+    assert "; known: " in run("lag", "-b", bootstrap, "--group", "!").err
+
+
 def differing(a, b):
     """Rows of two answers that are not the same."""
     return [

@@ -111,6 +111,9 @@ def test_our_commands_run_on_the_cluster_that_was_given(broker, spark, tmp_path)
         findings = found(GROUP, topic, CLASSIC, GivenSource(servers=bootstrap))
         commands = {f.command for f in findings if f" -b {bootstrap} " in f.command}
         commands |= {f["command"] for f in group["findings"] if f["command"].startswith("hold")}
+        unknown = run("doctor", "-b", bootstrap, "--group", "!")
+        assert unknown.code == 3 and "no group '!' here; known: " in unknown.err
+        assert "known: none" not in unknown.err
         of_each = {words[0]: words for words in map(parse, sorted(commands))}
         assert of_each.keys() == {"history", "lag", "plan", "replay"}
         for words in of_each.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -43,6 +44,27 @@ def test_ctrl_c_while_the_session_starts(before, monkeypatch):
     monkeypatch.setattr(session, "get_session", get_session)
     with pytest.raises(KeyboardInterrupt):
         open_session(interrupted=True)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_jvm_ignores_a_ctrl_c_of_the_terminal(before, monkeypatch):
+    """PySpark has it ignored between fork and exec; what is cleaned up here talks to the JVM."""
+    show = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+
+    def started() -> str:
+        def of_pyspark() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        return subprocess.run(
+            [sys.executable, "-c", show],
+            preexec_fn=of_pyspark,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    monkeypatch.setattr(session, "get_session", started)
+    assert open_session() == "True\n"
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -43,6 +43,7 @@ from holdfast.errors import (
     ModelError,
     RemoteProtocolError,
     WireError,
+    is_interrupt,
 )
 from holdfast.extras import lacking
 
@@ -179,7 +180,9 @@ click.version_option(__version__, "--version", "-V", message="holdfast %(version
 
 
 def exit_code(error: BaseException) -> int:
-    """Exit code of an error that reached the top."""
+    """Exit code of an error that reached the top; what Ctrl-C has broken is no error of its own."""
+    if is_interrupt(error):
+        return EXIT_INTERRUPT
     if isinstance(error, InfeasibleError):
         return EXIT_INFEASIBLE
     if isinstance(error, (ModelError, ConfigError)):
@@ -188,8 +191,6 @@ def exit_code(error: BaseException) -> int:
         return EXIT_SOURCE
     if isinstance(error, MemoryError) or _file_of(error) or lacking(error):
         return EXIT_SOURCE
-    if isinstance(error, KeyboardInterrupt):
-        return EXIT_INTERRUPT
     return EXIT_BUG
 
 
@@ -200,8 +201,8 @@ def _file_of(error: BaseException) -> str:
     return str(error.filename or ("the output" if error.errno in FULL else ""))
 
 
-def explained(error: Exception) -> str:
-    """One line about an error that holdfast did not raise on purpose."""
+def explained(error: BaseException) -> str:
+    """One line about an error that holdfast did not raise on purpose: a file, an extra, a bug."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
     if isinstance(error, MemoryError):
@@ -278,17 +279,17 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
-    except (HoldfastError, KeyboardInterrupt) as error:
-        if debug:
-            traceback.print_exc()
-        if not isinstance(error, KeyboardInterrupt):
-            print_error(str(error))
-        code = exit_code(error)
     except SystemExit as stop:  # rich ends with 1 where a reader has seen enough
         code = 0 if isinstance(stop.__context__, BrokenPipeError) else stop.code
-    except Exception as error:  # a file, an extra, or our bug: one line; traceback on request
-        if debug:
-            traceback.print_exc()
-        print_error(explained(error))
-        code = exit_code(error)
+    except (Exception, KeyboardInterrupt) as error:
+        code = _report(error, debug=debug)
     sys.exit(code)
+
+
+def _report(error: BaseException, *, debug: bool) -> int:
+    """Say what went wrong in one line, with a traceback on request; return the exit code."""
+    if debug:
+        traceback.print_exc()
+    if not is_interrupt(error):
+        print_error(str(error) if isinstance(error, HoldfastError) else explained(error))
+    return exit_code(error)

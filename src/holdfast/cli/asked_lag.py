@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.cli.histories import refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now
 from holdfast.errors import nearest
@@ -57,10 +58,11 @@ def asked_lag(
     Raises
     ------
     SourceError
-        The cluster cannot be reached, or refuses.
+        The cluster cannot be reached, or refuses, or has none of the groups.
     """
 
     def choose(known: Collection[str]) -> list[str] | None:
+        refuse_unknown(groups, known)
         chosen = chosen_groups(known, groups, all_groups=all_groups)
         if len(chosen) > MOST_GROUPS:
             return None

@@ -26,6 +26,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import click
 
+from holdfast.cli.meant import refused_option, refused_words
 from holdfast.errors import ConfigError
 from holdfast.fleet.tables.storage.places import local_path
 
@@ -57,6 +58,8 @@ class Declared:
         The least number that is taken.
     parser : callable, optional
         Makes the value of a text, where the type does not say it.
+    usual : str
+        What is said where it is missing.
     """
 
     def __init__(
@@ -66,12 +69,14 @@ class Declared:
         metavar: str | None = None,
         min: int | None = None,  # noqa: A002 (Click's word)
         parser: Callable[[str], Any] | None = None,
+        usual: str = "",
     ):
         self.flags = flags
         self.help = help
         self.metavar = metavar
         self.min = min
         self.parser = parser
+        self.usual = usual
 
 
 class Option(Declared):
@@ -87,11 +92,14 @@ class _Parsed(click.ParamType[Any]):
 
     envvar_list_splitter = os.path.pathsep  # only paths may stand there several times
 
-    def __init__(self, parser: Callable[[str], Any], name: str = "text"):
-        self.name, self._parser = name, parser
+    def __init__(self, parser: Callable[[str], Any], name: str = "text", usual: str = ""):
+        self.name, self._parser, self._usual = name, parser, usual
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         return self._parser(str(value))
+
+    def get_missing_message(self, param: Any, ctx: Any = None) -> str | None:
+        return self._usual or None
 
 
 class _AtLeast(click.IntRange):
@@ -123,10 +131,17 @@ class OneOfEach(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line, and refuse a second option where one counts."""
-        if not ctx.resilient_parsing:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        flags = [flag for one in self.get_params(ctx) for flag in one.opts]
+        try:
+            _, left, order = self.make_parser(ctx).parse_args(args=list(args))
             _refuse_repeats(order)
-        return super().parse_args(ctx, args)
+            if left and not {"--help", "-h"} & {*args}:
+                raise refused_words(left, flags, ctx)
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise refused_option(error.option_name, flags, ctx) from error
 
 
 def _refuse_repeats(given: list[click.Parameter]) -> None:
@@ -217,8 +232,8 @@ def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
 
 def _type(kind: Any, declared: Declared) -> Any:
     """What reads the text of a value."""
-    if declared.parser is not None:
-        return _Parsed(declared.parser)
+    if declared.parser is not None or declared.usual:
+        return _Parsed(declared.parser or kind, usual=declared.usual)
     if declared.min is not None:
         return _AtLeast(min=declared.min)
     if issubclass(kind, StrEnum):

@@ -13,7 +13,7 @@ from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import visible
-from holdfast.errors import ConfigError, SourceError, nearest
+from holdfast.errors import ConfigError, SourceError, nearest, suggest
 from holdfast.fleet.tables.columns.chosen import means
 
 if TYPE_CHECKING:
@@ -167,6 +167,11 @@ def check_groups(
     ----------
     known : callable
         Names of every group of the source, asked for when one was not found.
+
+    Raises
+    ------
+    SourceError
+        If the source has none of the groups.
     """
     if not groups:
         return
@@ -175,10 +180,19 @@ def check_groups(
         for table in ("generations", "offset_commits", "lag")
         for name in made.table(table)["group"].unique().to_pylist()
     }
-    for wanted in groups:
-        if not any(means(wanted, name) for name in there):
-            hint = nearest(wanted, sorted({*there, *known()}), 3, before=": ")
-            note(f"no record of a group {wanted!r}{hint}")
+    missing = [one for one in groups if not any(means(one, name) for name in there)]
+    every = {*there, *known()} if missing else there
+    refuse_unknown(groups, every)
+    for wanted in missing:
+        is_known = any(means(wanted, name) for name in every)
+        hint = " yet" if is_known else nearest(wanted, sorted(every), 3, before=": ")
+        note(f"no record of a group {wanted!r}{hint}")
+
+
+def refuse_unknown(groups: Sequence[str], known: Collection[str]) -> None:
+    """Raise a SourceError if names and patterns of ``--group`` mean none of the known groups."""
+    if groups and not any(means(wanted, name) for wanted in groups for name in known):
+        raise SourceError(f"no group {groups[0]!r} here; {suggest(groups[0], sorted(known), 3)}")
 
 
 def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:

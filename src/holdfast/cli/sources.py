@@ -76,7 +76,8 @@ class OpenedTables:
 
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
         """The chosen groups, and what pages and findings show of them, read now."""
-        chosen = self.tables.choose(groups)
+        # Tables of a dump or a cluster hold nothing else, and it was said which names they lack.
+        chosen = self.tables.choose(groups) if self.are_kept else None
         return chosen, self.tables.hold(chosen, without=NOT_SHOWN)
 
 

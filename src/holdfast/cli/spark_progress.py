@@ -207,7 +207,10 @@ def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
 
     def look() -> None:
         while not over.wait(LOOK_EVERY_S):
-            stage = newest_stage(spark)
+            try:
+                stage = newest_stage(spark)
+            except Exception:  # no answer: the body meets the same, and says what it was
+                return
             if stage is None:
                 bar.rest(time.monotonic())
             else:

@@ -26,7 +26,15 @@ Examples:
 
 def run(
     *,
-    assignor: Annotated[str, Option("--assignor", metavar="NAME", help="As of `holdfast assign`.")],
+    assignor: Annotated[
+        str,
+        Option(
+            "--assignor",
+            metavar="NAME",
+            help="As of `holdfast assign`.",
+            usual="Usual is cooperative-sticky; lag-sticky also evens out lag.",
+        ),
+    ],
     asked: options.SourceOptions,
     fmt: options.PrintFormat = Format.TABLE,
     option: AssignorOptions = None,

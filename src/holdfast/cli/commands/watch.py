@@ -14,6 +14,7 @@ from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.cli.watching import BatchTeller, Watching, follow_cluster
 from holdfast.core.command_lines import option
+from holdfast.errors import is_interrupt
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
@@ -67,7 +68,12 @@ def run(
     )
     more = option("--metrics", str(metrics)) if metrics is not None else []
     screen = _Screen(output, metrics, quiet=quiet)
-    follow_cluster(told, screen, started_with=[*told.again(), *more])
+    try:
+        follow_cluster(told, screen, started_with=[*told.again(), *more])
+    except BaseException as error:
+        if is_interrupt(error):
+            screen.note(screen.ended())
+        raise
 
 
 class _Screen:
@@ -77,7 +83,14 @@ class _Screen:
         self.note: Callable[[str], None] = notes(quiet)
         self._output, self._metrics, self._quiet = output, metrics, quiet
         self._n_offsets: int | None = None
+        self._batch: int | None = None
         self._batches = BatchTeller(self.note)
+
+    def ended(self) -> str:
+        """What is said at Ctrl-C: the next run reads a batch again that was under way."""
+        if self._batch is None:
+            return "stopped by Ctrl-C before a batch was done"
+        return f"stopped by Ctrl-C; batch {self._batch} is done, the same command goes on behind it"
 
     def starts_spark(self) -> None:
         """Say nothing."""
@@ -92,6 +105,7 @@ class _Screen:
 
     def after_batch(self, tables: Tables, batch: int) -> None:
         """Write the metrics, and a line."""
+        self._batch = batch
         self._batches.tell_batch(tables, batch)
         self._write()
         self.note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")

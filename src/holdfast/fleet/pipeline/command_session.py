@@ -1,13 +1,17 @@
 """The Spark session of a command: Ctrl-C ends the command as without Spark.
 
-**Rules.** A ``KeyboardInterrupt`` ends the command, and the JVM ends with it. PySpark's own handler
-of SIGINT must not run: it calls the JVM, mostly in the middle of another call, and then both calls
-fail with a stack trace. What py4j logs about a call that Ctrl-C interrupted is not printed.
+**Rules.** A ``KeyboardInterrupt`` ends the command, and the JVM ends after it, as its standard
+input is closed. A terminal sends Ctrl-C to the JVM as well. The JVM ignores it: what is cleaned up
+here on the way out still talks to it. PySpark's own handler of SIGINT must not run: it calls the
+JVM, mostly in the middle of another call, and then both calls fail with a stack trace. What py4j
+logs about a call that Ctrl-C interrupted is not printed.
 
 **Strategy.** PySpark installs its handler while it starts a session in the main thread, and has no
 option against that. Putting Python's handler back afterwards would leave a gap: PySpark goes on
 talking to the JVM for about a second after it has installed its handler. So ``open_session``
-replaces ``signal.signal``, for as long as the session starts, by a function that ignores SIGINT.
+replaces ``signal.signal``, for as long as the session starts, by a function that installs no
+handler of SIGINT. PySpark calls it in the JVM's process too, between fork and exec, to have SIGINT
+ignored there; that passes.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Any, Final
+
+from holdfast.errors import is_interrupt
 
 LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
 """Loggers of py4j that report failed calls; a filter on a logger does not reach its children."""
@@ -29,7 +35,7 @@ def open_session(**options: Any) -> Any:
     install = signal.signal
 
     def keep(signalnum: int | signal.Signals, handler: Any) -> Any:
-        if signalnum == signal.SIGINT:
+        if signalnum == signal.SIGINT and handler is not signal.SIG_IGN:
             return signal.getsignal(signalnum)
         return install(signalnum, handler)
 
@@ -54,7 +60,4 @@ def running_session() -> Callable[[], Any] | None:
 
 def not_interrupted(record: logging.LogRecord) -> bool:
     """Whether a record is about anything but a KeyboardInterrupt and the errors that follow it."""
-    error = record.exc_info[1] if record.exc_info else None
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is None
+    return not is_interrupt(record.exc_info[1] if record.exc_info else None)
