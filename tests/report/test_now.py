@@ -27,7 +27,12 @@ from holdfast.fleet.report.findings.finding import Basis, Finding, Severity
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.group_index import IndexView, read_index, select
 from holdfast.fleet.report.serving.live_answers import LiveAnswers
-from holdfast.fleet.report.serving.live_index import index_now, rebalancing_s, verdicts_now
+from holdfast.fleet.report.serving.live_index import (
+    index_now,
+    of_records,
+    rebalancing_s,
+    verdicts_now,
+)
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.tables.reading import read_tables
 
@@ -312,9 +317,12 @@ def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> 
     assert [index.names[i] for i in select(index, told, IndexView())] == ["g", "new", "storm"]
     assert [one.code for one in told["g"].codes] == ["HF128"] and told["g"].rank == 2
     calm = answers((END_S + 5, [seen("g", "Stable", ["a-1"])]))
-    assert verdicts_now(told, index, calm)["g"].codes == ()
-    assert verdicts_now(told, index, calm)["g"].rank == -1
+    assert verdicts_now(verdicts, index, calm) is verdicts
     assert verdicts_now(verdicts, index, NOT_ASKED) is verdicts
+    # What was found while it rebalanced is not kept for when it does not.
+    (found,) = [e for e in examine_all(held, live=live) if e.facts.group == "g"]
+    assert [one.code for one in found.verdict.codes] == ["HF128"]
+    assert (of_records(found.verdict).codes, of_records(found.verdict).rank) == ((), -1)
 
 
 class Coordinators:

@@ -153,15 +153,16 @@ def index_page(
     """
     script = script_of("live.js")
     since_s = rebalancing_s(index, live)
-    rows = select(index, verdicts, view)
+    worst_first = select(index, verdicts, IndexView())
+    rows = worst_first if view == IndexView() else select(index, verdicts, view)
     title = f"Consumer groups of {state.where}"
     main = tag(
         "main",
         tag(
             "div",
-            _fleet_words(index, verdicts, since_s),
+            _fleet_words(index, verdicts, since_s, worst_first),
             _fleet_figures(index),
-            _wrongs(index, verdicts),
+            _wrongs(index, verdicts, worst_first),
             id="fleet",
         ),
         tag(
@@ -191,13 +192,13 @@ def _covered(index: GroupIndex) -> list[str]:
 
 
 def _fleet_words(
-    index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float]
+    index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], worst_first: I64
 ) -> Markup | None:
     """The covered time, and what is wrong in a sentence."""
     if not (index.has_history and len(index.names)):
         return None
     first, last = index.covered_ms
-    i = int(select(index, verdicts, IndexView())[0])
+    i = int(worst_first[0])
     name, share = index.names[i], float(index.cause_share[i])
     active = [one for one in _codes(verdicts, name) if one.is_active]
     words = first_words(
@@ -211,7 +212,7 @@ def _fleet_words(
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 
 
-def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
+def _wrongs(index: GroupIndex, verdicts: Verdicts, worst_first: I64) -> Markup | None:
     """A line for each active finding, however many groups have it, and one for all that are past.
 
     A line opens to the groups that are worst.
@@ -226,8 +227,8 @@ def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
                 worst[one.code] = max(one.severity.rank, worst.get(one.code, 0))
     if not (n_groups or n_past):
         return None
-    named = _worst_groups(index, verdicts, n_groups)
-    worst_first = sorted(n_groups, key=lambda code: (-worst[code], -n_groups[code], code))
+    named = _worst_groups(index, verdicts, n_groups, worst_first)
+    ordered = sorted(n_groups, key=lambda code: (-worst[code], -n_groups[code], code))
     lines = [
         tag(
             "details",
@@ -246,7 +247,7 @@ def _wrongs(index: GroupIndex, verdicts: Verdicts) -> Markup | None:
                 tag("a", "all of them in the list", href=_found_address(code)),
             ),
         )
-        for code in worst_first
+        for code in ordered
     ]
     if not lines:
         lines = [tag("p", "Nothing is active now.")]
@@ -276,12 +277,12 @@ def _codes(verdicts: Verdicts, name: str) -> tuple[FoundCode, ...]:
 
 
 def _worst_groups(
-    index: GroupIndex, verdicts: Verdicts, n_groups: Mapping[str, int]
+    index: GroupIndex, verdicts: Verdicts, n_groups: Mapping[str, int], worst_first: I64
 ) -> dict[str, list[str]]:
     """Of each code the worst groups in which it is active, no more than are shown."""
     found: dict[str, list[str]] = {code: [] for code in n_groups}
     wanted = sum(min(count, SHOWN_OF_ONE) for count in n_groups.values())
-    for i in select(index, verdicts, IndexView()).tolist():
+    for i in worst_first.tolist():
         if not wanted:
             break
         name = index.names[i]

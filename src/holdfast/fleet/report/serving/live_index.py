@@ -59,31 +59,22 @@ _EMPTY = {
 
 
 def verdicts_now(verdicts: Verdicts, index: GroupIndex, live: LiveGroups) -> Verdicts:
-    """What was found, with the rebalances that are in progress now and no others."""
-    if live.seen is None:
-        return verdicts
-    found = _without_ended(verdicts, live)
+    """What records tell (:func:`of_records`), and which groups rebalance now."""
+    changed = {}
     for name in live.rebalancing:
         group, row = live.of(name), index.place.get(name)
-        if group is None or row is None:
-            continue
-        settled_ms = int(index.settled_ms[row]) or None
-        now = FoundCode(code=CODE, severity=severity_now(group, settled_ms))
-        before = found.get(name)
-        codes = () if before is None else before.codes
-        others = [one for one in codes if one.code != CODE]
-        found[name] = _verdict(float(index.downtime_s[row]), [now, *others])
-    return found
+        if group is not None and row is not None:
+            settled_ms = int(index.settled_ms[row]) or None
+            now = FoundCode(code=CODE, severity=severity_now(group, settled_ms))
+            codes = verdicts[name].codes if name in verdicts else ()
+            changed[name] = _verdict(float(index.downtime_s[row]), [now, *codes])
+    return {**verdicts, **changed} if changed else verdicts
 
 
-def _without_ended(verdicts: Verdicts, live: LiveGroups) -> dict[str, GroupVerdict]:
-    """The verdicts, without rebalances of groups that do not rebalance."""
-    found: dict[str, GroupVerdict] = dict(verdicts)
-    for name, verdict in verdicts.items():
-        if name not in live.spans and any(one.code == CODE for one in verdict.codes):
-            others = [one for one in verdict.codes if one.code != CODE]
-            found[name] = _verdict(verdict.downtime_s, others)
-    return found
+def of_records(verdict: GroupVerdict) -> GroupVerdict:
+    """A verdict without a rebalance in progress: coordinators are asked more often than records."""
+    others = [one for one in verdict.codes if one.code != CODE]
+    return verdict if len(others) == len(verdict.codes) else _verdict(verdict.downtime_s, others)
 
 
 def _verdict(downtime_s: float, codes: list[FoundCode]) -> GroupVerdict:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.live import LiveGroups
+from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.doctor import examinations
 from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
@@ -43,7 +43,7 @@ from holdfast.fleet.report.serving.group_index import (
 )
 from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.report.serving.live_answers import NOW_S, AskNow, LiveAnswers
-from holdfast.fleet.report.serving.live_index import index_now, verdicts_now
+from holdfast.fleet.report.serving.live_index import index_now, of_records, verdicts_now
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
@@ -219,6 +219,7 @@ class ServedFleet:
             seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
         self._now = _FleetProgress(served=served, seen=seen, looked_at=now, asked_at=now)
+        self._shown = ((served.index, NOT_ASKED), served.index)
 
     def _has_begun(self) -> bool:
         """Whether there is something to read: what a keeper has not committed is nothing."""
@@ -273,8 +274,13 @@ class ServedFleet:
 
     @property
     def index(self) -> GroupIndex:
-        """The index of the newest tables, with the states of now."""
-        return index_now(self._now.served.index, self.live)
+        """The index of the newest tables, with the states of now; made once for all requests."""
+        made_of = (self._now.served.index, self.live)
+        of, index = self._shown
+        if not (of[0] is made_of[0] and of[1] is made_of[1]):
+            index = index_now(*made_of)
+            self._shown = (made_of, index)
+        return index
 
     @property
     def live(self) -> LiveGroups:
@@ -415,7 +421,7 @@ class ServedFleet:
         )
         for examination in found:
             with self._changed:
-                self._now.verdicts[examination.facts.group] = examination.verdict
+                self._now.verdicts[examination.facts.group] = of_records(examination.verdict)
                 self._now.examined += 1
                 self._changed.notify_all()
             yield examination
