@@ -221,14 +221,18 @@ def test_a_partition_whose_leader_is_away_is_asked_for_until_it_is_back():
     assert scene.client.log == [("t", 0, 3)]
 
 
-def test_where_nothing_is_committed_and_no_reset_is_wanted_the_member_ends():
+def test_where_nothing_is_committed_and_no_reset_is_wanted_a_partition_fails_once():
     scene = Scene(reset="none")
-    scene.assign(A)
-    scene.look_until(lambda: scene.failures)
-    (failure,) = scene.failures
-    assert isinstance(failure, RemoteProtocolError)
-    assert "no committed offset for t-0" in str(failure)
-    assert scene.client.log == []
+    scene.places = {B: 4}
+    scene.assign(A, B)
+    assert scene.client.log == [("t", 1, 4)]
+    with pytest.raises(RemoteProtocolError, match="no committed offset for t-0"):
+        scene.hands.raise_error()
+    scene.hands.raise_error()
+    assert not scene.failures, "the member goes on"
+    scene.hands.seek(A, 3)
+    assert scene.client.log == [("t", 1, 4), ("t", 0, 3)]
+    scene.hands.raise_error()
 
 
 def test_a_seek_in_the_callback_wins_over_what_is_committed():
@@ -363,9 +367,10 @@ def test_what_interrupts_a_poll_is_raised_and_has_lost_nothing(reading):
 def test_an_error_of_one_topic_loses_nothing_of_the_others(reading):
     denied = confluent_kafka.KafkaError(confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED)
     reading.client.extra = [Record("u", 0, -1, denied)]
-    with pytest.raises(RemoteProtocolError, match="topic 'u'"):
-        reading.fetch()
     assert reading.fetch() == [("t", 0, 7)]
+    with pytest.raises(RemoteProtocolError, match="topic 'u'"):
+        reading.hands.raise_error()
+    assert reading.fetch() == [("t", 0, 8)]
 
 
 def test_an_error_that_librdkafka_mends_itself_is_no_record(reading):

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
-    OFFSET_INVALID,
     OFFSET_STORED,
     TopicPartition,
 )
@@ -23,6 +22,7 @@ from holdfast.members.drop_in.confluent.hands import LibrdkafkaHands
 from holdfast.members.drop_in.confluent.settings import route
 
 A, B = ("t", 0), ("t", 1)
+ENDS = {OFFSET_BEGINNING: 2, OFFSET_END: 40}
 
 
 class Group:
@@ -34,7 +34,11 @@ class Group:
         self.futures: list[Future[dict]] = []
         self.stands = {}  # what the seat was told of committed offsets
         self.membership = SimpleNamespace(parts=self)
-        self.progress = SimpleNamespace(stands=self.stands.update)
+        self.lookup, self.is_automatic = self, True
+        self.resets = {}  # where partitions begin of which nothing stands committed
+        self.progress = SimpleNamespace(
+            stands=self.stands.update, resets=lambda places, as_processed: self.reset(places)
+        )
 
     def ask_places(self, resources):
         self.asked.append(set(resources))
@@ -45,6 +49,15 @@ class Group:
         elif answer is not None:
             self.answer(answer)
         return self.futures[-1]
+
+    def reset(self, places):
+        self.resets |= places
+
+    def list_offsets(self, resources, at):
+        """The ends of every partition."""
+        found: Future[dict] = Future()
+        found.set_result(dict.fromkeys(resources, ENDS[at]))
+        return found
 
     def answer(self, offsets):
         asked = self.asked[-1]
@@ -79,19 +92,20 @@ def offsets(partitions):
 @pytest.mark.parametrize(
     ("reset", "begins"),
     [
-        (None, OFFSET_END),
-        ("earliest", OFFSET_BEGINNING),
-        ("smallest", OFFSET_BEGINNING),
-        ("latest", OFFSET_END),
-        ("error", OFFSET_INVALID),
+        (None, 40),
+        ("earliest", 2),
+        ("smallest", 2),
+        ("latest", 40),
+        ("error", OFFSET_STORED),
     ],
 )
 def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(consumer, reset, begins):
     given = {"auto.offset.reset": reset} if reset else {}
     reset = route({"group.id": "g", **given}).reset
-    hands_of(consumer, Group({A: 5, B: -1}), reset=reset).assign_new(blank(A, B))
-    told = OFFSET_STORED if begins == OFFSET_INVALID else begins
-    assert offsets(consumer.assignment()) == {A: 5, B: told}
+    group = Group({A: 5, B: -1})
+    hands_of(consumer, group, reset=reset).assign_new(blank(A, B))
+    assert offsets(consumer.assignment()) == {A: 5, B: begins}
+    assert group.resets == ({B: begins} if begins >= 0 else {}), "it is committed at a hand-over"
 
 
 def test_a_place_that_the_application_gives_is_not_looked_up(consumer):
@@ -127,7 +141,7 @@ def test_what_nobody_answered_is_asked_again(consumer):
     while hands.starts.waiting and time.monotonic() < deadline:
         time.sleep(0.01)
         hands.starts.look_again(consumer)
-    assert offsets(consumer.assignment()) == {A: 5, B: OFFSET_BEGINNING}
+    assert offsets(consumer.assignment()) == {A: 5, B: 2}
     assert group.asked == [{A, B}] * 3
 
 

@@ -6,6 +6,8 @@ See :mod:`tests.live.seats`: the words of the original are in ``originals.json``
 from __future__ import annotations
 
 import inspect
+import re
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,7 +21,9 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 from tests.live.crew import fresh
+from tests.live.diary import Diary
 from tests.live.seats import sentence
 from tests.live.waiting import until
 
@@ -206,3 +210,47 @@ def test_a_fenced_member_is_told_in_the_words_of_the_original(stage):
     stage.begins_with(
         "text", error[1] if not stage.is_original else ": ".join(error[1].split(": ")[:3])
     )
+
+
+@sentence(**OF_CONFLUENT)
+def test_a_deleted_topic_of_a_pattern_is_named_once_and_lost(stage):
+    told_of_a_deletion(stage, "cooperative-sticky")
+
+
+@sentence(**OF_CONFLUENT)
+def test_a_deleted_topic_of_a_pattern_is_named_once_and_revoked_with_all_by_an_eager_member(stage):
+    told_of_a_deletion(stage, "range")
+
+
+def told_of_a_deletion(stage: Any, strategy: str) -> None:
+    """Delete one of two topics; what the callbacks and the polls say of that."""
+    prefix, diary = fresh("deleted"), Diary()
+    names = [stage.topic(2, 1, f"{prefix}-{letter}").name for letter in "ab"]
+    client = stage.alone(partition_assignment_strategy=strategy)
+    client.subscribe(f"^{prefix}-.*", diary)
+    stage.until(lambda: len(client.records) == 4, "a record of every partition", client)
+    del diary.calls[:], client.told[:]
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    admin.delete_topics(names[:1])[names[0]].result(60)
+    stage.until(lambda: len(client.consumer.assignment()) == 2, "those of the other", client)
+    stage.until(lambda: client.told, "the error", client)
+    began = time.monotonic()
+    while time.monotonic() - began < 2:  # longer than the topics are asked for again
+        client.poll(0.1)
+    assert stage.is_original or len(client.told) == 1
+    stage.says("errors", sorted({(error.code(), error.str()) for error in client.told}))
+    stage.says("calls", [call for call in diary.counts() if call[1]])
+
+
+@sentence(seats=("confluent",))
+def test_an_application_that_was_away_for_too_long_hears_by_how_much(stage):
+    """The original tells how late it was when a timer has noticed, at most half a second."""
+    short = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 2_000}
+    member = stage.owner(stage.topic(1), **short)
+    began = time.monotonic()
+    time.sleep(5)
+    stage.until(lambda: member.told, "the error", member)
+    latest_ms = 1000 * (time.monotonic() - began) - 2_000
+    (error,) = member.told
+    (over_ms,) = map(int, re.findall(r"exceeded by (\d+)ms", error.str()))
+    assert 3_000 <= over_ms <= latest_ms + 200, "its last call was served 0.1 s before it left"

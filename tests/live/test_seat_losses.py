@@ -6,7 +6,11 @@ request. See :mod:`tests.live.seats`.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+
 import pytest
+from tests.live.clients import word
 from tests.live.crew import Held
 from tests.live.diary import Diary
 from tests.live.seats import COOPERATIVE, DROP_INS, MANUAL, sentence
@@ -185,6 +189,38 @@ def test_a_fenced_member_is_told_and_the_other_one_has_all(stage):
     stage.read(first, 10)
     stage.owner(topic, group_instance_id="same")
     stage.says("error", stage.told_by(first))
+
+
+@sentence()
+def test_a_fenced_member_never_takes_its_name_back(stage):
+    """Whoever joins again fences the other one, which joins again."""
+    topic = stage.topic(2, 5)
+    first = stage.member(topic, group_instance_id="same")
+    stage.read(first, 10)
+    second = stage.owner(topic, group_instance_id="same")
+    errors = Counter()
+
+    def poll(client):
+        try:
+            client.poll(0.1)
+        except Exception as error:
+            errors[client is first, word(error)] += 1
+
+    stage.until(lambda: poll(first) or poll(second) or errors, "it is told")
+    began = time.monotonic()
+    while time.monotonic() - began < 3:
+        poll(first)
+        poll(second)
+        time.sleep(0.1)
+    ((is_first, _),) = errors
+    assert is_first, errors
+    assert second.owns() == {0, 1}
+    if stage.client == "confluent":  # its errors are records, and librdkafka tells a fatal one once
+        assert errors.total() == 1
+    first.unsubscribe()
+    if stage.client != "confluent":  # one that says so takes it back
+        first.subscribe([topic.name])
+        stage.until(lambda: poll(first) or poll(second) or first.owns() == {0, 1}, "it is back")
 
 
 @sentence()

@@ -371,6 +371,7 @@ class Consumer(ConsumerQuestions):
             if self._is_stopped or self._closing.is_coming_out():
                 return []
             self._hands.starts.look_again(self._hands.client)
+            self._hands.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(seat, limit, min(left_s, SLICE_S))
             if self._closing.is_coming_out():  # the application does not get these

@@ -1,9 +1,11 @@
 """librdkafka in the hands of ``holdfast.Consumer``.
 
 **Rules.** Every partition begins at an explicit offset, so what a commit commits is known before
-the first record. A poll that fails may have lost records that librdkafka had taken, so every
-partition goes back to where the application is. What the application pauses stays paused in a
-rebalance that leaves the partition here.
+the first record. An error belongs to its partition: one poll raises it, once for each time that the
+partition fails, and the others go on. The partition waits for a seek, or for its next assignment,
+unless librdkafka tries again by itself. A poll that fails as a whole may have lost records that
+librdkafka had taken, so every partition goes back to where the application is. What the application
+pauses stays paused in a rebalance that leaves the partition here.
 
 An eager member gives everything up in every round and gets most of it back. What it gives up is
 *parked*: librdkafka fetches it on, its records are set aside, and a partition that comes back at
@@ -16,12 +18,12 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from concurrent.futures import Future
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
 from holdfast.cluster import render
 from holdfast.cluster.answers import and_then
@@ -45,7 +47,7 @@ from holdfast.members.seat.hands import Callback
 
 _log = logging.getLogger(NAME)
 _library_log = logging.getLogger("holdfast.librdkafka")
-Begins = dict[Resource, StartPlace] | Future[dict[Resource, StartPlace]]
+_RESETS = {"earliest": EARLIEST, "latest": LATEST}
 _FAILURES = 3  # polls in a row that fail inside librdkafka until the application hears of it
 
 
@@ -75,12 +77,14 @@ class ConsumerHands(LibrdkafkaHands):
         config = {**render.librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
         leave_alone_in_forks(self.client)
-        super().__init__(self.client, owner, config, reset=None, stores=True)
-        self._reset_to: str = settings["auto.offset.reset"]
+        reset = _RESETS.get(settings["auto.offset.reset"])
+        super().__init__(self.client, owner, config, reset=reset, stores=True)
         self._reached: dict[Resource, int] = {}  # after what was handed out; where it began
         self._sought: dict[Resource, int] = {}  # before it began
         self._parked = Parked()
         self._hidden: set[Resource] = set()  # lost, and not dropped yet
+        self._failed: set[Resource] = set()  # librdkafka has them no more, until a seek
+        self._errors: dict[Resource, HoldfastError] = {}  # that a poll has still to raise
         self._n_failures = 0
 
     # Records
@@ -107,27 +111,60 @@ class ConsumerHands(LibrdkafkaHands):
         self._n_failures = 0
         return messages
 
+    def raise_error(self) -> None:
+        """Raise the error of a partition that has failed; each once."""
+        while self._errors:
+            raise self._errors.pop(min(self._errors))
+
     def _consume(self, limit: int, wait_s: float) -> list[Any]:
         messages: list[Any] = _Original.consume(self.client, limit, wait_s)
         if any(map(Message.error, messages)):
-            messages = [message for message in messages if not _failed(message)]
+            failed = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+            found = self._handed_out(messages)
+            self._note_failed(failed)
+            return found
+        return self._handed_out(messages)
+
+    def _handed_out(self, messages: list[Any]) -> list[Any]:
         if not messages:
             self.renewal.listen(self)
             return messages
         self.renewal.silence.end()
         if self._hidden or self._parked.partitions or self._parked.records:
             messages = self._parked.sort_out(messages, self._hidden)
-        elsewhere = self._hidden | self._parked.partitions | self._parked.records.keys()
+        parked = self._parked.partitions | self._parked.records.keys()
+        elsewhere = self._hidden | self._failed | parked
         here = [TopicPartition(*tp) for tp in self._reached.keys() - elsewhere]
         for found in _Original.position(self.client, here):
             if found.offset >= 0:
                 self._reached[found.topic, found.partition] = found.offset
         return messages
 
+    def _note_failed(self, messages: Collection[Any]) -> None:
+        """Keep the errors of partitions until polls raise them."""
+        for message in messages:
+            error, tp = message.error(), (message.topic() or "", message.partition())
+            if tp in self._hidden or tp in self._parked:
+                continue  # it is not this member's, or begins anew
+            if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:  # librdkafka tries again
+                text = f"topic {tp[0]!r}: {describe(error.code())}"
+                self._errors[tp] = RemoteProtocolError(text, error_code=error.code())
+            elif error.fatal() or not error.retriable():
+                text = f"fetching {tp[0]}-{tp[1]} failed: {error.str()} ({error.name()})"
+                self._errors[tp] = AdapterError(text)
+                if tp in self.fetched():
+                    self._failed.add(tp)
+                    _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
+
+    def _places(self) -> dict[Resource, int]:
+        """Where the application is with what librdkafka has."""
+        return {tp: at for tp, at in self._reached.items() if tp not in self._failed}
+
     def _go_back(self) -> None:
         """Fetch again from where the application is."""
         self._parked.records.clear()
-        places = [TopicPartition(*tp, at) for tp, at in sorted(self._reached.items())]
+        places = [TopicPartition(*tp, at) for tp, at in sorted(self._places().items())]
         _Original.incremental_unassign(self.client, places)
         _Original.incremental_assign(self.client, places)
         self._pause_in_client(self._reached)
@@ -140,7 +177,7 @@ class ConsumerHands(LibrdkafkaHands):
         """Everything begins where the application is."""
         super().forget_fetched()
         self._parked.records.clear()
-        return self._reached
+        return self._places()
 
     # See holdfast.members.seat.hands.Hands
 
@@ -152,7 +189,7 @@ class ConsumerHands(LibrdkafkaHands):
         """An eager member parks them."""
         parked: set[Resource] = set()
         if not self.seat.is_cooperative:
-            parked = self._reached.keys() & set(partitions) - self.paused
+            parked = self._places().keys() & set(partitions) - self.paused
             self._parked.partitions |= parked
         super().hold_back([tp for tp in partitions if tp not in parked])
 
@@ -168,8 +205,9 @@ class ConsumerHands(LibrdkafkaHands):
         """Unassign those of these that are assigned."""
         super().take_away(partitions)
         self._parked.forget(partitions)
+        self._failed.difference_update(partitions)
         for tp in partitions:
-            for noted in (self._reached, self._sought):
+            for noted in (self._reached, self._sought, self._errors):
                 noted.pop(tp, None)
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
@@ -191,10 +229,9 @@ class ConsumerHands(LibrdkafkaHands):
     # Where partitions begin
 
     def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
-        if self.seat.membership.parts is None:
-            return None
-        places = self.places(partitions)
-        places.add_done_callback(_log_failure)
+        places = super().ask(partitions)
+        if places is not None:
+            places.add_done_callback(_log_failure)
         return places
 
     def places(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]]:
@@ -206,32 +243,13 @@ class ConsumerHands(LibrdkafkaHands):
             Its error is a RemoteProtocolError if there is no committed offset and
             ``auto.offset.reset`` is ``none``, and an AdapterError if no broker answered in time.
         """
-        parts = self.seat.membership.parts
-        assert parts is not None
-        lookup, wanted = parts.lookup, frozenset(partitions)
 
-        def by_reset(found: Mapping[Resource, int]) -> Begins:
-            places = {tp: StartPlace(at, at) for tp, at in found.items() if at >= 0}
-            unknown = sorted(wanted - places.keys())
-            if not unknown:
-                return places
-            if self._reset_to == "none":
-                name = f"{unknown[0][0]}-{unknown[0][1]}"
-                raise RemoteProtocolError(
-                    f"no committed offset for {name}, and auto.offset.reset is none: "
-                    "commit one, or choose earliest or latest"
-                )
-            at = EARLIEST if self._reset_to == "earliest" else LATEST
+        def known(places: Places) -> dict[Resource, StartPlace]:
+            for tp in _nowhere(places):
+                raise _no_place(tp)
+            return dict(places)
 
-            def at_ends(ends: Mapping[Resource, int]) -> dict[Resource, StartPlace]:
-                for tp in set(unknown) - ends.keys():
-                    # A topic that was created just now, or moves: its leader is there in a moment.
-                    _log.info("%s-%s has no leader that answers yet: it starts later", *tp)
-                return places | {tp: StartPlace(at) for tp, at in ends.items()}
-
-            return and_then(lookup.list_offsets(unknown, at), at_ends)
-
-        return and_then(self.seat.ask_places(wanted), by_reset)
+        return and_then(and_then(self.seat.ask_places(partitions), self.by_reset), known)
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
         """No broker will ever say where these begin: the member ends."""
@@ -240,17 +258,25 @@ class ConsumerHands(LibrdkafkaHands):
         parts.fail(error)
         return {}
 
+    def commits_starts(self) -> bool:
+        return True
+
     def began(self, places: Places) -> Places:
         super().began(places)
-        progress = self.seat.progress
-        progress.resets({tp: at for tp, (at, committed) in places.items() if committed < 0})
-        begun = {tp: StartPlace(self._sought.get(tp, at), c) for tp, (at, c) in places.items()}
+        lost = _nowhere(places).keys() - self._sought.keys()
+        begun = {
+            tp: StartPlace(self._sought.get(tp, at), committed)
+            for tp, (at, committed) in places.items()
+            if tp not in lost
+        }
         for tp in self._sought.keys() & places.keys():
-            progress.seek(tp, self._sought.pop(tp))
-        back = {tp for tp in begun if tp in self._parked}
-        same = {tp for tp in back if self._reached[tp] == begun[tp].offset}
+            self.seat.progress.seek(tp, self._sought.pop(tp))
+        back = {tp for tp in places if tp in self._parked}
+        same = {tp for tp in back & begun.keys() if self._reached[tp] == begun[tp].offset}
         self._parked.partitions -= same
         self.take_away(back - same)
+        self._failed |= lost
+        self._errors |= {tp: _no_place(tp) for tp in lost}
         self._reached |= {tp: place.offset for tp, place in begun.items()}
         return {tp: place for tp, place in begun.items() if tp not in same}
 
@@ -261,16 +287,23 @@ class ConsumerHands(LibrdkafkaHands):
         return self._reached.get(tp)
 
     def seek(self, tp: Resource, offset: int) -> None:
-        """Continue a partition at ``offset``, now or when it begins."""
-        if tp not in self._reached or tp in self._parked:
+        """Continue a partition at ``offset``, now or when it begins; one that has failed, too."""
+        is_failed = tp in self._failed
+        if not is_failed and (tp not in self._reached or tp in self._parked):
             self._sought[tp] = offset
             return
         self._parked.records.pop(tp, None)
         self._reached[tp] = offset
-        part = TopicPartition(*tp, offset)
-        self.renewal.seek(self.client, part)
-        _Original.seek(self.client, part)
         self.seat.progress.seek(tp, offset)
+        part = TopicPartition(*tp, offset)
+        if not is_failed:
+            self.renewal.seek(self.client, part)
+            _Original.seek(self.client, part)
+        elif tp not in self._held_back | self._hidden:  # else it is about to go
+            self._errors.pop(tp, None)
+            self._failed.discard(tp)
+            _Original.incremental_assign(self.client, [part])
+            self._pause_in_client([tp])
 
     def pause(self, partitions: Collection[Resource]) -> None:
         """Hand out nothing of these."""
@@ -300,14 +333,13 @@ def _log_failure(places: Future[dict[Resource, StartPlace]]) -> None:
         _log.warning("start positions are not known yet: %s", error)
 
 
-def _failed(message: Any) -> bool:
-    error = message.error()
-    if error is None:
-        return False
-    if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        text = f"topic {message.topic()!r}: {describe(error.code())}"
-        raise RemoteProtocolError(text, error_code=error.code())
-    if error.fatal() or not error.retriable():
-        name = f"{message.topic()}-{message.partition()}"
-        raise AdapterError(f"fetching {name} failed: {error.str()} ({error.name()})")
-    return True
+def _nowhere(places: Places) -> dict[Resource, StartPlace]:
+    """Those without a place."""
+    return {tp: place for tp, place in sorted(places.items()) if place.offset == OFFSET_INVALID}
+
+
+def _no_place(tp: Resource) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"no committed offset for {tp[0]}-{tp[1]}, and auto.offset.reset is none: seek it, commit "
+        "an offset, or choose earliest or latest"
+    )

@@ -81,6 +81,10 @@ class MetadataWatch:
         """Topics of the last subscription that the machine got."""
         return self._subscribed or ()
 
+    def exists(self, topic: str) -> bool:
+        """Whether a topic of the subscription existed at the last look."""
+        return self._counts.get(topic, 0) > 0
+
     def look_soon(self) -> None:
         """Look once more, before the interval is over."""
         self._wake.put(None)

@@ -136,6 +136,10 @@ class MemberParts:
         """Topics of the subscription that do not exist."""
         return self._watch.missing
 
+    def exists(self, topic: str) -> bool:
+        """Whether a topic of the subscription existed at the last look."""
+        return self._watch.exists(topic)
+
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far."""
         return metrics_of(

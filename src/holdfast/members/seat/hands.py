@@ -36,6 +36,8 @@ class Wishes:
     # The listener was written for eager rebalances. In a cooperative round that changes anything it
     # is called with a revocation, maybe of nothing, and then with the whole assignment.
     tells_whole: bool = False
+    # What a cooperative member gives up of a topic that is deleted is lost: nobody can commit it.
+    loses_deleted: bool = False
 
 
 class Callback(Once):

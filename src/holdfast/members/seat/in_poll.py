@@ -189,6 +189,10 @@ class InPoll(Seat):
         done: Callable[[str | None], None],
     ) -> None:
         """Have a callback run, and what goes with it."""
+        if call is ListenerCall.REVOKED and (gone := self._deleted(resources)):
+            self.progress.forget(gone)
+            self.errands.put(Errand(partial(self._call, Callback(ListenerCall.LOST, gone))))
+            resources = tuple(tp for tp in resources if tp not in gone)
         work = partial(self._call, Callback(call, resources))
         if self.hands.hears(call):
             self.errands.put(Errand(work, lambda error: done(self.answer_of(error))))
@@ -197,6 +201,13 @@ class InPoll(Seat):
                 self.progress.tell(resources, by_callback=False)
             self.errands.put(Errand(work))
             done(None)
+
+    def _deleted(self, resources: Collection[Resource]) -> set[Resource]:
+        """Those that the application hears of as lost, because their topics are deleted."""
+        parts = self.membership.parts
+        if not self._wishes.loses_deleted or not self.is_cooperative or parts is None:
+            return set()
+        return {tp for tp in resources if not parts.exists(tp[0])}
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit what is processed of partitions that are given up, unless nobody wants that."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.settings import Settings
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.errors import RemoteProtocolError
 from holdfast.members.member.process import OwnProcess
 from holdfast.members.seat.opening import Opening
 
@@ -130,6 +132,17 @@ class Membership:
         if self.parts is not None:
             return self.parts.host.failure
         return None if self._opening is None else self._opening.failure
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another process has taken this static member.
+
+        Who joins again after that takes the member back, and the two fence each other for ever.
+        """
+        failure = self.failure
+        if not isinstance(failure, RemoteProtocolError):
+            return False
+        return failure.error_code == ErrorCode.FENCED_INSTANCE_ID
 
     def leave(self, *, returns: bool) -> None:
         """Ask the member to hand everything over and to leave; of two wishes the first counts."""

@@ -44,12 +44,18 @@ class _PartitionTerm:
     began: int | None = None  # the lowest offset that the application may name, once it is known
     is_active: bool = True  # handed out; False once it was given up or lost
     processed: OffsetToCommit | None = None
+    start: OffsetToCommit | None = None  # what a hand-over commits where nothing is processed
     furthest: int = -1  # highest offset before which records were handed out
     committed: int | None = None  # what stands committed, as far as is known
 
     def to_commit(self) -> OffsetToCommit | None:
         at = self.processed
         return None if at is None or at.offset == self.committed else at
+
+    def to_hand_over(self) -> OffsetToCommit | None:
+        """What the last commit of the term commits."""
+        is_blank = self.processed is None and self.committed is None
+        return self.start if is_blank else self.to_commit()
 
     def refuses(self, offset: int, number: int | None, *, begins: bool) -> bool:
         """Whether the application may not name this offset; ``number`` is of the present term."""
@@ -105,15 +111,18 @@ class PartitionProgress:
                     term.began = max(at, 0)
                     term.committed = at if at >= 0 else None
 
-    def resets(self, places: Mapping[Resource, int]) -> None:
+    def resets(self, places: Mapping[Resource, int], *, as_processed: bool = True) -> None:
         """A term begins at the offsets ``places``, where nothing stood committed.
 
-        The offsets count as processed: a commit before the first record commits them.
+        The offsets count as processed: a commit before the first record commits them. Without
+        ``as_processed`` the last commit of the term does so alone, if nothing was processed.
         """
         with self._lock:
             for tp, at in places.items():
                 if (term := _active(self._terms, tp)) is not None and term.committed is None:
-                    term.began, term.processed = at, OffsetToCommit(at)
+                    term.began, term.start = at, OffsetToCommit(at)
+                    if as_processed:
+                        term.processed = term.start
 
     def seek(self, tp: Resource, offset: int) -> None:
         """The application goes on at ``offset``, and may commit from there on, and there."""
@@ -133,6 +142,14 @@ class PartitionProgress:
         with self._lock:
             for tp in partitions:
                 if tp in self._terms:
+                    self._terms[tp].is_active = False
+
+    def forget(self, partitions: Iterable[Resource]) -> None:
+        """Nothing of ``partitions`` is ever committed: their topics are gone."""
+        with self._lock:
+            for tp in partitions:
+                if tp in self._terms:
+                    self._terms[tp].processed = self._terms[tp].start = None
                     self._terms[tp].is_active = False
 
     def active(self) -> set[Resource]:
@@ -197,7 +214,7 @@ class PartitionProgress:
     def handed_over(self, partitions: Iterable[Resource]) -> dict[Resource, OffsetToCommit]:
         """What is processed and not committed of partitions that a hand-over gives up."""
         with self._lock:
-            known = {tp: self._terms[tp].to_commit() for tp in partitions if tp in self._terms}
+            known = {tp: self._terms[tp].to_hand_over() for tp in partitions if tp in self._terms}
             return {tp: at for tp, at in known.items() if at is not None}
 
     def committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
@@ -253,7 +270,7 @@ class PartitionProgress:
                 if term.is_active:
                     noted = None if term.processed is None else term.processed.offset
                     self._unheard[tp] = {term.began, term.committed, noted}  # no news
-                term.is_active, term.processed, term.furthest = False, None, -1
+                term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
 
     def unheard(self) -> set[Resource]:
         """Lost partitions of which the client knows more than was noted."""

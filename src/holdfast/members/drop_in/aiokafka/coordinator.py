@@ -96,6 +96,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._told: Any = None  # the subscription that the member knows
         self._topics: frozenset[str] = frozenset()
         self._wants_leave = False
+        self._fenced: Any = None  # the error, until the application unsubscribes
         self._looked_at = 0.0
         self._ending: asyncio.Task[None] | None = None
         self._begun = create_future()
@@ -139,6 +140,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         elif subscription is None or not subscription.active:
             if subscription is None:
                 await self._wait([self._subscription.wait_for_subscription()], LOOK_S)
+        elif self._fenced is not None:
+            await self._push_error_to_user(self._fenced)
         elif self._subscription.partitions_auto_assigned():
             await self._look_after_member(subscription)
         else:
@@ -182,6 +185,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._looked_at = now
         await self._wait([subscription.unsubscribe_future], LOOK_S)
         if seat is self.seat and (failure := seat.membership.failure) is not None:
+            self._fenced = theirs(failure) if seat.membership.is_fenced else None
             await self._forget()
             await self._push_error_to_user(theirs(failure))
 
@@ -323,7 +327,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     def maybe_leave_group(self) -> Any:
         """Leave soon: the application has unsubscribed."""
-        self._wants_leave = True
+        self._wants_leave, self._fenced = True, None
 
     # Offsets
 

@@ -5,8 +5,9 @@ place. Where only holdfast has the error, the code is the one that a broker woul
 begins as librdkafka's does; what holdfast knows beside it comes after that.
 
 What is wrong with a membership is a message that ``poll`` hands out. A failure is told once a
-second at most, a subscribed topic that does not exist once, and an application that has not polled
-for ``max.poll.interval.ms`` as soon as it is back. The message is a ``confluent_kafka.Message``
+second at most, and a fatal one once; a topic that does not exist, or that a pattern has matched and
+that is deleted, once; and an application that has not polled for ``max.poll.interval.ms`` as soon
+as it is back, with the time beyond the interval. The message is a ``confluent_kafka.Message``
 where a program can make one. Before confluent-kafka 2.13 none can: there it is an object that
 answers as the original's message does, and that ``isinstance`` takes for one.
 
@@ -221,25 +222,46 @@ class Problems:
 
     def __init__(self) -> None:
         self._told_at = 0.0
+        self._has_told_fatal = False
         self._told_missing: set[str] = set()
+        self._subscribed: tuple[str, ...] = ()
+        self._deleted: list[str] = []  # topics of a pattern, still to be told of
 
-    def of(self, membership: Membership) -> Message | None:
-        """The next message, if there is one."""
-        parts, failure, now = membership.parts, membership.failure, time.monotonic()
-        if failure is not None and now - self._told_at >= _TOLD_EVERY_S:
-            self._told_at = now
-            return told_as(kafka_error(failure))
-        if parts is None or set(missing := parts.missing) == self._told_missing:
+    def of_member(self, membership: Membership) -> Message | None:
+        """The message of a member that has failed, if it is to be told now."""
+        failure, now = membership.failure, time.monotonic()
+        if failure is None or self._has_told_fatal or now - self._told_at < _TOLD_EVERY_S:
+            return None
+        self._told_at, error = now, kafka_error(failure)
+        self._has_told_fatal = error.fatal()
+        return told_as(error)
+
+    def of_topics(self, membership: Membership) -> Message | None:
+        """The next message about a topic that does not exist; the others come with later polls."""
+        parts = membership.parts
+        if parts is None:
+            return None
+        if (subscribed := parts.subscribed) is not self._subscribed:
+            gone = {topic for topic in self._subscribed if not parts.exists(topic)}
+            self._deleted += sorted(gone - set(subscribed) - self._told_missing)
+            self._subscribed = subscribed
+        if self._deleted:
+            return _not_available(self._deleted.pop(0))
+        if set(missing := parts.missing) == self._told_missing:
             return None
         told = self._told_missing & set(missing)
         topic = min(set(missing) - told, default=None)
         if topic is None:
             self._told_missing = told
             return None
-        self._told_missing = told | {topic}  # the others come with the next polls
-        code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        text = f"Subscribed topic not available: {topic}: {said(code)}"
-        return told_as(KafkaError(code, text), topic)
+        self._told_missing = told | {topic}
+        return _not_available(topic)
+
+
+def _not_available(topic: str) -> Message:
+    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    text = f"Subscribed topic not available: {topic}: {said(code)}"
+    return told_as(KafkaError(code, text), topic)
 
 
 def late(membership: Membership, seconds: float) -> Message | None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _SERVED_EVERY_S = 0.1
 LEAVE_S = 30.0
-_WISHES = Wishes(hears_nothing_new=False, error_stops_commit=False)
+_WISHES = Wishes(hears_nothing_new=False, error_stops_commit=False, loses_deleted=True)
 _Original: Any = confluent_kafka.Consumer
 _poll = _Original.poll
 _consume = _Original.consume
@@ -406,10 +406,12 @@ class GroupCalls:
             seat.note_polled()
             if too_late is not None:
                 return too_late
+            if (missing := self._problems.of_topics(seat.membership)) is not None:
+                return missing
             self._serve_member(seat)
         if seat.membership.is_over():
             self._finish(now)
-        return self._problems.of(seat.membership)
+        return self._problems.of_member(seat.membership)
 
     def _serve_member(self, seat: InPoll) -> None:
         raised = seat.come_in()

@@ -5,9 +5,10 @@ assignment changes on the thread of the application's calls alone. Positions are
 when somebody needs them; no record is looked at on its way.
 
 A partition that the application gives no place begins at the committed offset of the group, else by
-``auto.offset.reset``; an open transaction is waited for (KIP-447). The call that assigns waits for
-the answer for a moment only. A partition whose place is not known by then is assigned, as far as
-the application can see, and librdkafka gets it with the answer.
+``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits take where it
+begins, so the next owner goes on there, although no record has come. The call that assigns waits
+for the answer for a moment only. A partition whose place is not known by then is assigned, as far
+as the application can see, and librdkafka gets it with the answer.
 
 **Strategy.** The consumer is referred to weakly: the member's threads refer to these hands, and a
 consumer that is forgotten shall end.
@@ -23,6 +24,7 @@ References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``),
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -32,15 +34,18 @@ import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
 
 from holdfast.cluster.answers import and_then
+from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.drop_in.confluent.renewal import Renewal
+from holdfast.members.member.member_log import NAME
 from holdfast.members.member.offsets import Offsets, OffsetToCommit
 from holdfast.members.seat.hands import Callback, before
 from holdfast.members.seat.seat import Seat
 from holdfast.members.seat.starts import StartQuestion
 
+_log = logging.getLogger(NAME)
 _MOST_INTRODUCED = 16  # more questions would take as long as they save
 _ASKED_S = 0.25
 _WAITED_S = 0.25
@@ -66,6 +71,7 @@ class StartPlace(NamedTuple):
 
 
 Places = Mapping[Resource, StartPlace]
+Begins = dict[Resource, StartPlace] | Future[dict[Resource, StartPlace]]
 
 
 class Starts:
@@ -128,7 +134,6 @@ class Starts:
         except HoldfastError as error:
             answer = self._refused(error, asked)
         places = {tp: answer[tp] for tp in sorted(asked) if tp in answer}
-        paused = [TopicPartition(*tp) for tp in places if tp in self._paused()]
         self.forget(places)
         self._told |= {tp for tp, place in places.items() if place.offset != OFFSET_INVALID}
         self._question.take(answer, asked)
@@ -137,7 +142,8 @@ class Starts:
             _Original.incremental_assign(
                 consumer, [TopicPartition(*tp, place.offset) for tp, place in given.items()]
             )
-            _Original.pause(consumer, paused)
+            begun = places.keys() & self._paused()
+            _Original.pause(consumer, [TopicPartition(*tp) for tp in sorted(begun)])
 
     def without(self, partitions: Sequence[Any]) -> list[Any]:
         """Forget those of these that wait, and return the others."""
@@ -174,7 +180,7 @@ class LibrdkafkaHands:
     owner : weak reference to HasListener
         Knows the application's callbacks.
     reset : int or None
-        The logical offset of ``auto.offset.reset``; None where librdkafka has to raise an error.
+        The logical offset of ``auto.offset.reset``; None where it has to be an error.
         If the coordinator refuses the question for committed offsets, librdkafka asks it too, and
         tells the application.
     stores : bool
@@ -239,7 +245,7 @@ class LibrdkafkaHands:
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
         held = sorted(self.fetched().intersection(partitions))
-        self._held_back.update(held)
+        self._held_back.update(partitions)
         _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
 
     def hide(self, partitions: Collection[Resource]) -> None:
@@ -255,29 +261,56 @@ class LibrdkafkaHands:
         self.starts.forget(partitions)
         self.renewal.forget(partitions)
         gone = sorted(self.fetched().intersection(partitions))
+        held = self.to_resume(gone)
+        self._held_back.difference_update(partitions)
         if not gone:
             return
-        if held := self.to_resume(gone):  # librdkafka keeps a pause for ever
+        if held:  # librdkafka keeps a pause for ever
             _Original.resume(self.consumer, [TopicPartition(*tp) for tp in sorted(held)])
-        self._held_back.difference_update(gone)
         _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
 
     def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartPlace]] | None:
-        if self.seat.membership.parts is None:
+        parts = self.seat.membership.parts
+        if parts is None:
             return None
-        return and_then(
-            self.seat.ask_places(partitions),
-            lambda found: {
-                tp: StartPlace(at if at >= 0 else self._reset, at) for tp, at in found.items()
-            },
-        )
+        return and_then(self.seat.ask_places(partitions), self.by_reset)
+
+    def by_reset(self, committed: Mapping[Resource, int]) -> Begins:
+        """Where partitions begin: at these offsets, or, for -1, by ``auto.offset.reset``.
+
+        librdkafka would look up the first or the last offset as well, and not tell.
+        """
+        parts = self.seat.membership.parts
+        assert parts is not None
+        places = {tp: StartPlace(at, at) for tp, at in committed.items() if at >= 0}
+        blank = sorted(committed.keys() - places.keys())
+        if not blank or self._reset not in (EARLIEST, LATEST):
+            return places | {tp: StartPlace(self._reset) for tp in blank}
+
+        def at_ends(ends: Mapping[Resource, int]) -> dict[Resource, StartPlace]:
+            for tp in set(blank) - ends.keys():
+                # A topic that was created just now, or moves: its leader is there in a moment.
+                _log.info("%s-%s has no leader that answers yet: it starts later", *tp)
+            return places | {tp: StartPlace(at) for tp, at in ends.items()}
+
+        return and_then(parts.lookup.list_offsets(blank, self._reset), at_ends)
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> Places:
         return {tp: StartPlace(OFFSET_INVALID) for tp in partitions}
 
     def began(self, places: Places) -> Places:
-        self.seat.progress.stands({tp: place.committed for tp, place in places.items()})
+        progress = self.seat.progress
+        progress.stands({tp: place.committed for tp, place in places.items()})
+        new = {tp: at for tp, (at, committed) in places.items() if committed < 0 <= at}
+        progress.resets(new, as_processed=self.commits_starts())
         return places
+
+    def commits_starts(self) -> bool:
+        """Whether every commit takes where a partition begins; else that of a hand-over alone.
+
+        A program that commits, or stores offsets, itself does so with what it was handed out.
+        """
+        return self.stores and self.seat.is_automatic
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
         """Pauses that end where these are unassigned: ours; the application's are its own."""

@@ -161,7 +161,8 @@ class MemberConsumerCoordinator:
         failure = seat.membership.failure
         if failure is not None:
             seat.errands.do_all(0.0)
-            self._forget(seat)
+            if not seat.membership.is_fenced:  # else every poll raises it, as the original's
+                self._forget(seat)
             raise errors.theirs(failure) from failure
         return seat
 
