@@ -10,6 +10,8 @@ from tests.pipeline import local
 from tests.pipeline.test_kill import lived
 from tests.pipeline.test_replay import OTHERS
 
+from holdfast.cluster.first_unread import FirstUnread
+from holdfast.cluster.record_times import RecordTime
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
 from holdfast.fleet.pipeline.batches.jobs import Job
@@ -102,14 +104,14 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
 
     asked = []
 
-    def times(wanted):
+    def unread(wanted):
         asked.append(list(wanted))
-        return [1_000 * offset for _, _, offset, _ in wanted]
+        return [FirstUnread(RecordTime(1_000 * one.offset, True), True) for one in wanted]
 
     def tables(name):
         made = Tables(tmp_path / name)
         job = Job(session=lambda: spark, tables=made, batch=0)
-        job.tables_of(dump.rows(), Selection(), topic_names(dump), ends, times=times)
+        job.tables_of(dump.rows(), Selection(), topic_names(dump), ends, unread=unread)
         made.commit(Batch(id=0, files=job.files))
         return {table: sort_rows(made.table(table), TABLES[table]) for table in TABLES}
 

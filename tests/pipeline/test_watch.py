@@ -50,7 +50,7 @@ def take(into, frame, n_rows=None):
 
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
     log = tmp_path / "server.log"
-    log.write_text(preparing("old", 1, "on LeaveGroup"))
+    log.write_text(preparing("old", 1, "removing member a-1 on LeaveGroup"))
     whole = everything(run(lambda: spark, dump, tmp_path / "whole", broker_logs=[log]).tables)
     assert any("'stated'" in row for row in whole["rebalances"])
     into = stream(dump, tmp_path / "out")

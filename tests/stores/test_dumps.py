@@ -90,9 +90,7 @@ def test_what_is_no_dump(dump, bucket, key, said):
 def test_a_damaged_dump(dump, bucket):
     made = copied(dump, f"{bucket}/d")
     store_of(made.path / "topics" / "part-0.parquet").write(b"PAR1 nonsense")
-    with pytest.raises(
-        SourceError, match=r"topics/part-0\.parquet cannot be read: it has no footer of Parquet"
-    ):
+    with pytest.raises(SourceError, match=r"topics/part-0\.parquet cannot be read: Parquet magic"):
         Dump.open(f"{bucket}/d")
     store_of(made.path / "dump.json").write(json.dumps({"schema_version": 7}).encode())
     with pytest.raises(SourceError, match="schema_version 7"):

@@ -6,7 +6,8 @@
 does so for served pages. ``sources`` opens tables, dumps and clusters, and ``histories`` makes a
 history of them for a command; ``asked_lag`` makes rows of what coordinators answer,
 ``asked_states`` asks them what groups do now, and ``asked_assignor`` finds the user's own
-assignor. ``spark_progress`` shows how far Spark is, and ``arrow`` loads Arrow without pandas.
+assignor. ``meant`` says what a person most likely meant. ``spark_progress`` shows how far Spark is,
+and ``arrow`` loads Arrow without pandas.
 ``wire_json`` and ``message_lines`` are shared by decode and encode; ``scenario_files`` and
 ``simulation_dump`` are parts of simulate. ``demo/`` is the main job, on a broker of its own.
 """

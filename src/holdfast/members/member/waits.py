@@ -61,11 +61,12 @@ class ToldWaits:
 
     def _compare(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
         now_s, before = time.monotonic(), self._open
-        names = _names(self._members) if {w.identity for w in done.waiting} - before.keys() else {}
+        keys = [_key(wait.identity, before) for wait in done.waiting]
+        names = _names(self._members) if {*keys} - before.keys() else {}
         now: dict[str, _Open] = {}
-        for wait in done.waiting:
-            key, old = wait.identity, now.get(wait.identity)
-            name = before[key].name if key in before else _name(wait.identity, names, wait.static)
+        for key, wait in zip(keys, done.waiting, strict=True):
+            old = now.get(key)
+            name = before[key].name if key in before else _name(key, names, wait.static)
             own = dict(wait.owned or ())
             until_s = now_s + wait.delay_ms / 1000
             if old is not None:  # kinds with delays of their own
@@ -87,6 +88,13 @@ class ToldWaits:
             present = _names(request.members)
             for key in sorted(ended):
                 self._log.info("%s", _end_of(before[key], key, present, now_s))
+
+
+def _key(identity: str, before: Iterable[str]) -> str:
+    """Return the key of a wait that has begun: rounds cut one identity to different sizes."""
+    from holdfast.core.machine.leader.successors import alike
+
+    return next((key for key in before if key == identity or alike(key, identity)), identity)
 
 
 def _end_of(wait: _Open, identity: str, present: Mapping[str, str], now_s: float) -> str:

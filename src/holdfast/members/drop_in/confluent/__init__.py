@@ -4,6 +4,7 @@
 ``hands`` is what librdkafka does for the seat, and ``renewal`` notices that it is deaf and makes it
 anew. ``settings`` sends each configuration key where it belongs. ``errors`` has errors of ours in
 confluent-kafka's classes, codes and messages. ``asynchronous`` has the asyncio classes.
+``forks`` keeps a fork's child away from what is its parent's.
 """
 
 from holdfast.cluster.client_versions import check
