@@ -554,6 +554,46 @@ def test_a_table_that_is_piped_holds_every_column(capsys: pytest.CaptureFixture[
     assert all(name in out and value in out for name, value in row.items())
 
 
+def test_a_wide_table_that_is_piped_holds_the_ten_columns_that_matter_or_all(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    row = {f"column_{i}": f"value {i}" for i in range(12)}
+    for target in (None, tmp_path / "table"):
+        write_rows([row], list(row), Format.TABLE, target, every_column=False)
+        out, err = capsys.readouterr()
+        text = out if target is None else target.read_text()
+        assert len(text.splitlines()[0].split()) == 10
+        assert "value 9" in text and "value 10" not in text
+        assert err == "left out: column_10, column_11 (--columns all has every column)\n"
+    for fmt in (Format.JSON, Format.JSONL, Format.CSV):
+        write_rows([row], list(row), fmt, every_column=False)
+        out, err = capsys.readouterr()
+        assert "column_11" in out and err == ""
+    ten = {name: row[name] for name in list(row)[:10]}
+    write_rows([ten], list(ten), Format.TABLE, every_column=False)
+    assert capsys.readouterr().err == ""
+
+
+WIDE = ("history", "lag", "plan", "replay")
+"""Commands that print tables of more than ten columns."""
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_command_with_wide_tables_prints_ten_columns_and_all_if_asked(
+    name: str, tmp_path: Path
+) -> None:
+    folder = write_tables(tables(rolling_bounce().lag({("orders", 0): 5})), tmp_path / "t")
+    more = ("--assignor", "cooperative-sticky") if name in ("plan", "replay") else ()
+    head, every = (
+        run(name, "--input", folder, *more, "-q", *columns).out.splitlines()[1].split()
+        for columns in ((), ("--columns", "all"))
+    )
+    assert len(head) == 10 < len(every) and every[:10] == head
+    told = run(name, "--input", folder, *more, "--format", "csv", "-q").out.splitlines()[0]
+    assert {*every} - {"low"} <= {*told.split(",")}
+    assert "left out: " in run(name, "--input", folder, *more).err
+
+
 def test_a_narrow_terminal_shows_whole_columns_and_names_the_rest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

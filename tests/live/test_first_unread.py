@@ -15,13 +15,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.running import run
 from tests.live.crew import fresh
-from tests.live.kinds import ask
+from tests.live.kinds import ask, tables_of
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.first_unread import Wanted
 from holdfast.cluster.lookup import Lookup
+from holdfast.fleet.pipeline.history.lag import with_record_ages
+from holdfast.fleet.report.findings.examination import examine
+from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.report.findings.finding import Finding, Limits, Severity
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
 
@@ -133,6 +139,45 @@ def test_control_records_are_lag_as_kafka_counts_it_and_no_work(broker):
     row = three.row()
     assert row["lag"] == 5
     check_age(three, row)
+
+
+def test_a_member_that_has_read_a_transaction_is_not_stuck(broker, tmp_path):
+    """As the doctor sees it that asks the cluster; a dump alone cannot tell, and says so."""
+    log = Log(broker.bootstrap, "held")
+    log.transaction(3)
+    own = {"group.id": log.group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**log.client, **own})
+    consumer.subscribe([log.topic])
+    folders = iter(range(1_000))
+
+    def found(*, asks: bool) -> dict[str, Finding]:
+        folder = tmp_path / str(next(folders))
+        folder.mkdir()
+        made = tables_of(broker.bootstrap, folder)
+        held = {name: made.table(name, groups=[log.group], flat=False) for name in TABLES}
+        now_us = time.time_ns() // 1_000
+        if asks:
+            cluster = LiveCluster(bootstrap=broker.bootstrap)
+            held["lag"] = with_record_ages(held["lag"], cluster.first_unread, now_us)
+        facts = read_facts(read_tables(held), log.group, now_us // 1_000)
+        impatient = Limits(stuck_s=0.5, hesitant_s=0.5)
+        return {one.code: one for one in examine(facts, impatient).findings}
+
+    try:
+        read = []
+        until(lambda: read.append(consumer.poll(1)) or len([*filter(None, read)]) == 3, "3 records")
+        consumer.commit(message=read[-1], asynchronous=False)
+        time.sleep(1)
+        assert log.row()["lag"] == 1
+        assert "HF105" not in found(asks=True)
+        told = found(asks=False)["HF105"]
+        assert told.severity is Severity.WARN
+        assert told.text.endswith("; what is unread may be a transaction marker")
+        log.write(30)  # a record that nobody reads
+        told = found(asks=True)["HF105"]
+        assert told.severity is Severity.ERROR and "marker" not in told.text
+    finally:
+        consumer.close()
 
 
 def test_what_only_some_consumers_get_is_not_known_to_be_unread(broker):

@@ -2,7 +2,8 @@
 
 ``output`` and ``screen`` print, ``streams`` are the standard streams that they print to.
 ``declared`` makes Click's commands of functions; ``options``, ``design_options``, ``durations`` and
-``settings`` read the user's choices. ``watching`` keeps the tables of a cluster, and ``keeper``
+``settings`` read the user's choices, and ``meant`` says what a wrong option may stand for.
+``watching`` keeps the tables of a cluster, and ``keeper``
 does so for served pages. ``sources`` opens tables, dumps and clusters, and ``histories`` makes a
 history of them for a command; ``asked_lag`` makes rows of what coordinators answer,
 ``asked_states`` asks them what groups do now, and ``asked_assignor`` finds the user's own

@@ -40,6 +40,22 @@ class Reset(StrEnum):
     NONE = "none"
 
 
+class Columns(StrEnum):
+    """``--columns``."""
+
+    MAIN = "main"
+    ALL = "all"
+
+    @property
+    def are_all(self) -> bool:
+        """Whether a table has every column."""
+        return self is Columns.ALL
+
+
+ColumnsOfTable = Annotated[
+    Columns,
+    Option("--columns", help="Of a table in a file or a pipe: the ten that matter, or all."),
+]
 PrintFormat = Annotated[Format, Option("--format", help="How to print it.")]
 OutputFile = Annotated[
     Path | None,

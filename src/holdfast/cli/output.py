@@ -6,7 +6,8 @@ a CSV. ``rich`` is imported by what draws, when it draws.
 
 **Strategy.** Rows may be many: a terminal shows the first :data:`MAX_ROWS`. Into a file or a pipe
 ``table``, ``jsonl`` and ``csv`` write row by row and hold no more; ``json`` is one document, held
-whole. The columns of a table in a file are as wide as its first :data:`MAX_ROWS` rows need.
+whole. The columns of a table in a file are as wide as its first :data:`MAX_ROWS` rows need. A table
+in a file or a pipe has its first :data:`MAIN_COLUMNS` columns, unless all are asked for.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ REDRAW_S = 0.1
 MAX_CELL = 60
 MAX_ROWS = 1_000
 """Of a table on a terminal: nobody reads more there, and each of them takes 3 ms to draw."""
+MAIN_COLUMNS = 10
+"""Of a table in a file or a pipe: a row of all columns of some tables has 350 characters."""
 _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
 
@@ -154,6 +157,7 @@ def write_rows(
     target: Path | None = None,
     *,
     title: str = "",
+    every_column: bool = True,
 ) -> None:
     """Write rows as a table, one JSON document, JSON lines or CSV.
 
@@ -169,9 +173,12 @@ def write_rows(
         A file; stdout by default.
     title : str
         Heading of a table for people.
+    every_column : bool
+        Whether a table in a file or a pipe has all columns; otherwise a note names those that are
+        left out.
     """
     if fmt is Format.TABLE:
-        _write_for_people(rows, columns, target, title)
+        _write_for_people(rows, columns, target, title, every_column=every_column)
     elif fmt is Format.JSON:
         write_json({"schema_version": 1, "rows": [dict(row) for row in rows]}, target)
     elif fmt is Format.JSONL:
@@ -191,6 +198,7 @@ def write_table(
     target: Path | None = None,
     *,
     title: str = "",
+    every_column: bool = True,
 ) -> None:
     """Write rows of a table in its flat view, times as ISO 8601 text.
 
@@ -202,7 +210,7 @@ def write_table(
         columns = (*table.first, *(name for name in columns if name not in table.first))
         times = [c.name for c in table.columns if c.dtype == "timestamp"]
         rows = ({**row, **{t: _short(row[t]) for t in times}} for row in rows)
-    write_rows(rows, columns, fmt, target, title=title)
+    write_rows(rows, columns, fmt, target, title=title, every_column=every_column)
 
 
 def _short(time: str | None) -> str | None:
@@ -211,14 +219,25 @@ def _short(time: str | None) -> str | None:
 
 
 def _write_for_people(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], target: Path | None, title: str
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    target: Path | None,
+    title: str,
+    *,
+    every_column: bool,
 ) -> None:
     from rich.console import Console
 
+    console = Console(highlight=False)
+    is_drawn = target is None and console.is_terminal
+    if not is_drawn and not every_column and len(columns) > MAIN_COLUMNS:
+        _note_of_table(
+            f"left out: {', '.join(columns[MAIN_COLUMNS:])} (--columns all has every column)"
+        )
+        columns = columns[:MAIN_COLUMNS]
     cells = ([_cell(row[c]) for c in columns] for row in rows)
     first = list(islice(cells, MAX_ROWS))
-    console = Console(highlight=False)
-    if target is None and console.is_terminal:
+    if is_drawn:
         _draw_table(first, columns, title, console)
         n_left = sum(1 for _ in cells)
         if n_left:

@@ -29,6 +29,7 @@ def run(
         str, Option("--table", metavar="TABLE", help="Table to print (rebalances, movements, ...).")
     ] = "rebalances",
     fmt: options.PrintFormat = Format.TABLE,
+    columns: options.ColumnsOfTable = options.Columns.MAIN,
     all_groups: options.SparkGroups = False,
     broker_log: options.BrokerLogs = None,
     overwrite: options.Overwrite = False,
@@ -61,7 +62,13 @@ def run(
         now_us = None if opened.end_ms is None else opened.end_ms * 1000
         moments = read_window(window.since, window.until, now_us)
         rows = happened(opened.tables.table(table, groups=opened.groups), moments)
-        write_table(definition, rows_of(rows), fmt, title=_title(definition))
+        write_table(
+            definition,
+            rows_of(rows),
+            fmt,
+            title=_title(definition),
+            every_column=columns.are_all,
+        )
 
 
 def _title(definition: Any) -> str:

@@ -33,6 +33,7 @@ def run(
     asked: options.SourceOptions,
     reset: options.OffsetReset = options.Reset.LATEST,
     fmt: options.PrintFormat = Format.TABLE,
+    columns: options.ColumnsOfTable = options.Columns.MAIN,
     all_groups: options.SparkGroups = False,
     topic: Annotated[
         list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")
@@ -79,7 +80,7 @@ def run(
     if total:
         write_rows(rows, _TOTALS, fmt, title="lag")
     else:
-        write_table(LAG, rows, fmt, title="lag")
+        write_table(LAG, rows, fmt, title="lag", every_column=columns.are_all)
 
 
 def _tell_age(tables: Tables, note: Callable[[str], None]) -> None:

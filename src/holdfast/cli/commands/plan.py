@@ -15,6 +15,13 @@ from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.fleet.pipeline.command_session import running_session
 
+_MAIN = (
+    *("group", "n_members", "n_partitions", "n_moved"),
+    *("balance_score_before", "balance_score", "largest_lag_before", "largest_lag"),
+    *("cost_upper_seconds", "refused"),
+)
+"""Columns that a table for people begins with."""
+
 EXAMPLES = """\b
 Examples:
   holdfast plan --assignor sticky -b localhost:9092 --group etl
@@ -37,6 +44,7 @@ def run(
     ],
     asked: options.SourceOptions,
     fmt: options.PrintFormat = Format.TABLE,
+    columns: options.ColumnsOfTable = options.Columns.MAIN,
     option: AssignorOptions = None,
     output: options.OutputFile = None,
 ) -> None:
@@ -66,8 +74,10 @@ def run(
             rows = plan(
                 session, opened.tables, topics, named, groups=opened.groups, **assignor_options
             ).to_pylist()
-        columns = [n for n in PLAN.names if n != "moves" or fmt is not Format.TABLE]
-        shown = [{c: row[c] for c in columns} for row in rows]
+        names = list(PLAN.names)
+        if fmt is Format.TABLE:
+            names = [*_MAIN, *(n for n in names if n not in (*_MAIN, "moves"))]
+        shown = [{name: row[name] for name in names} for row in rows]
         if fmt in (Format.JSON, Format.JSONL):
             shown = [{**row, "moves": json.loads(row["moves"] or "[]")} for row in shown]
-        write_rows(shown, columns, fmt, output, title="plan")
+        write_rows(shown, names, fmt, output, title="plan", every_column=columns.are_all)

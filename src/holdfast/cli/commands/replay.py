@@ -63,18 +63,18 @@ SHORT = (
     "policy",
     "assignor",
     "delay_ms",
-    "actual",
-    "n_events",
     "rebalances",
     "moved",
     "revocations",
     "partition_seconds_awaited",
-    "longest_wait_seconds",
-    "time_to_balance_seconds",
     "fidelity",
     "low",
+    "actual",
+    "n_events",
+    "longest_wait_seconds",
+    "time_to_balance_seconds",
 )
-"""Columns of the table for people."""
+"""Columns of the table for people, the ten first that matter most."""
 
 
 def run(
@@ -105,6 +105,7 @@ def run(
     interval: Interval = INTERVAL,
     seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
     fmt: options.PrintFormat = Format.TABLE,
+    columns: options.ColumnsOfTable = options.Columns.MAIN,
     output: options.OutputFile = None,
     window: options.Window,
 ) -> None:
@@ -131,7 +132,10 @@ def run(
         found = _stories(opened, request, note, quiet=asked.quiet)
         made = _replayed(found, request, quiet=asked.quiet)
     rows = made.to_pylist()
-    _write(rows, made.column_names, fmt, output)
+    if fmt is Format.TABLE:
+        _write_for_people(rows, output, every_column=columns.are_all)
+    else:
+        write_rows(rows, made.column_names, fmt, output)
     _tell(rows, note)
 
 
@@ -229,14 +233,10 @@ def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any
         )
 
 
-def _write(
-    rows: list[dict[str, Any]], columns: Sequence[str], fmt: Format, out: Path | None
-) -> None:
-    if fmt is not Format.TABLE:
-        write_rows(rows, columns, fmt, out)
-        return
+def _write_for_people(rows: list[dict[str, Any]], out: Path | None, *, every_column: bool) -> None:
     marked = ({**row, "low": "low" if _is_low(row) else ""} for row in rows)
-    write_rows([with_dashes(row) for row in marked], SHORT, fmt, out, title="replay")
+    shown = [with_dashes(row) for row in marked]
+    write_rows(shown, SHORT, Format.TABLE, out, title="replay", every_column=every_column)
 
 
 def with_dashes(row: dict[str, Any]) -> dict[str, Any]:

@@ -273,10 +273,9 @@ def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     still = bool((facts.end_ms - lag.commit_ms < limits.forgotten_s * 1000).any())
     yield Symptom(
         severity=Severity.INFO if still else None,
-        text=f"no record names a member of the group, {count(len(rows), 'partition')} "
-        f"{'has' if len(rows) == 1 else 'have'} no commit for {silence_s / 3600:,.1f} hours or "
-        f"more, and {behind:,} records wait there"
-        + ("; other partitions are committed" if still else ""),
+        text=f"no commit for {silence_s / 3600:,.1f} hours or more, and {behind:,} records wait in "
+        f"{count(len(rows), 'partition')}; no record names a member of the group"
+        + (", which still commits others" if still else ""),
         evidence=last_evidence(facts, [], rows, lag_records=float(behind), silence_s=silence_s),
         cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
         command=describe(facts),

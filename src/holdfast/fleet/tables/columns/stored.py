@@ -418,7 +418,10 @@ LAG = Table(
         Column("is_idle", _B, "the topic holds no record"),
     ),
     order=("group", "topic", "partition"),
-    first=("group", "topic", "partition", "lag", "lag_seconds", "client_id", "status"),
+    first=(
+        *("group", "topic", "partition", "lag", "lag_seconds", "client_id", "status"),
+        *("current_offset", "log_end_offset", "not_subscribed"),
+    ),
 )
 
 ANOMALIES = Table(
