@@ -361,6 +361,21 @@ def test_many_failures_ask_for_few_rounds():
     assert len(said.partitions) == MOST_FAILED
 
 
+def test_failures_one_after_the_other_ask_for_a_round_now_and_then():
+    play = Play()
+    every = [("job", n) for n in range(30)]
+    play.do("assigned", every)
+    began_ms, asks = play.now_ms, 0
+    for resource in every:
+        for _ in range(REPORTED_AFTER):
+            play.until_begun(resource)
+            play.fail(resource)
+        if asked(play.seen) > asks:
+            asks = asked(play.seen)
+            play.machine.report(play.now_ms)  # the round has begun
+    assert 2 < asks <= 1 + (play.now_ms - began_ms) / ROUND_MS < 12
+
+
 def test_what_another_worker_has_is_forgotten_later():
     play = Play()
     play.do("assigned", (A,))

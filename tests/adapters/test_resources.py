@@ -109,6 +109,15 @@ def test_a_loss_is_seen_by_the_work(diary, form):
     assert bench.supervisor.failure is None
 
 
+def test_a_loss_is_seen_before_the_call_that_tells_of_it(diary, form):
+    """That call waits for the hand-over that is under way."""
+    with closing(Bench(getattr(diary, form))) as bench:
+        bench.begin(A)
+        until(lambda: diary.began, "it has begun")
+        bench.supervisor.drop((A,), (A,))
+        until(lambda: diary.ended == [(Resource("a", 0), True)], "it has seen the loss")
+
+
 def test_a_wait_of_an_event_has_a_time(form):
     seen = []
 
@@ -238,7 +247,7 @@ def test_a_coroutine_that_ignores_its_stop_is_cancelled():
 
     async def run(resource, stop):
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(3_600)
         finally:
             ends.append(stop.is_lost)
 

@@ -13,9 +13,11 @@ from tests.live.waiting import until
 from holdfast import Consumer, Resource, Worker
 from holdfast.cluster.settings import OF_WORKERS
 from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
     decode_member_assignment,
+    decode_member_subscription,
     encode_member_subscription,
 )
 from holdfast.errors import (
@@ -183,6 +185,21 @@ def test_a_consumer_refuses_what_only_a_worker_does(key):
     Worker({**CONFIG, key: 1000}, {"a": 1})
     with pytest.raises(ConfigError, match=f"{re.escape(key)}: only a Worker"):
         Consumer({**CONFIG, key: 1000})
+
+
+def test_a_subscription_says_what_has_failed_again_and_again():
+    config = {**CONFIG, "holdfast.restart.backoff.ms": 10}
+    worker = Worker(config, {"a": 2}, run=lambda resource, stop: 1 / resource.number)
+    view = MemberView(topics=("a",), owned=(), previous=(), generation=-1)
+
+    def said():
+        subscriptions = [assignor.subscribe(view) for assignor in worker.assignors]
+        return {decode_member_subscription(each).failed for each in subscriptions}
+
+    assert said() == {()}
+    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
+    until(lambda: said() == {(("a", "ZeroDivisionError", (0,)),)}, "the subscription says it")
+    worker._supervisor.close(5)
 
 
 def test_the_numbers_and_the_states_of_a_worker():

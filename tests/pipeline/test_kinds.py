@@ -709,6 +709,7 @@ def test_what_has_failed_at_a_worker_is_an_anomaly_and_no_assignment(tmp_path):
         assert sum(row["topic"] == "disk" for row in rows) == MOST_FAILED
         for number in (1, 2, 3):
             assert by_client(tables, number, "active") == {"a": {("shard", n) for n in range(3)}}
+        assert {row["role"] for row in tables.table("assignments").to_pylist()} == {"active"}
         assert {row["n_partitions"] for row in tables.table("generations").to_pylist()} == {3}
         assert not tables.rows("lag") and not tables.rows("movements")
 

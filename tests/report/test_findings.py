@@ -434,6 +434,10 @@ def test_a_resource_that_fails_at_its_owner_is_worse_than_one_that_runs_elsewher
     assert stands.evidence.members.shown == ("a-1", "b-1")
     (place,) = stands.evidence.partitions.shown
     assert place.startswith("shard-")
+    script = failing("b-1")
+    script.rows["assignments"] = [r for r in script.rows["assignments"] if r["member_id"] != "a-1"]
+    unowned = examine(script)["HF131"]
+    assert unowned.text.endswith("nobody does it")
     runs = examine(failing("b-1"))["HF131"]
     assert (runs.severity, runs.cost_upper_s) == (Severity.WARN, 0)
     assert runs.text.endswith("another worker does it")

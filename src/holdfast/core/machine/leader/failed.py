@@ -5,8 +5,8 @@ resource is *failed at* a member that reports it.
 
 **Rules.** All examples are a group of A, B and C with four resources each; A reports resource 3.
 
-1. A failed resource goes to a member that does not report it, to the one with the least load. A
-   member takes no more than it would have if the members that report the resource had left.
+1. A failed resource goes to a member that does not report it, to the one with the least load. So
+   no member has more than if the members that report the resource had left.
    Example: 3 goes from A to B, which has five then. If A reports all its four, B and C take two
    each.
 2. A resource that has failed at :data:`MOST_TRIED` members is most likely broken itself: it stays
@@ -111,9 +111,8 @@ def elsewhere(
         if not len(able):
             continue
         taker = int(able[np.argmin(load[able])])
-        if load[taker] < -(-int(load.sum()) // len(able)):
-            load[[int(target[tp]), taker]] += (-weight[topic], weight[topic])
-            target[tp] = taker
+        load[[int(target[tp]), taker]] += (-weight[topic], weight[topic])
+        target[tp] = taker
     return target
 
 
