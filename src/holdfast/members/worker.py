@@ -146,7 +146,7 @@ class Worker:
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._supervisor = supervise(settings, run, listener, log, name)
         self.assignors = assignors = tuple(
-            replace(a, report=lambda: self._reported)
+            replace(a, report=lambda: self._reported, failed=self._supervisor.report)
             if isinstance(a, DesignAssignor)
             else a
             for a in _assignors(settings, self._resources)
