@@ -21,10 +21,16 @@ LARGE_ON_PURPOSE = {
     "holdfast.core.machine.member.holdings.Holdings": "steps of a hand-over share its state",
     "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
     "holdfast.core.wire.one.reader.Reader": "a method for each small type",
+    "holdfast.members.consumer_hands.ConsumerHands": "all that a Consumer asks of librdkafka",
+    "holdfast.members.drop_in.aiokafka.consumer.AIOKafkaConsumer": "the original's calls",
+    "holdfast.members.drop_in.confluent.group_calls.GroupCalls": "what its calls share",
+    "holdfast.members.drop_in.confluent.hands.LibrdkafkaHands": "all that is asked of librdkafka",
+    "holdfast.members.seat.progress.PartitionProgress": "terms and losses behind one lock",
 }
 """Classes that are larger, and why."""
 
 PRIVATE_ON_PURPOSE = {
+    "holdfast.members.drop_in.confluent.asynchronous": "a subclass may name anything but one field",
     "holdfast.members.drop_in.confluent.errors": "librdkafka's error codes have an underscore",
     "holdfast.members.drop_in.aiokafka.consumer": "aiokafka makes its coordinator itself",
     "holdfast.members.drop_in.aiokafka.fetcher": "aiokafka hands out lists record by record",

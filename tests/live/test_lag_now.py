@@ -214,7 +214,7 @@ def test_a_group_that_nobody_has_is_an_error_with_those_that_are_there(broker):
     done = run("lag", "-b", bootstrap, "--group", f"thare-{topic}")
     assert (done.code, done.out) == (3, "")
     assert done.err == f"error: no group 'thare-{topic}' here; did you mean {group}?\n"
-    done = run("lag", "-b", bootstrap, "--group", "!", "--group", group)
+    done = run("lag", "-b", bootstrap, "--group", "!", "--group", group, "--columns", "all")
     assert (done.code, done.err) == (0, "no group '!'\n")
     assert "; known: " in run("lag", "-b", bootstrap, "--group", "!").err
 

@@ -26,6 +26,7 @@ from holdfast.members.resources.failures import COLLECT_MS, ROUND_MS
 pytestmark = pytest.mark.broker
 
 BEATS = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300}
+SOON = {"holdfast.restart.backoff.max.ms": 4_000}
 N = 12
 
 
@@ -44,7 +45,7 @@ class Post:
         self.group = group
         settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": name}
         work = {"listener": self} if form == "listener" else {"run": getattr(self, form)}
-        self.worker = Worker({**settings, **BEATS, **config}, {"job": n}, **work)
+        self.worker = Worker({**settings, **BEATS, **SOON, **config}, {"job": n}, **work)
         self.worker.start()
 
     def begin(self, number):
