@@ -83,7 +83,7 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
-        clean_leave=When(settings["holdfast.clean.leave"]),
+        successor_delay_ms=settings["holdfast.successor.delay.ms"],
         batch=settings["holdfast.incremental.batch"],
         group_batch=settings["holdfast.incremental.group.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],
@@ -180,7 +180,23 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
                 f"{key}: only the leader of a design treats topics by themselves: set "
                 "holdfast.policy to deferred or incremental"
             )
+    check_leave(settings, made)
     return tuple(of_group(a, settings["group.id"]) for a in made)
+
+
+def check_leave(settings: Settings, offered_: Sequence[Assignor]) -> None:
+    """Refuse ``holdfast.clean.leave=deferred`` in a group that never waits for a member that left.
+
+    ``immediate`` is what such a group does anyway. A static member says by the key whether it stays
+    in its group until its session ends.
+    """
+    key = "holdfast.clean.leave"
+    is_heard = settings["group.instance.id"] is not None or any(map(_remembers, offered_))
+    if key in settings.given and settings.comes_back and not is_heard:
+        raise ConfigError(
+            f"{key}: found deferred, but nobody waits for a member that left: set holdfast.policy "
+            "to deferred, incremental or lend, or give a group.instance.id"
+        )
 
 
 def uses_lags(assignor: Assignor) -> bool:
