@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
     from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
     from holdfast.fleet.tables.folder.manifest import Batch
     from holdfast.fleet.tables.storage.places import Place
@@ -108,10 +109,12 @@ def make_history(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
+    dump: Dump | None = None,
     before: Callable[[], object] | None = None,
 ) -> History:
     """Run the pipeline on what the command line named: one of ``bootstrap`` and ``source``.
 
+    ``dump`` is what was made of a ``source`` that is a text.
     ``before`` is called once a cluster has answered, before its records are read.
     """
     from holdfast.fleet.pipeline.batches.history import check_target
@@ -128,7 +131,7 @@ def make_history(
         if before is not None:
             before()
     else:
-        where = Dump.open(asked.source)
+        where = dump or Dump.open(asked.source)
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()

@@ -19,6 +19,7 @@ from holdfast.cli.arrow import load_arrow
 from holdfast.cli.durations import parse_duration_ms, read_window
 from holdfast.cli.histories import live_cluster, make_history
 from holdfast.cli.output import notes
+from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
@@ -98,6 +99,7 @@ def open_source(
     broker_logs: Sequence[Path] | None = None,
     output: Place | None = None,
     overwrite: bool = False,
+    takes_described: bool = False,
 ) -> Iterator[OpenedTables]:
     """Tables of ``--input`` or ``--bootstrap-server``.
 
@@ -121,6 +123,8 @@ def open_source(
         Where the tables of a dump or a cluster stay; by default they are gone behind the block.
     overwrite : bool
         Replace what a stream has kept in ``output``, too.
+    takes_described : bool
+        Take what ``kafka-consumer-groups --describe`` printed, too.
 
     Raises
     ------
@@ -142,7 +146,8 @@ def open_source(
         servers=asked.bootstrap or "",
         command_config=str(asked.command_config or ""),
     )
-    if source is not None and not is_dump(source):
+    printed = source if is_printed(source) else None
+    if source is not None and printed is None and not is_dump(source):
         _refuse_settled(source, broker_logs or (), output)
         kept = open_tables(source).pinned()
         chosen = kept.choose(groups)
@@ -153,6 +158,11 @@ def open_source(
         return
     is_now = asks_now and source is None and window.until is None
     with ExitStack() as stack:
+        dump = None
+        if printed is not None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-")))
+            note = notes(asked.quiet)
+            dump = dump_of_text(printed, folder, note, takes_described=takes_described)
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
             output = Path(stack.enter_context(scratch))
@@ -164,6 +174,7 @@ def open_source(
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
+            dump=dump,
             before=None if states is None else states.ask_states,
         )
         topics = made.dump.partition_counts()

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from holdfast.cli.asked_assignor import AssignorOptions, asked_assignor, parse_option
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
-from holdfast.cli.output import Format, print_note, write_json, write_rows
+from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
+from holdfast.cli.printed_texts import described_group, is_described_text
 from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, assign, find
 from holdfast.core.assignors.result import Result
 from holdfast.core.assignors.rounds import follow
@@ -35,6 +36,7 @@ from holdfast.errors import (
 )
 
 SCHEMA_VERSION = 1
+_JSON_BEGINS = ("{", "[", '"')
 
 _FLAT = ("assignor", "member_id", "topic", "partition", "state")
 _MEMBERS = ("member", "partitions", "lag", "assignment", "waits for")
@@ -51,6 +53,7 @@ Examples:
   holdfast assign group.json --assignor lag-sticky --option max_skew=1
   holdfast assign - --compare range,sticky,lag-sticky < group.json
   holdfast assign group.json --assignor policies:by_host
+  holdfast assign described.txt --group etl --assignor sticky
 \b
 A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
 ["orders"], "owned": [["orders", 0]], "generation": 4}]}; also "lags",
@@ -60,7 +63,7 @@ A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
 
 def run(
     *,
-    snapshot: Annotated[str, Argument(metavar="SNAPSHOT.json|-", help="- reads stdin.")],
+    snapshot: Annotated[str, Argument(metavar="SNAPSHOT|-", help="- reads stdin.")],
     assignor: Annotated[
         str | None,
         Option(
@@ -80,11 +83,17 @@ def run(
         Option("--all-rounds", help="Follow a cooperative one until nothing is withheld."),
     ] = False,
     option: AssignorOptions = None,
+    group: Annotated[
+        str | None,
+        Option("--group", metavar="GROUP", help="Which of the groups that a text describes."),
+    ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,
 ) -> None:
     """Assign the partitions of a group as one of the assignors would.
+
+    A snapshot is JSON, or what `kafka-consumer-groups --describe` prints of a group.
 
     Exit codes: 0 done; 2 a wrong option or snapshot; 3 the snapshot cannot be read; 4 the
     assignor refuses this group.
@@ -94,25 +103,29 @@ def run(
     asked = [assignor or "sticky"] if compare is None else _names(compare)
     rows = list(dict.fromkeys(find(asked_assignor(name)) for name in asked))
     options = dict(parse_option(text) for text in option or ())
-    group = read_group(snapshot)
+    read = read_group(snapshot, group, notes(quiet))
     if compare is None:
-        answer = answer_of(group, rows[0], options, all_rounds=all_rounds)
+        answer = answer_of(read, rows[0], options, all_rounds=all_rounds)
         dropped = answer["quality"]["dropped_claims"]
         if dropped and not quiet:
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             print_note(f"claims that did not count: {text}")
         _write_one(answer, fmt, output)
     else:
-        _write_several(_compare(group, rows, options, all_rounds), fmt, output)
+        _write_several(_compare(read, rows, options, all_rounds), fmt, output)
 
 
-def read_group(path: str) -> Group:
+def read_group(path: str, group: str | None, note: Callable[[str], None]) -> Group:
     """Read a snapshot from a file, or from stdin for ``-``.
+
+    ``group`` is the one to take of a text that describes several.
 
     Raises
     ------
+    ConfigError
+        A text describes several groups and none was named, or a group of JSON was named.
     SourceError
-        The file cannot be read or is not JSON.
+        The file cannot be read, or is neither JSON nor what `kafka-consumer-groups` prints.
     ModelError
         It is JSON, but not a snapshot.
     """
@@ -124,6 +137,10 @@ def read_group(path: str) -> Group:
     if not text.strip():
         where = "stdin" if path == "-" else path
         raise SourceError(f"{where} is empty: a JSON snapshot of a group is expected")
+    if not text.lstrip().startswith(_JSON_BEGINS) and is_described_text(text):
+        return Group.from_dict(described_group(path, text, group, note))
+    if group is not None:
+        raise ConfigError("--group chooses among described groups; a JSON snapshot is of one")
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, RecursionError) as error:

@@ -10,6 +10,7 @@ from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.histories import live_cluster, rows_of
 from holdfast.cli.output import Format, notes, write_rows, write_table
+from holdfast.cli.printed_texts import described_lag, is_described
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError, nearest
 from holdfast.fleet.tables.columns.stored import LAG
@@ -23,6 +24,7 @@ Examples:
   holdfast lag -b localhost:9092 --total --min-lag 1000
   holdfast lag --input dump --topic orders --auto-offset-reset earliest
   holdfast lag --input dump --format csv > lag.csv
+  holdfast lag --input described.txt --total
 """
 
 _TOTALS = ("group", "lag", "lag_seconds", "n_partitions")
@@ -59,6 +61,8 @@ def run(
         rows = asked_lag(
             cluster, asked.group or (), all_groups=all_groups, reset=str(reset), note=note
         )
+    if is_described(asked.source) and asked.source is not None and output is None:
+        rows = described_lag(asked.source, asked.group, str(reset), note)
     if rows is None:
         with open_source(
             asked, spark_groups=all_groups, auto_offset_reset=str(reset), output=output

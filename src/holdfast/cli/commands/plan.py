@@ -62,7 +62,7 @@ def run(
     assignor_options = dict(parse_option(text) for text in option or ())
     named = asked_assignor(assignor)
     check_options(named, assignor_options)
-    with open_source(asked, auto_offset_reset="earliest") as opened:
+    with open_source(asked, auto_offset_reset="earliest", takes_described=True) as opened:
         topics = opened.topics or topics_of(opened.tables)
         session = running_session()
 

@@ -159,7 +159,18 @@ def _encode_value(schema: Schema, record: Record) -> bytes:
         Writer(schema.name).fail(
             Reason.BAD_VERSION, "version", f"{version} is not 0 to {schema.max_version}"
         )
-    return _encode(schema, record.value, prefix=version, version=version)
+    return encode_schema(schema, record.value, version)
+
+
+def encode_schema(schema: Schema, fields: object, version: int) -> bytes:
+    """Write what begins with its version: the value of a record, or a message that it embeds.
+
+    Raises
+    ------
+    WireError
+        A field is missing, has no place in this version, or does not fit.
+    """
+    return _encode(schema, fields, prefix=version, version=version)
 
 
 def _encode(schema: Schema, fields: object, *, prefix: int, version: int) -> bytes:

@@ -166,13 +166,19 @@ def _member_fields(columns: Columns) -> Arrays:
         "member_id": text(columns["memberId"]),
         "client_id": text(columns["clientId"]),
         "client_host": text(columns["clientHost"]),
-        "session_timeout_ms": numbers(ints(columns["sessionTimeout"])),
+        "session_timeout_ms": _above_zero(columns["sessionTimeout"]),
     }
     if "groupInstanceId" in columns:
         fields["group_instance_id"] = text(columns["groupInstanceId"])
     if "rebalanceTimeout" in columns:
-        fields["rebalance_timeout_ms"] = numbers(ints(columns["rebalanceTimeout"]))
+        fields["rebalance_timeout_ms"] = _above_zero(columns["rebalanceTimeout"])
     return fields
+
+
+def _above_zero(column: Column) -> pa.Array:
+    """Time-outs; null where 0 or less, which no broker takes and a printed text does not know."""
+    found = ints(column)
+    return numbers(found, found > 0)
 
 
 def _subscription_fields(asked: Messages) -> Arrays:

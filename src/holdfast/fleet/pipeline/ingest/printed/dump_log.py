@@ -1,0 +1,230 @@
+"""What ``kafka-dump-log --offsets-decoder`` prints of segments, as the records of their log.
+
+**Rules.** A section (``Dumping FILE``) is one segment; its folder names the partition, and a folder
+of another name gets the lowest free number. Sections of indexes are passed over. A batch says how
+many records it has: fewer are a text that was cut short. What old versions print raw may have line
+ends of its own, so a line that begins nothing belongs to the record before it.
+
+References: ``DumpLogSegments`` of Kafka 2.8 to 4.3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final, NoReturn
+
+from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, OTHER
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.printed.kafka_json import UnknownTypeError, record_of_json
+from holdfast.fleet.pipeline.ingest.printed.lines import PrintedRecord, is_noise, wrong_line
+from holdfast.fleet.pipeline.ingest.printed.old_texts import BETWEEN, DELETED, record_of_log
+
+_SECTION: Final = re.compile(r"Dumping (.+?)\s*$")
+_BATCH: Final = re.compile(
+    r"baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) .*?"
+    r"producerId: (?P<producer>-?\d+) .*?"
+    r"isTransactional: (?P<transactional>true|false) isControl: (?P<control>true|false)"
+)
+_RECORD: Final = re.compile(
+    r"\| offset: (?P<offset>\d+) (?P<about>[^\[]*?)headerKeys: \[[^\]]*\] ?(?P<rest>.*)", re.DOTALL
+)
+_TIME: Final = re.compile(r"(?:CreateTime|LogAppendTime|NoTimestampType): (-?\d+)")
+_KEY_SIZE: Final = re.compile(r"[kK]ey[sS]ize: (-?\d+)")
+_HEAD: Final = re.compile(r"Dumping |baseOffset: \d|\| offset: \d|(?:Log s|S)tarting offset: \d")
+_GOES_ON: Final = re.compile(r"\| offset: (?!.*headerKeys: \[[^\]]*\] key: \{)")
+"""A record of raw text: JSON has no line ends of its own."""
+_MARKER: Final = re.compile(r"endTxnMarker: (COMMIT|ABORT)\b")
+_PARTITION: Final = re.compile(re.escape(OFFSETS_TOPIC) + r"-(\d+)")
+_MARKERS: Final = {"COMMIT": COMMIT, "ABORT": ABORT}
+
+BEGINS: Final = re.compile(r"Dumping \S|baseOffset: \d+ lastOffset|\| offset: \d+ .*[sS]ize: ")
+"""A line that begins a text of this tool."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    line: int
+    left: int  # records that are still to come
+    producer_id: int
+    transactional: bool
+    control: bool
+
+
+@dataclass(slots=True)
+class PrintedLog:
+    """Records of a text, in its order.
+
+    Parameters
+    ----------
+    ends : dict of int to (int, int)
+        Partition -> from which offset to which it was printed; known when the records were read.
+    n_unknown : int
+        Records of types that the tool did not know.
+    is_old : bool
+        The text is that of a version before Kafka's JSON.
+    """
+
+    path: object
+    lines: Iterable[str]
+    ends: dict[int, tuple[int, int]] = field(default_factory=dict)
+    n_unknown: int = 0
+    is_old: bool = False
+    _folders: dict[str, int] = field(default_factory=dict)
+    _partition: int | None = 0
+    _batch: _Batch | None = None
+
+    def records(self) -> Iterator[PrintedRecord]:
+        """Records, control records included.
+
+        Raises
+        ------
+        SourceError
+            A line is malformed, or the text is cut short.
+        """
+        for line, text in self._whole():
+            if section := _SECTION.match(text):
+                self._end_batch(line)
+                self._partition = self._partition_of(section[1])
+            elif self._partition is None:
+                continue
+            elif batch := _BATCH.match(text):
+                self._end_batch(line)
+                self._begin(line, batch)
+            elif text.startswith("| offset:"):
+                found = self._record(line, text)
+                if found is not None:
+                    yield found
+            elif text.startswith("baseOffset:"):
+                self._fail(line, "a batch is expected, with its offsets, count and producer")
+        self._end_batch(line=None)
+
+    def _whole(self) -> Iterator[tuple[int, str]]:
+        """Lines with the number of each; one that goes on is whole."""
+        begun, parts = 0, list[str]()
+        last = ""
+        for number, text in enumerate(self.lines, 1):
+            last = text
+            if _HEAD.match(text):
+                if parts:
+                    yield begun, "".join(parts).rstrip("\r\n")
+                begun, parts = number, [text]
+            elif parts and _GOES_ON.match(parts[0]) and not is_noise(text):
+                parts.append(text)
+            elif self._partition is not None and not is_noise(text):
+                self._fail(number, f"{text.rstrip()!r:.60} is no batch and no record")
+        if parts:
+            if not last.endswith("\n") and (self.is_old or f"{BETWEEN}offset=" in parts[-1]):
+                self._fail(begun, "it has no end, so the text was cut short there")
+            yield begun, "".join(parts).rstrip("\r\n")
+
+    def _partition_of(self, file: str) -> int | None:
+        """The partition of a segment; None for a file that has no records."""
+        path = PurePosixPath(file.replace("\\", "/"))
+        if path.suffix and path.suffix not in {".log", ".deleted", ".cleaned", ".swap"}:
+            return None
+        if named := _PARTITION.fullmatch(path.parent.name):
+            return int(named[1])
+        folder = str(path.parent)
+        if folder not in self._folders:
+            taken = {*self.ends, *self._folders.values()}
+            self._folders[folder] = next(n for n in range(len(taken) + 1) if n not in taken)
+        return self._folders[folder]
+
+    def _begin(self, line: int, batch: re.Match[str]) -> None:
+        self._batch = _Batch(
+            line=line,
+            left=int(batch["count"]),
+            producer_id=int(batch["producer"]),
+            transactional=batch["transactional"] == "true",
+            control=batch["control"] == "true",
+        )
+        self._reach(int(batch["base"]), int(batch["last"]))
+
+    def _reach(self, first: int, last: int) -> None:
+        assert self._partition is not None
+        begin, end = self.ends.get(self._partition, (first, last + 1))
+        self.ends[self._partition] = min(begin, first), max(end, last + 1)
+
+    def _end_batch(self, line: int | None) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None and batch.left:
+            where = "the end of the text" if line is None else f"line {line}"
+            self._fail(
+                batch.line,
+                f"the batch lacks {batch.left} of its records before {where}: was the text cut, or "
+                "printed without --offsets-decoder?",
+            )
+
+    def _record(self, line: int, text: str) -> PrintedRecord | None:
+        found = _RECORD.match(text)
+        batch = self._batch
+        time = None if found is None else _TIME.search(found["about"])
+        size = None if found is None else _KEY_SIZE.search(found["about"])
+        if found is None or time is None or size is None:
+            self._fail(line, "a record is expected, with its offset, time, sizes and key")
+        if batch is None or not batch.left:
+            self._fail(line, "a record is outside its batch: a line is missing before it")
+        batch.left -= 1
+        marker, content = DATA, (None, None)
+        if batch.control:
+            said = _MARKER.match(found["rest"])
+            marker = OTHER if said is None else _MARKERS[said[1]]
+        else:
+            made = self._content(line, found["rest"], int(size[1]), int(time[1]))
+            if made is None:
+                self.n_unknown += 1
+                return None
+            content = made
+        assert self._partition is not None
+        return PrintedRecord(
+            line=line,
+            partition=self._partition,
+            offset=int(found["offset"]),
+            timestamp_ms=int(time[1]),
+            key=content[0],
+            value=content[1],
+            producer_id=batch.producer_id,
+            transactional=batch.transactional,
+            marker=marker,
+        )
+
+    def _content(
+        self, line: int, rest: str, key_bytes: int, time_ms: int
+    ) -> tuple[bytes, bytes | None] | None:
+        """Key and value; None where the tool did not know the type."""
+        if not rest.startswith("key: "):
+            self._fail(line, "the record has no key: print with --offsets-decoder")
+        text = rest.removeprefix("key: ")
+        if text.startswith("unknown::"):
+            return None
+        try:
+            if text.startswith("{"):
+                return record_of_json(*_cut_json(text))
+            self.is_old = True
+            return record_of_log(text, key_bytes, time_ms)
+        except UnknownTypeError:
+            return None
+        except ValueError as error:
+            raise wrong_line(self.path, line, str(error)) from error
+
+    def _fail(self, line: int, why: str) -> NoReturn:
+        raise wrong_line(self.path, line, why)
+
+
+def _cut_json(text: str) -> tuple[Any, Any]:
+    """Key and value of ``{...} payload: {...}``.
+
+    Raises
+    ------
+    ValueError
+        One of them is no JSON, or something else follows.
+    """
+    key, at = json.JSONDecoder().raw_decode(text)
+    if not text.startswith(BETWEEN, at):
+        raise ValueError("the record has a key and no payload: was the text cut short?")
+    payload = text[at + len(BETWEEN) :]
+    return key, None if payload.strip() == DELETED else json.loads(payload)

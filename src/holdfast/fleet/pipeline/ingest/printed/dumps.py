@@ -1,0 +1,263 @@
+"""A dump made of a text that one of Kafka's tools printed.
+
+**Rules.** The records are those of the text, with their transactions followed as the coordinator
+does where the text names them. Topics are those whose id a record names, with the partitions that
+records name. The text has no end of any log but of the offsets topic, so no lag is known. What it
+lacks is said in one line. A text is of one tool: its first line that is no remark decides.
+
+**Strategy.** The text becomes the bytes of the topic, so everything behind reads it as it reads a
+dump. Records become tables of BATCH_ROWS while the lines are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.core.wire.layouts.offsets_records import ZERO_ID, decode_record
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.many.columns import Slices
+from holdfast.core.wire.many.ragged import padded
+from holdfast.core.wire.many.record_batches import LogRecords
+from holdfast.core.wire.one.topic_ids import topic_id_text
+from holdfast.errors import SourceError, WireError
+from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
+from holdfast.fleet.pipeline.ingest.envelopes import TextFile
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.printed import console, described, dump_log, old_console
+from holdfast.fleet.pipeline.ingest.printed.lines import PrintedRecord, is_noise
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
+from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
+from holdfast.fleet.pipeline.ingest.transactions import described as named
+from holdfast.fleet.tables.storage.places import Place, place_of, store_of
+
+Note = Callable[[str], None]
+BATCH_ROWS: Final = 20_000
+_SAMPLE_LINES: Final = 1_000
+_FILE: Final = "part-0.parquet"
+
+
+class PrintedKind(StrEnum):
+    """What printed a text."""
+
+    LOG = "kafka-dump-log"
+    CONSOLE = "the console consumer"
+    OLD_CONSOLE = "the console consumer before Kafka 4"
+    DESCRIBED = "kafka-consumer-groups"
+
+
+_BEGINS: Final[Mapping[PrintedKind, re.Pattern[str]]] = {
+    PrintedKind.LOG: dump_log.BEGINS,
+    PrintedKind.CONSOLE: console.BEGINS,
+    PrintedKind.OLD_CONSOLE: old_console.BEGINS,
+    PrintedKind.DESCRIBED: described.HEADING,
+}
+
+_LACKS_OF_OLD: Final = (
+    "the text has no leaders, clients, subscriptions and time-outs of members, and no leader "
+    "epochs and times of commits but those of their records"
+)
+_LACKS: Final[Mapping[PrintedKind, str]] = {
+    PrintedKind.LOG: "",
+    PrintedKind.CONSOLE: (
+        "the text does not say which commits are of aborted or open transactions (all count), nor "
+        "where records are in the topic"
+    ),
+    PrintedKind.OLD_CONSOLE: (
+        "the text does not say which commits are of aborted or open transactions (all count), nor "
+        "where records are in the topic"
+    ),
+}
+_NO_GROUPS: Final = (
+    "what the console consumer printed of groups before Kafka 4 has neither times nor what members "
+    "were given; kafka-dump-log --offsets-decoder prints both"
+)
+NO_ENDS: Final = "log ends are not printed, so lags are not known"
+
+
+def kind_of(path: Path) -> PrintedKind | None:
+    """What printed the text of a file; None where it is none that is known.
+
+    Raises
+    ------
+    SourceError
+        The file cannot be read.
+    """
+    for line in islice(TextFile(path), _SAMPLE_LINES):
+        for kind, begins in _BEGINS.items():
+            if begins.match(line):
+                return kind
+        if not is_noise(line) and not described.is_remark(line):
+            return None
+    return None
+
+
+def write_printed(path: Path, folder: Place | str, note: Note) -> Dump:
+    """Write the records of a printed text as a dump.
+
+    Parameters
+    ----------
+    folder : path or URL
+        New or empty, or a dump, which is replaced.
+    note : callable
+        Is told in one line what the text lacks.
+
+    Raises
+    ------
+    SourceError
+        A line is malformed, the text is cut short, or it is not one of records.
+    """
+    kind = kind_of(path)
+    if kind is None or kind is PrintedKind.DESCRIBED:
+        raise SourceError(f"{path} has no records as {PrintedKind.LOG} or the console consumer")
+    root = place_of(folder).absolute()
+    make_room(root)
+    lines, lacks = TextFile(path), [_LACKS[kind]]
+    text: dump_log.PrintedLog | console.PrintedConsole | old_console.OldConsole
+    if kind is PrintedKind.LOG:
+        text = dump_log.PrintedLog(path, lines)
+    elif kind is PrintedKind.CONSOLE:
+        text = console.PrintedConsole(path, lines)
+    else:
+        text = old_console.OldConsole(path, lines)
+    rows, transactions = _counted(_tables(text.records()))
+    if lines.is_cut:
+        raise SourceError(f"{path}: the packed file lacks its end")
+    ends = dict(text.ends) if isinstance(text, dump_log.PrintedLog) else {0: (0, rows.num_rows)}
+    if isinstance(text, dump_log.PrintedLog) and text.is_old:
+        lacks.append(_LACKS_OF_OLD)
+    if isinstance(text, old_console.OldConsole) and text.n_groups:
+        if not rows.num_rows:
+            raise SourceError(f"{path}: {_NO_GROUPS}")
+        lacks.append(f"{text.n_groups} records of groups are left out: {_NO_GROUPS}")
+    if text.n_unknown:
+        lacks.append(f"{text.n_unknown} records are of types that the tool did not know")
+    taken_at = _newest(rows)
+    store_of(root / "records").make_folder()
+    with store_of(root / "records" / _FILE).writable() as sink:
+        pq.write_table(rows, sink)
+    snapshot = ClusterSnapshot(
+        cluster_id="",
+        topics=_topics(rows),
+        offsets=[(OFFSETS_TOPIC, p, *span) for p, span in sorted(ends.items())],
+        taken_at=taken_at,
+    )
+    waiting = named(transactions.table(), Selection(all_groups=True))
+    write_parts(root, snapshot, [_FILE], open_transactions=waiting)
+    note("; ".join(one for one in (*lacks, NO_ENDS) if one))
+    return Dump.open(root)
+
+
+def _tables(records: Iterable[PrintedRecord]) -> pa.Table:
+    """Records of a text, in its order, with what transactions need."""
+    rest, parts = iter(records), [_TAKEN.empty_table()]
+    while part := list(islice(rest, BATCH_ROWS)):
+        columns = [[getattr(one, name) for one in part] for name in _TAKEN.names]
+        parts.append(_table(columns))
+    return pa.concat_tables(parts)
+
+
+_TAKEN: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("producer_id", pa.int64()),
+        ("transactional", pa.bool_()),
+        ("marker", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+
+def _table(columns: list[list[object]]) -> pa.Table:
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, _TAKEN, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_TAKEN)
+
+
+def _counted(rows: pa.Table) -> tuple[pa.Table, OpenTransactions]:
+    """The records that count, as RECORDS in the order of the log, and what still waits."""
+    transactions, found = OpenTransactions(), [RECORDS.empty_table()]
+    for partition in sorted(rows["partition"].unique().to_pylist()):
+        own = rows.filter(pc.equal(rows["partition"], partition)).sort_by("offset")
+        own = own.filter(_first_of_each(own["offset"]))  # a segment may have been printed twice
+        found += transactions.take(partition, _log_records(own.combine_chunks()))
+    counted = pa.concat_tables(found)
+    return counted.sort_by([("partition", "ascending"), ("offset", "ascending")]), transactions
+
+
+def _first_of_each(offsets: pa.ChunkedArray) -> pa.Array:
+    values = offsets.to_numpy()
+    return pa.array(np.append(True, values[1:] != values[:-1])[: len(values)])
+
+
+def _log_records(rows: pa.Table) -> LogRecords:
+    numbers = {
+        name: rows[name].to_numpy()
+        for name in ("offset", "timestamp_ms", "producer_id", "transactional", "marker")
+    }
+    offset = numbers["offset"]
+    return LogRecords(
+        **numbers,
+        key=_slices(rows["key"]),
+        value=_slices(rows["value"]),
+        next_offset=int(offset[-1]) + 1 if len(offset) else 0,
+        missing_until=-1,
+    )
+
+
+def _slices(column: pa.ChunkedArray) -> Slices:
+    blobs: list[bytes | None] = column.to_pylist()
+    size = np.array([len(one or b"") for one in blobs], np.int64)
+    valid = np.array([one is not None for one in blobs], np.bool_)
+    return Slices(
+        data=padded(np.frombuffer(b"".join(one or b"" for one in blobs), np.uint8)),
+        begin=np.cumsum(size) - size,
+        size=size,
+        valid=None if valid.all() else valid,
+    )
+
+
+def _newest(rows: pa.Table) -> str:
+    newest_us = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
+    return "" if newest_us is None else datetime.fromtimestamp(newest_us / 1e6, UTC).isoformat()
+
+
+def _topics(rows: pa.Table) -> list[tuple[str, str, int]]:
+    """Ids, names and the partitions that are named, of topics whose id a record names."""
+    counts: dict[tuple[str, str], int] = {}
+    for topic_id, topic, partition in _named_topics(rows):
+        counts[topic, topic_id] = max(counts.get((topic, topic_id), 0), partition + 1)
+    latest = {topic: (topic_id, topic, n) for (topic, topic_id), n in counts.items()}
+    return [latest[topic] for topic in sorted(latest)]
+
+
+def _named_topics(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
+    for key, value in zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        if value is None or int.from_bytes(key[:2], "big") not in _NAMING:
+            continue
+        try:
+            record = decode_record(key, value)
+        except WireError:
+            continue  # a row of bad_records later
+        said = record.value or {}
+        if (topic_id := said.get("topicId", ZERO_ID)) != ZERO_ID:
+            yield topic_id_text(topic_id), record.key["topic"], record.key["partition"]
+        for topic in said.get("topics", ()):
+            yield topic_id_text(topic["topicId"]), topic["topicName"], topic["numPartitions"] - 1
+
+
+_NAMING: Final = (RecordType.OFFSET_COMMIT, RecordType.CONSUMER_GROUP_PARTITION_METADATA)
