@@ -197,8 +197,28 @@ class Script:
             "leader_changed": False,
             "cooperative": True,
             "needed_moves_proven": True,
+            "unseen_seconds": self._unseen_s(common, people),
         }
         self.add("rebalances", **common, **{**row, **extra})
+
+    def _unseen_s(self, common: Any, people: Mapping[str, Any]) -> float | None:
+        """Since a member that went was seen last: the round before, or a commit of its own."""
+        gone = self.members.keys() - people.keys()
+        if not gone:
+            return None
+        last = [r["timestamp"] for r in self.rows["generations"]][-2]
+        return (
+            max(
+                common["timestamp"]
+                - max(
+                    r["timestamp"]
+                    for r in [{"timestamp": last}, *self.rows.get("offset_commits", [])]
+                    if "topic" not in r or self.owners.get((r["topic"], r["partition"])) == member
+                )
+                for member in gone
+            )
+            / 1000
+        )
 
     def lag(self, lags: Mapping[tuple[str, int], int | None], **more: Any) -> Script:
         """Lag rows as of now."""

@@ -43,6 +43,11 @@ class Rebalances:
     silent_s : float64[n]
         Longest time without a commit of a member that went, while most others committed; NaN where
         there was none.
+    unseen_s : float64[n]
+        Longest time since the last sign of a member that went; NaN where none went, or none gave
+        one.
+    said : tuple of str
+        The broker's words where a log has some, whether they state the cause or not; else "".
     """
 
     generation: I64
@@ -56,6 +61,8 @@ class Rebalances:
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
+    unseen_s: F64
+    said: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:
         """Those since a moment, in UTC milliseconds."""
@@ -120,6 +127,8 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         idle_lower_s=idle_lower,
         idle_upper_s=idle_upper,
         silent_s=floats(table, "silent_seconds")[order],
+        unseen_s=floats(table, "unseen_seconds")[order],
+        said=tuple(pc.fill_null(table["stated_reason"], "").take(pa.array(order)).to_pylist()),
     )
 
 

@@ -281,6 +281,13 @@ REBALANCES = Table(
             "seconds",
             nullable=True,
         ),
+        Column(
+            "unseen_seconds",
+            _F,
+            "longest time since the last sign of a member that went: a commit, or the round before",
+            "seconds",
+            nullable=True,
+        ),
         Column("leader_changed", _B, "the leader is another member id"),
         Column("cooperative", _B, "members keep working through the rebalance"),
         Column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),
