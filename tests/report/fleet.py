@@ -197,28 +197,23 @@ class Script:
             "leader_changed": False,
             "cooperative": True,
             "needed_moves_proven": True,
-            "unseen_seconds": self._unseen_s(common, people),
+            "unseen_ms": self._unseen_ms(common, people),
         }
         self.add("rebalances", **common, **{**row, **extra})
 
-    def _unseen_s(self, common: Any, people: Mapping[str, Any]) -> float | None:
-        """Since a member that went was seen last: the round before, or a commit of its own."""
-        gone = self.members.keys() - people.keys()
-        if not gone:
-            return None
-        last = [r["timestamp"] for r in self.rows["generations"]][-2]
-        return (
-            max(
-                common["timestamp"]
-                - max(
-                    r["timestamp"]
-                    for r in [{"timestamp": last}, *self.rows.get("offset_commits", [])]
-                    if "topic" not in r or self.owners.get((r["topic"], r["partition"])) == member
-                )
-                for member in gone
-            )
-            / 1000
-        )
+    def _unseen_ms(self, common: Any, people: Mapping[str, Any]) -> list[int]:
+        """Since the members that went were seen last: the round before, or a commit of theirs."""
+        rows = self.rows["generations"][-2:-1]
+        found = []
+        for member in sorted(self.members.keys() - people.keys()):
+            signs = [row["timestamp"] for row in rows]
+            signs += [
+                row["timestamp"]
+                for row in self.rows.get("offset_commits", [])
+                if self.owners.get((row["topic"], row["partition"])) == member
+            ]
+            found.append(common["timestamp"] - max(signs))
+        return found
 
     def lag(self, lags: Mapping[tuple[str, int], int | None], **more: Any) -> Script:
         """Lag rows as of now."""

@@ -19,8 +19,10 @@ import numpy as np
 from holdfast.core.model.columns import F64, I64, Mask
 
 AFTER_POLL_MS: Final = 10_000
-"""A member goes so long after its last sign and its poll interval: it polled on for a while after
-its last commit, and the others of its group had to come to the round."""
+AFTER_POLL_SHARE: Final = 1 / 6
+"""A member goes so long after its last sign and its poll interval, in milliseconds or as a part of
+it: it polled on for a while after its last commit, and the others of its group had to come to the
+round."""
 COMMIT_LATE_MS: Final = 5_500
 """A client that commits by itself, every five seconds, may do so that long after its last poll."""
 EARLY_MS: Final = 600
@@ -56,6 +58,7 @@ def near_poll_timeout(unseen_ms: F64, poll_ms: I64, has_committed: Mask) -> Mask
     -------
     bool[n]
     """
-    early_ms = np.where(has_committed, np.minimum(COMMIT_LATE_MS, poll_ms / 4), EARLY_MS)
-    found: Mask = (unseen_ms >= poll_ms - early_ms) & (unseen_ms <= poll_ms + AFTER_POLL_MS)
+    early_ms = np.where(has_committed, np.minimum(COMMIT_LATE_MS, poll_ms / 2), EARLY_MS)
+    late_ms = np.maximum(AFTER_POLL_MS, AFTER_POLL_SHARE * poll_ms)
+    found: Mask = (unseen_ms >= poll_ms - early_ms) & (unseen_ms <= poll_ms + late_ms)
     return found & (poll_ms > 0)

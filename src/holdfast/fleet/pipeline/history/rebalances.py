@@ -334,7 +334,7 @@ def rebalance_table(
         "stickiness": pa.array(share[keep], mask=(fresh | shares | np.isnan(share))[keep]),
         **{name: np.zeros(len(keep)) for name in PAUSE_SUMS},
         "silent_seconds": pa.nulls(len(keep), pa.float64()),
-        "unseen_seconds": pa.nulls(len(keep), pa.float64()),
+        "unseen_ms": pa.nulls(len(keep), pa.list_(pa.int64())),
         "needed_moves_proven": ~unproven[keep],
     }
     return from_columns("rebalances", columns)

@@ -85,7 +85,7 @@ JOIN_MS: Final = 2_000
 _KEY: Final = ("group", "generation", "timestamp")
 _SIGNS: Final = ("last_seen", "session_timeout_ms", "rebalance_timeout_ms")
 """What is the same in every row of a member that went."""
-_CHANGED: Final = ("cause", "confidence", "silent_seconds", "unseen_seconds")
+_CHANGED: Final = ("cause", "confidence", "silent_seconds", "unseen_ms")
 """Columns of rebalances that departures tell."""
 
 
@@ -108,6 +108,8 @@ def departure_rows(
     before = ints(gens.members, "row")[member]
     new = ~gens.head["context"].to_numpy()[before + 1]
     member, before = member[new], before[new]
+    # Members that went are numbered in the order of their ids.
+    by_id = pc.rank(gens.members["member_id"].take(pa.array(member)), tiebreaker="dense").to_numpy()
     owned, which = gather(row_starts(ints(gens.owned, "member"), gens.members.num_rows), member)
     nothing = np.flatnonzero(np.bincount(which, minlength=len(member)) == 0)
     place = np.concatenate([which, nothing])
@@ -127,7 +129,7 @@ def departure_rows(
         partitions=pa.concat_arrays([lists, none]),
         basis=pa.repeat(LEFT, len(place)),
         last_seen=pa.array(joined).cast(TIMESTAMP),
-        member=pa.array(member[place].astype(np.int32)),
+        member=pa.array(by_id[place].astype(np.int32)),
         **{name: gens.members[name].take(pa.array(member[place])) for name in _SIGNS[1:]},
     )
 
@@ -159,17 +161,17 @@ def how_they_went(rows: pa.Table) -> pa.Table:
     last = ints(members, "commit_max")
     silent = _silence(members, last, floats(members, "lively_max"))
     went = members.select(list(_KEY)).append_column("told", pa.array(_told(members, last)))
-    went = went.append_column("unseen", pa.array(_unseen(members, last)))
-    found = went.append_column("silent", pa.array(silent)).group_by(list(_KEY))
-    sums = [("told", "min"), ("told", "max"), ("silent", "max"), ("unseen", "max")]
-    found = found.aggregate(sums)
+    unseen = pa.array(_unseen_ms(members, last))
+    went = went.append_column("unseen", unseen).append_column("silent", pa.array(silent))
+    went = went.take(pa.array(np.argsort(ints(members, "member"), kind="stable")))
+    sums = [("told", "min"), ("told", "max"), ("silent", "max"), ("unseen", "list")]
+    found = went.group_by(list(_KEY), use_threads=False).aggregate(sums)
     least, longest = ints(found, "told_min"), floats(found, "silent_max")
     agreed = np.where(least == ints(found, "told_max"), least, len(TOLD))
     columns: dict[str, Any] = {name: found[name] for name in _KEY}
     columns["cause"] = pa.array([*TOLD, UNTOLD]).take(pa.array(agreed))
     columns["silent_seconds"] = pa.array(longest, mask=longest < 0)
-    unseen = floats(found, "unseen_max")
-    columns["unseen_seconds"] = pa.array(unseen, mask=unseen < 0)
+    columns["unseen_ms"] = found["unseen_list"]
     return from_columns("departures", columns)
 
 
@@ -229,16 +231,16 @@ def _told(members: pa.Table, commit: I64) -> I64:
     return told.astype(np.int64)
 
 
-def _unseen(members: pa.Table, commit: I64) -> F64:
-    """Seconds from a member's last sign to the record without it; -1 where it gave none."""
+def _unseen_ms(members: pa.Table, commit: I64) -> I64:
+    """Milliseconds from a member's last sign to the record without it; -1 where it gave none."""
     last = np.maximum(commit, ints(members, "last_seen"))
-    return np.where(last > 0, (ints(members, "timestamp") - last) / 1e6, -1.0)
+    return np.where(last > 0, (ints(members, "timestamp") - last) // 1000, -1).astype(np.int64)
 
 
 def _late_for_poll(members: pa.Table, commit: I64, poll_ms: I64) -> tuple[Mask, Mask]:
     """Which members went when their poll interval was over; which when a session may have ended."""
     joined = ints(members, "last_seen")
-    unseen_ms = 1000 * _unseen(members, commit)
+    unseen_ms = _unseen_ms(members, commit).astype(np.float64)
     known = members["session_timeout_ms"].is_valid().to_numpy()
     session_ms = ints(members, "session_timeout_ms")
     soonest = np.where(known, session_ms, SHORTEST_SESSION_MS) - JOIN_MS
@@ -254,7 +256,7 @@ def with_departures(rebalances: pa.Table, departures: Sequence[pa.Table]) -> pa.
     for row in rows if told else ():
         if (found := told.get(_key(row))) is None:
             continue
-        row |= {name: found[name] for name in ("silent_seconds", "unseen_seconds")}
+        row |= {name: found[name] for name in ("silent_seconds", "unseen_ms")}
         if row["cause"] == UNTOLD and found["cause"] in TOLD:
             row |= {"cause": found["cause"], "confidence": TOLD[found["cause"]]}
     return replaced(rebalances, **{name: [row[name] for row in rows] for name in _CHANGED})

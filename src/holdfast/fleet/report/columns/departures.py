@@ -9,15 +9,14 @@ matched with the next new member id of its process.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.model.columns import F64, I64
+from holdfast.core.model.columns import I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +53,21 @@ def read_departures(
     member: I64,
     process: Callable[[int], str],
     at_ms: I64,
-    unseen_s: F64,
+    unseen_ms: Mapping[int, Sequence[int]],
 ) -> dict[str, list[Departure]]:
     """Departures of one group by process, in the order in which they went.
 
     Parameters
     ----------
     generation, member : int64[n]
-        The group's members, a row for each generation: ascending by generation.
+        The group's members, a row for each generation: ascending by generation and member id.
     process : callable
         Which process a row is about.
     at_ms : int64[n_generations]
         When each generation was recorded.
-    unseen_s : float64[n_generations]
-        As ``unseen_seconds`` of the rebalance; NaN where none is known. Who went then is left out.
+    unseen_ms : mapping
+        Generation without some members -> as ``unseen_ms`` of its rebalance. Who went in another
+        one is left out, and who gave no sign.
 
     Notes
     -----
@@ -85,11 +85,14 @@ def read_departures(
     for one in arrivals.values():
         one.sort()
     found: dict[str, list[Departure]] = defaultdict(list)
+    place: dict[int, int] = defaultdict(int)
     for row in went.tolist():
-        gone = int(generation[row]) + 1
-        name, unseen = process(row), float(unseen_s[gone])
-        if math.isnan(unseen):
+        gone, name = int(generation[row]) + 1, process(row)
+        spans, at = unseen_ms.get(gone, ()), place[gone]
+        place[gone] += 1
+        if at >= len(spans) or spans[at] < 0:
             continue
+        unseen = spans[at] / 1000
         since_round_s = float(at_ms[gone] - at_ms[gone - 1]) / 1000
         found[name].append(
             Departure(

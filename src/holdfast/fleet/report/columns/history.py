@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -43,9 +44,9 @@ class Rebalances:
     silent_s : float64[n]
         Longest time without a commit of a member that went, while most others committed; NaN where
         there was none.
-    unseen_s : float64[n]
-        Longest time since the last sign of a member that went; NaN where none went, or none gave
-        one.
+    unseen_ms : tuple of (sequence of int or None)
+        Time since the last sign of each member that went, in the order of their ids: -1 for one
+        that gave none; None where that is not known.
     said : tuple of str
         The broker's words where a log has some, whether they state the cause or not; else "".
     """
@@ -61,7 +62,7 @@ class Rebalances:
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
-    unseen_s: F64
+    unseen_ms: tuple[Sequence[int] | None, ...]
     said: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:
@@ -127,7 +128,7 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         idle_lower_s=idle_lower,
         idle_upper_s=idle_upper,
         silent_s=floats(table, "silent_seconds")[order],
-        unseen_s=floats(table, "unseen_seconds")[order],
+        unseen_ms=tuple(table["unseen_ms"].take(pa.array(order)).to_pylist()),
         said=tuple(pc.fill_null(table["stated_reason"], "").take(pa.array(order)).to_pylist()),
     )
 

@@ -29,7 +29,6 @@ from holdfast.core.machine.clients import client_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import F64, I64
 from holdfast.core.model.poll_interval import (
-    AFTER_POLL_MS,
     DEFAULT_MS,
     near_poll_timeout,
     says_poll_timeout,
@@ -102,10 +101,9 @@ class SlowPoller:
 
 def slow_pollers(facts: Facts) -> list[SlowPoller]:
     """Processes that polled too rarely, those that did so most often first."""
-    unseen_s = np.full(len(facts.generations.number), np.nan)
-    known = facts.rebalance_index >= 0
-    unseen_s[facts.rebalance_index[known]] = facts.rebalances.unseen_s[known]
-    if np.isnan(unseen_s).all():
+    rebalances = zip(facts.rebalance_index.tolist(), facts.rebalances.unseen_ms, strict=True)
+    unseen_ms = {at: spans for at, spans in rebalances if at > 0 and spans}
+    if not unseen_ms:
         return []
     p = facts.presence
     departures = read_departures(
@@ -113,7 +111,7 @@ def slow_pollers(facts: Facts) -> list[SlowPoller]:
         p.member.astype(np.int64),
         lambda row: _process(facts, row),
         facts.generations.at_ms,
-        unseen_s,
+        unseen_ms,
     )
     judged = (_judged(facts, name, went) for name, went in departures.items())
     found = [one for one in judged if one is not None]
@@ -141,12 +139,22 @@ def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | 
         interval_s = float(np.median(signs.poll_s[late]))
         return SlowPoller(name=name, went=tuple(went), n_late=len(kept), interval_s=interval_s)
     known = SlowPoller(name=name, went=tuple(went), n_late=len(went), interval_s=0.0)
-    if 2 * (signs.near & ~signs.own).sum() >= max(len(went), 4):
-        doubt = "or a crash loop: its session is about as long as its poll interval"
+    if 2 * (signs.near & ~signs.own).sum() >= len(went) and _was_away(facts, went):
+        again = "a crash loop" if len(went) > 1 else "a crash"
+        doubt = f"or {again}: its session is about as long as its poll interval"
         return replace(known, interval_s=float(np.median(signs.poll_s)), doubt=doubt)
     if signs.own.all():
         return _of_unknown_interval(facts, known, signs)
     return None
+
+
+def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
+    """Whether a process was away for a round mostly, or is away from work.
+
+    One that is killed and started at once is back before its group has noticed that it went.
+    """
+    away = sum(one.back > one.gone for one in went)
+    return 2 * away >= len(went) if went[0].back >= 0 else _went_alone_from_work(facts, went[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +207,8 @@ def _of_unknown_interval(facts: Facts, known: SlowPoller, signs: _Signs) -> Slow
     """
     usual_s, times = float(np.median(signs.unseen_s)), len(known.went)
     default_s = DEFAULT_MS / 1000
-    is_default = (np.abs(signs.unseen_s - default_s) <= AFTER_POLL_MS / 1000).all()
+    all_ms, committed = np.full(times, DEFAULT_MS), np.full(times, True)
+    is_default = near_poll_timeout(1000 * signs.unseen_s, all_ms, committed).all()
     if is_default and known.went[0].back >= 0:
         return replace(known, interval_s=default_s)
     steady = np.abs(signs.unseen_s - usual_s) <= max(_STEADY_S, _STEADY_SHARE * usual_s)
@@ -295,7 +304,8 @@ def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
         _from_leave_to_return(facts, found),
         f"{_who(facts, found)}; the longest batch took {span(least)} or more"
         + (f", about {span(about)}" if span(about) != span(least) else "")
-        + (f"; {doubt}" if doubt else _help(facts, found, about)),
+        + _help(facts, found, about)
+        + (f"; {doubt}" if doubt else ""),
         show_rebalances(facts),
         severity=Severity.WARN if doubt or n_late == 1 else None,
         members=[one.name for one in found],

@@ -190,7 +190,7 @@ DEPARTURES = Table(
     name="departures",
     doc="How the members of a rebalance went, by the last signs of them.",
     columns=REBALANCES.pick(
-        "group", "generation", "timestamp", "cause", "silent_seconds", "unseen_seconds"
+        "group", "generation", "timestamp", "cause", "silent_seconds", "unseen_ms"
     ),
 )
 

@@ -282,10 +282,11 @@ REBALANCES = Table(
             nullable=True,
         ),
         Column(
-            "unseen_seconds",
-            _F,
-            "longest time since the last sign of a member that went: a commit, or the round before",
-            "seconds",
+            "unseen_ms",
+            DType.INT64_LIST,
+            "since the last sign, a commit or the round before, of each member that went, "
+            "in the order of their ids; -1 for one that gave none",
+            "milliseconds",
             nullable=True,
         ),
         Column("leader_changed", _B, "the leader is another member id"),
