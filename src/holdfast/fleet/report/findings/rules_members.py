@@ -133,7 +133,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         gone = sorted(present[0] - present[1])
         owner = facts.owner_at(after - 1)
         rows = np.flatnonzero(np.isin(owner, gone))
-        if not _read_on(facts, rows, int(r.at_ms[i])):
+        if not facts.had_work(rows, int(r.at_ms[i])):
             continue
         yield Symptom(
             severity=Severity.WARN,
@@ -151,18 +151,6 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
             cost_upper_s=float(r.silent_s[i]) * len(rows),
             command=on_group(facts, "history", "--table", "rebalances"),
         )
-
-
-def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
-    """Whether some of the timeline rows had work: they got on afterwards, or are behind."""
-    lag = facts.lag
-    busy = {
-        (topic, int(lag.partition[i]))
-        for i, topic in enumerate(lag.topic)
-        if lag.position_ms[i] > at_ms or lag.work[i] > 0
-    }
-    t = facts.timeline
-    return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
 
 
 @rule(
