@@ -15,7 +15,6 @@ process".
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ from holdfast.core.machine.leader.designs import (
     read_round,
     stay,
 )
-from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.modes import choose_mode
@@ -55,6 +53,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
+from holdfast.members.member.place import SharedPlaces, place_of
 from holdfast.members.member.waits import ToldWaits
 from holdfast.members.own_assignors import resolve, resolve_target
 
@@ -256,15 +255,6 @@ def make_member(
     return Member(assignors, options)
 
 
-def place_of(settings: Settings) -> bytes:
-    """The digest of where a member lives: its host and client id, unless the user says it.
-
-    On Kubernetes the host is the pod.
-    """
-    said: str | None = settings["holdfast.place"]
-    return digest_of(said) if said else digest_of(socket.gethostname(), settings["client.id"])
-
-
 def _remembers(assignor: Assignor) -> bool:
     """Whether its leader remembers departed members, and so waits for them."""
     return isinstance(assignor, DesignAssignor) and assignor.policy.remembers
@@ -311,6 +301,7 @@ class Leadership:
         self._missing = MissingTopics(self._log)
         self._wants_lags = any(map(uses_lags, assignors))
         self.waits = ToldWaits(self._log)
+        self._shared = SharedPlaces(settings, self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
@@ -347,6 +338,7 @@ class Leadership:
         existing = dict(fresh.partitions)
         lags = self._ask(existing) if self._wants_lags else None
         turn = read_round(self._assignors, fresh)
+        self._shared.tell(turn.said or ())  # under a stock assignor nobody says where it lives
         if self._version is not None:
             turn = replace(turn, newer=self._newer(turn, self._version()))
         racks = self._racks(existing) if turn.has_racks else None

@@ -147,14 +147,12 @@ class OnLoop(Seat):
             give_up = time.monotonic() + left_s
             while not sent.done() and time.monotonic() < give_up:
                 await asyncio.sleep(_LOOK_S)
-        await self._finish(deadline, returns=returns, process_ends=True)
+        await self.finish(deadline, returns=returns, process_ends=True)
 
-    async def unsubscribe(self, deadline: float) -> None:
-        """Leave in a process that goes on; all that was handed out counts as processed."""
-        await self._finish(deadline, returns=None, process_ends=False)
-
-    async def _finish(self, deadline: float, *, returns: bool | None, process_ends: bool) -> None:
-        """Leave, and do what the member wants until it is out."""
+    async def finish(
+        self, deadline: float, *, returns: bool | None = None, process_ends: bool = False
+    ) -> None:
+        """Leave, and do what the member wants until it is out; all that was handed out counts."""
         self.membership.leave(returns=returns, process_ends=process_ends)
         while not self.membership.is_over() and time.monotonic() < deadline:
             self.come_in()

@@ -19,6 +19,7 @@ from holdfast.fleet.report.findings import (
     rules_lag,
     rules_members,
     rules_now,
+    rules_places,
     rules_pollers,
     rules_rebalances,
     rules_scaling,
@@ -28,8 +29,14 @@ from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule, Severity
 
 RULE_MODULES = (
-    *(rules_rebalances, rules_pollers, rules_scaling, rules_members),
-    *(rules_lag, rules_workers, rules_now),
+    rules_rebalances,
+    rules_pollers,
+    rules_scaling,
+    rules_members,
+    rules_places,
+    rules_lag,
+    rules_workers,
+    rules_now,
 )
 """Importing them has registered their rules."""
 

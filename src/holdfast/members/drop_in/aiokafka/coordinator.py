@@ -264,7 +264,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if closes:
             await seat.leave(deadline, returns=self.returns)
         else:
-            await seat.unsubscribe(deadline)
+            await seat.finish(deadline)
         await self._forget()
 
     async def _commit_last(self) -> None:

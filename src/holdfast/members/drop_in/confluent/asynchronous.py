@@ -155,7 +155,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         """Leave the group and close; once begun it is done, also where its await is cancelled.
 
         In a callback it happens when the call that waits for the callback comes out. ``returns``
-        as for :meth:`ConfluentConsumer.close`.
+        as for :meth:`holdfast.Consumer.close`.
         """
         if CALLER is not None and CALLER.get() and self._calls() is not None:
             await self._call(self._consumer.close, *args, **kwargs)

@@ -145,7 +145,7 @@ class CallsInSlices(Closing):
         Says whether a poll is under way, and of which thread.
     """
 
-    def __init__(self, end: Callable[[float, bool], None], in_hand: InHand):
+    def __init__(self, end: Callable[[float, bool | None], None], in_hand: InHand):
         super().__init__(end)
         self._in_hand = in_hand
 
