@@ -99,7 +99,7 @@ class Host:
             self.due.popleft()()
         return True
 
-    def leave(self, *, returns):
+    def leave(self, *, returns, process_ends=True):
         self.post(LeaveRequested(returns))
         self.leaves()
 

@@ -480,6 +480,19 @@ def test_a_worker_offers_its_own_design_first_and_a_list_as_it_stands():
         names(holdfast_policy="incremental", partition_assignment_strategy=two)
 
 
+LEAVE = "holdfast.clean.leave"
+
+
+@pytest.mark.parametrize("make", [Consumer, partial(Worker, resources={"k": 1})])
+def test_a_member_that_nobody_would_wait_for_cannot_promise_to_come_back(make):
+    for policy in ("deferred", "incremental", "lend"):
+        make({**NEEDED, "holdfast.policy": policy, LEAVE: "deferred"})
+    make({**NEEDED, LEAVE: "deferred", "group.instance.id": "i"})
+    make({**NEEDED, LEAVE: "immediate"})
+    with pytest.raises(ConfigError, match=r"clean\.leave: .*nobody waits"):
+        make({**NEEDED, LEAVE: "deferred"})
+
+
 @pytest.mark.parametrize("make", [Consumer, partial(Worker, resources={"k": 1})])
 def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
     waits = {
@@ -487,14 +500,17 @@ def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
         "holdfast.first.member": "deferred",
         "holdfast.first.member.delay.ms": 7_000,
         "holdfast.clean.leave": "immediate",
+        "holdfast.successor.delay.ms": 40_000,
         "holdfast.incremental.batch": 3,
         "holdfast.incremental.group.batch": 12,
         "holdfast.incremental.interval.ms": 9_000,
         "holdfast.record.limit.bytes": 90_000,
         "holdfast.memory.limit.bytes": 40_000,
     }
-    made = make({**NEEDED, **waits, "holdfast.policy": "incremental"}).assignors[0].policy
+    member = make({**NEEDED, **waits, "holdfast.policy": "incremental"})
+    made = member.assignors[0].policy
     assert (made.delay_ms, made.first_member_delay_ms) == (60_000, 7_000)
-    assert (made.first_member, made.clean_leave) == (When.DEFERRED, When.IMMEDIATE)
+    assert (made.first_member, made.successor_delay_ms) == (When.DEFERRED, 40_000)
+    assert not member._settings.comes_back
     assert (made.batch, made.group_batch, made.interval_ms) == (3, 12, 9_000)
     assert (made.record_limit_bytes, made.memory_limit_bytes) == (90_000, 40_000)

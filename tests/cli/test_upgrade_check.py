@@ -206,3 +206,63 @@ def test_a_file_that_is_no_list_of_members(tmp_path, text):
     done = run("upgrade-check", file)
     assert done.code == 3
     assert "not a list of members" in done.err
+
+
+@pytest.mark.parametrize(
+    ("client", "policy"),
+    [
+        ("holdfast", "holdfast.policy=lend"),
+        ("confluent", "holdfast.policy=lend"),
+        ("aiokafka", "holdfast_policy='lend'"),
+        ("holdfast-worker", "holdfast.policy=lend"),
+    ],
+)
+def test_a_plan_leads_to_a_policy_under_the_protocol_of_another_and_back(client, policy):
+    way = ("--client", client, "--plan")
+    code, found = checked("--to", "lend", *way)
+    assert (code, found["safe"]) == (0, True)
+    (group,) = found["bounces"]
+    assert policy not in group["from"]["setting"]
+    assert all(policy in step["setting"] for step in group["steps"])
+    first = group["from"]["assignors"]
+    code, found = checked("--from", "lend", "--to", ",".join(first), *way)
+    assert (code, found["safe"]) == (0, True)
+    (back,) = found["bounces"]
+    *between, last = [step["setting"] for step in back["steps"]]
+    assert all(policy in setting for setting in between) and policy not in last
+
+
+def test_a_bounce_between_two_policies_of_one_protocol_is_one():
+    code, found = checked("--from", "holdfast-deferred", "--to", "lend", "--plan")
+    (group,) = found["bounces"]
+    assert (code, len(group["steps"])) == (0, 1)
+    assert group["steps"][0]["setting"].endswith("=holdfast-deferred, holdfast.policy=lend")
+
+
+OWN = """
+import holdfast
+
+def by_size(members, topics, claims):
+    return {}
+
+def plain():
+    return holdfast.assignor("plain", lambda members, topics: {})
+"""
+
+
+def test_an_assignor_of_the_user_is_known_by_its_name_and_modes(tmp_path, monkeypatch, listed):
+    (tmp_path / "shop_rebalancing.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    name = "shop_rebalancing:by_size"
+    code, found = checked("--from", "range", "--to", name, "--plan")
+    assert (code, found["safe"]) == (0, True)
+    (group,) = found["bounces"]
+    settings = [step["setting"].partition("=")[2] for step in group["steps"]]
+    assert settings == [f"{name},range", name]
+    assert checked("--from", "range", "--to", name)[0] == 1
+    file = listed({"id": "a", "assignors": ["range"], "next": [name, "range"]})
+    assert checked(file)[0] == 0
+    code, found = checked("--from", "range", "--to", f"{name},range", "--client", "java")
+    assert (code, found["findings"][0]["rule"]) == (1, "unknown-to-client")
+    done = run("upgrade-check", "--to", "shop_rebalancing:missing")
+    assert (done.code, "shop_rebalancing:missing" in done.err) == (2, True)

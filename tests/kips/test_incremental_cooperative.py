@@ -311,16 +311,26 @@ class TestDesignII:
             assert not instruction.revoked
             assert not instruction.again
 
-    def test_voluntary_leave_is_deferred_as_a_crash_or_not_as_the_policy_says(self):
-        for when, delay_ms in ((When.DEFERRED, 30_000), (When.IMMEDIATE, 0)):
-            play = four(replace(DEFERRED, clean_leave=when))
-            play.members["D"] = reports(
-                play.members["D"], leaving=Leaving.FOR_GOOD, owned=(), given_up=()
-            )
-            assert play.round().delay_ms == delay_ms
-            assert play.owned("D") == ""
-            play.leave("D")
-            assert play.round().delay_ms == delay_ms
+    @pytest.mark.parametrize("design", [DEFERRED, INCREMENTAL])
+    def test_voluntary_leave_is_deferred_as_a_crash_or_not_as_the_leaver_says(self, design):
+        """The document leaves it to a policy; here the leaver has it (``holdfast.clean.leave``)."""
+        play = four(design)
+        play.leave("D")
+        assert play.round().delay_ms == 30_000
+        play = four(design)
+        play.members["D"] = reports(
+            play.members["D"], leaving=Leaving.FOR_GOOD, owned=(), given_up=()
+        )
+        assert play.round().delay_ms == 0
+        assert sorted(",".join(play.all_owned().values()).strip(",").split(",")) == [
+            "T0",
+            "T1",
+            "T2",
+            "T3",
+        ]
+        assert play.owned("D") == ""
+        play.leave("D")
+        assert play.round().delay_ms == 0
 
 
 class TestDesignIII:

@@ -151,8 +151,8 @@ class Client:
     def unsubscribe(self) -> None:
         self.does("unsubscribe")
 
-    def close(self) -> None:
-        self.consumer.close()
+    def close(self, **said: Any) -> None:
+        self.consumer.close(**said)
 
 
 class Consumer(Client):
@@ -425,9 +425,9 @@ class Aiokafka(KafkaPython):
     def offset(self, at: int) -> Any:
         return at
 
-    def close(self) -> None:
+    def close(self, **said: Any) -> None:
         try:
-            self.does("stop")
+            self.does("stop", **said)
             self.done(self._last())
         finally:
             self._end_loop()

@@ -94,9 +94,9 @@ class Stage:
         close, ends = made.close, self._open.enter_context(ExitStack())
         ends.callback(close)
 
-        def close_once() -> None:
+        def close_once(**said: Any) -> None:
             ends.pop_all()
-            close()
+            close(**said)
 
         made.close = close_once
         return made

@@ -184,6 +184,13 @@ def test_nothing_is_announced_to_a_leader_that_defers_nothing():
     assert isinstance(leave, SendLeave)
 
 
+def test_a_static_member_whose_process_goes_on_without_it_leaves():
+    play = Player(instance_id="i").stable(T0)
+    play(LeaveRequested(process_ends=False))
+    (leave,) = play.hand_over()
+    assert isinstance(leave, SendLeave)
+
+
 def test_a_static_member_that_returns_does_not_leave():
     play = Player(instance_id="i").stable(T0)
     play(LeaveRequested())

@@ -174,15 +174,15 @@ class Faults:
         if rng.random() < 0.4:
             topics["b"] = int(rng.integers(1, 5))
         delay_ms = int(rng.choice([0, 5_000, 12_000]))
-        self.settings = Policy(
+        settings = Policy(
             delay_ms=delay_ms,
             stabilization_ms=delay_ms,
             batch=int(rng.integers(1, 4)),
             interval_ms=int(rng.choice([0, 1_000, 3_000])),
             first_member=When.DEFERRED if rng.random() < 0.2 else When.IMMEDIATE,
-            clean_leave=When.IMMEDIATE if rng.random() < 0.3 else When.DEFERRED,
-            omit_unchanged=bool(rng.random() < 0.5),
         )
+        announces = bool(rng.random() < 0.3)
+        self.settings = replace(settings, omit_unchanged=bool(rng.random() < 0.5))
         row = find_policy(self.policy)
         offered = assignors_for(self.policy, self.settings)
         if change is not None:
@@ -199,7 +199,7 @@ class Faults:
                 static=bool(rng.random() < 0.35),
                 place=_PLACES[seed % len(_PLACES)],
                 delay_ms=self.settings.delay_ms if row.defers else 0,
-                announce_leave=self.settings.clean_leave is When.IMMEDIATE,
+                announce_leave=announces,
                 trace=trace,
             ),
             seed,

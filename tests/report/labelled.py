@@ -101,6 +101,7 @@ def ill() -> list[Labelled]:
             for slot in range(members)
         )
         loop = {"scenario": "loop", "policy": "deferred", "script": restarts(1, 8, 40, 10)}
+        together = {"policy": "deferred", "place": lambda slot: "host"}
         deploy = {"scenario": "rolling-bounce", "policy": "simple"}
         found += [
             _ill(f"stuck-{n}", calm, "stuck", "HF105", "HF104"),
@@ -114,6 +115,7 @@ def ill() -> list[Labelled]:
             _ill(f"static-{n}", calm | {"static": True}, "stuck", "HF109", "HF104"),
             _ill(f"empty-{n}", calm | {"scenario": "gone", "script": gone}, "left", "HF115"),
             _ill(f"dropped-{n}", calm, "dropped", "HF129"),
+            _ill(f"together-{n}", calm | together, "well", "HF130"),
             _ill(f"deployed-{n}", size | deploy, "well", "HF102 HF111", "HF101 HF103"),
         ]
     return found

@@ -180,6 +180,24 @@ def failing(*member_ids: str, at: int = 0, rounds: int = 1) -> Script:
     return script
 
 
+def in_one_place(at: int = 0, rounds: int = 1) -> Script:
+    """Two members that say one place in round ``at`` of some rounds."""
+    script = Script("g", {"orders": 4})
+    for i in range(rounds):
+        script.settle(100.0 * i, AB, deal({"orders": 4}, AB))
+    script.add(
+        "anomalies",
+        generation=1 + at,
+        timestamp=START_MS + 100_000 * at,
+        kind="shared_place",
+        topic=None,
+        partition=None,
+        member_ids=list(AB),
+        detail="-",
+    )
+    return script
+
+
 def assignors(*names: str) -> Script:
     script = quiet()
     for i, name in enumerate(names):
@@ -276,6 +294,7 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
         lambda: lagging([5] * 4, not_subscribed=True),
         lambda: lagging([5] * 4, not_subscribed=False),
     ),
+    "HF130": (in_one_place, lambda: in_one_place(rounds=2)),
     "HF131": (lambda: failing("a-1"), lambda: failing("a-1", rounds=2)),
 }
 
@@ -348,7 +367,7 @@ def test_costs_are_partition_seconds(code: str, lower: float, upper: float) -> N
 
 
 @pytest.mark.parametrize(
-    "code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121", "HF122", "HF131"]
+    "code", ["HF108", "HF110", "HF115", "HF116", "HF120", "HF121", "HF122", "HF130", "HF131"]
 )
 def test_what_a_record_states_is_called_stated(code: str) -> None:
     assert examine(CASES[code][0]())[code].basis is Basis.STATED

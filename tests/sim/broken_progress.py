@@ -19,7 +19,7 @@ from tests.sim.history import History, remember, tell, tell_all, together, waits
 
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.ring import hash_of_topic, identity_of
-from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.memory import RememberedMember
@@ -293,8 +293,6 @@ def d7():
 
 
 def d8():
-    policy = replace(DEFERRED, clean_leave=When.IMMEDIATE)
-
     def waits_for_d(share):
         gone = RememberedMember(
             identity=identity_of(subscribed("d", topics=("t",))),
@@ -304,7 +302,7 @@ def d8():
         return replace(share, waiting=(gone,))
 
     for bend in (None, remember(waits_for_d)):
-        history = History.of(policy, 4, a="0", b="1", c="2", d="3")
+        history = History.of(DEFERRED, 4, a="0", b="1", c="2", d="3")
         claim = history.members["d"]
         history.members["d"] = replace(claim, leaving=Leaving.FOR_GOOD, owned=())
         yield history.turn(bend)

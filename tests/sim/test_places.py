@@ -68,12 +68,37 @@ def test_a_crash_after_growth_is_waited_for():
     assert moved(*steps) == GROWN
 
 
-def test_a_member_that_is_away_too_long_is_succeeded_once():
+@pytest.mark.parametrize(
+    ("settings", "away_ms", "too_long_ms"),
+    [
+        (Policy(delay_ms=60_000), 28_000, 45_000),  # 30 s at least
+        (Policy(), 70_000, 90_000),  # a quarter of the delay
+        (Policy(successor_delay_ms=150_000), 140_000, 170_000),
+        (Policy(successor_delay_ms=10_000), 8_000, 20_000),
+    ],
+)
+def test_a_member_that_is_away_too_long_is_succeeded_once(settings, away_ms, too_long_ms):
     """The second one that is away as long is waited for."""
-    steps = step(UP_MS, "start", 6), *bounce(range(2), 200_000, away_ms=28_000)
-    late = step(UP_MS, "start", 6), *bounce([0], 200_000, away_ms=60_000), *bounce([1], 300_000)
-    assert moved(*steps) == GROWN
-    assert GROWN < moved(*late) <= GROWN + 2 * 4
+    grows, begin_ms = step(UP_MS, "start", 6), 200_000
+    if settings.delay_ms == 60_000:
+        begin_ms = UP_MS + 32_000  # later than 30 s, and within the delay
+    short = grows, *bounce([0], begin_ms, away_ms=away_ms)
+    late = grows, *bounce([0], begin_ms, away_ms=too_long_ms)
+    late = (*late, *bounce([1], begin_ms + too_long_ms + 10_000, away_ms=8_000))
+    assert moved(*short, settings=settings) == GROWN
+    assert GROWN < moved(*late, settings=settings) <= GROWN + 2 * 4
+
+
+@pytest.mark.parametrize("gap_ms", [32_000, 120_000])
+def test_restarts_of_45_s_after_growth_move_nothing(gap_ms):
+    """24 partitions, the default delay; a bounce of all seven cost 7 moves more before."""
+    back = [(UP_MS + gap_ms + 60_000 * at, slot) for at, slot in enumerate(range(7))]
+    steps = [
+        each
+        for at_ms, slot in back
+        for each in (step(at_ms, "stop", slot), step(at_ms + 45_000, "start", slot))
+    ]
+    assert moved(step(UP_MS, "start", 6), *steps) == GROWN
 
 
 def test_idle_members_may_be_bounced_first():

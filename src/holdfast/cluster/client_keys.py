@@ -231,7 +231,8 @@ ONLY: Mapping[str, OnlyKey] = {
         value="true", why="a pattern never matches a topic of Kafka's own"
     ),
     "internal.leave.group.on.close": OnlyKey(
-        value="true", why="say so at the end: close(returns=...), or give a group.instance.id"
+        value="true",
+        why="close(returns=...) and holdfast.clean.leave say whether a member comes back",
     ),
     "api.version.request": OnlyKey(value="true", why="brokers are always asked for their versions"),
 }

@@ -225,7 +225,8 @@ KEYS: dict[str, Key] = {
     "holdfast.damped.stabilization.ms": Key(parse=_ms(0), default=DEFAULTS.stabilization_ms),
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
     "holdfast.first.member.delay.ms": Key(parse=_ms(0), default=DEFAULTS.first_member_delay_ms),
-    "holdfast.clean.leave": Key(parse=_one_of(*When), default=DEFAULTS.clean_leave),
+    "holdfast.successor.delay.ms": Key(parse=_ms(1)),
+    "holdfast.clean.leave": Key(parse=_one_of(*When), default=When.DEFERRED),
     "holdfast.memory.limit.bytes": Key(parse=_integer(0), default=DEFAULTS.memory_limit_bytes),
     "holdfast.record.limit.bytes": Key(parse=_integer(0), default=DEFAULTS.record_limit_bytes),
     "holdfast.kinds": Key(parse=_kinds, default={}),
@@ -321,6 +322,11 @@ class Settings:
     def word(self, key: str) -> str:
         """What the user calls a key."""
         return self.words.get(key, key)
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether a member that leaves its group comes back, unless its program says otherwise."""
+        return bool(self.values["holdfast.clean.leave"] == When.DEFERRED)
 
     @property
     def call_timeout_s(self) -> float:

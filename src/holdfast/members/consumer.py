@@ -219,14 +219,17 @@ class Consumer(ConsumerQuestions):
         return lambda resources: method([TopicPartition(*tp) for tp in resources])
 
     def unsubscribe(self) -> None:
-        """Leave the group; :meth:`subscribe` joins it again. Inside a call it happens after it."""
+        """Leave the group; :meth:`subscribe` joins it again. Inside a call it happens after it.
+
+        Whether the group waits for this member is what ``holdfast.clean.leave`` says.
+        """
         self._closing.outside(self._unsubscribe)
 
     def _unsubscribe(self) -> None:
         if self._seat is not None:
             timeout_s = self._settings.call_timeout_s
             try:
-                self._leave(self._seat, returns=False, timeout_s=timeout_s)
+                self._leave(self._seat, timeout_s=timeout_s, process_ends=False)
             finally:
                 self._seat = None
 
@@ -238,7 +241,7 @@ class Consumer(ConsumerQuestions):
         """
         self._is_stopped = True
 
-    def close(self, timeout: float = 30.0, *, returns: bool = True) -> None:
+    def close(self, timeout: float = 30.0, *, returns: bool | None = None) -> None:
         """Hand everything over in order and leave.
 
         It may be called twice, from another thread, and from a signal handler. Inside a call of
@@ -250,10 +253,11 @@ class Consumer(ConsumerQuestions):
         ----------
         timeout : float
             Seconds to wait for the hand-over.
-        returns : bool
-            Whether this process comes back soon. A static member that does stays in the group
-            until its session ends; a member that does not says so, and a deferring group
-            (Design II) need not wait for it.
+        returns : bool, optional
+            Whether this member comes back soon, as after a restart; by default what
+            ``holdfast.clean.leave`` says. For a member that comes back a deferring group
+            (Design II) waits, and a static one stays in the group until its session ends. A member
+            that does not come back says so in a last round, and nothing waits for it.
 
         Raises
         ------
@@ -265,16 +269,27 @@ class Consumer(ConsumerQuestions):
         """
         self._closing.close(timeout, returns=returns)
 
-    def _end(self, timeout_s: float, returns: bool) -> None:
+    def _end(self, timeout_s: float, returns: bool | None) -> None:
         if self._in_loop:
             self._in_hand.is_seen = False
         if self._seat is not None:
             self._leave(self._seat, returns=returns, timeout_s=timeout_s)
 
-    def _leave(self, seat: InPoll, *, returns: bool, timeout_s: float) -> None:
+    def _leave(
+        self,
+        seat: InPoll,
+        *,
+        timeout_s: float,
+        returns: bool | None = None,
+        process_ends: bool = True,
+    ) -> None:
         deadline = time.monotonic() + timeout_s
+
+        def hand_over() -> None:
+            self._note_error(seat.leave(deadline, returns=returns, process_ends=process_ends))
+
         try:
-            to_the_end(lambda: self._hand_over_all(seat, deadline, returns=returns))
+            to_the_end(hand_over)
         finally:
             seat.membership.close()
             self._hands.close()
@@ -287,10 +302,6 @@ class Consumer(ConsumerQuestions):
             raise lost
         if not is_raised:
             self._raise_callback_error()
-
-    def _hand_over_all(self, seat: InPoll, deadline: float, *, returns: bool) -> None:
-        """Have the member leave, and run the callbacks that come until then."""
-        self._note_error(seat.leave(deadline, returns=returns))
 
     def __enter__(self) -> Self:
         if self._handles_signals:

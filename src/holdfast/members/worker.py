@@ -48,6 +48,7 @@ from holdfast.members.member.link import GroupLink
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.membership import (
     Leadership,
+    check_leave,
     design_of,
     listed_in,
     make_member,
@@ -152,6 +153,7 @@ class Worker:
             else a
             for a in _assignors(settings, self._resources)
         )
+        check_leave(settings, assignors[:1])  # the others are there for a bounce
         self._leadership = Leadership(
             settings,
             assignors,
@@ -169,7 +171,7 @@ class Worker:
             log=log,
             ready=ready_file(settings, log),
         )
-        self._supervisor.give_up = lambda: self._host.leave(returns=False)
+        self._supervisor.give_up = lambda: self._host.leave(returns=settings.comes_back)
         self._supervisor.ask_round = self._host.rejoin
         self._connections: Connections | None = None
         self._closing = Closing(self._end)
@@ -323,7 +325,7 @@ class Worker:
         if failure is not None:
             raise failure
 
-    def close(self, timeout: float | None = None, *, returns: bool = True) -> None:
+    def close(self, timeout: float | None = None, *, returns: bool | None = None) -> None:
         """End all work in order and leave; ``returns`` as in :meth:`holdfast.Consumer.close`.
 
         It may be called twice, from another thread, and from a signal handler. Work that takes
@@ -346,13 +348,13 @@ class Worker:
             timeout = _LEAVE_S + self._settings["task.shutdown.graceful.timeout.ms"] / 1000
         self._closing.close(timeout, returns=returns)
 
-    def _end(self, timeout_s: float, returns: bool) -> None:
+    def _end(self, timeout_s: float, returns: bool | None) -> None:
         if self._connections is None:
             return
         deadline = time.monotonic() + timeout_s
         connections = self._connections
         if self._host.failure is None:
-            self._host.leave(returns=returns)
+            self._host.leave(returns=self._settings.comes_back if returns is None else returns)
         self._supervisor.stop_all()
         self._host.over.wait(timeout_s)
         self._host.stop()

@@ -23,13 +23,15 @@ from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.core.assignors.registry import ASSIGNORS, canonical
 from holdfast.core.command_lines import holdfast_line
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policies import DESIGNS, POLICIES
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
+    ListedAssignor,
     UpgradeFinding,
     check_step,
     default_assignors,
+    needs_policy,
     plan_group,
 )
 from holdfast.core.names import visible
@@ -45,6 +47,8 @@ Examples:
   holdfast upgrade-check --from range --to cooperative-sticky,range
   holdfast upgrade-check --from cooperative-sticky --to holdfast-deferred \\
     --plan
+  holdfast upgrade-check --to lend --plan
+  holdfast upgrade-check --to shop.rebalancing:by_size,range
   holdfast upgrade-check members.json
 \b
 A file: {"members": [{"id": "a", "assignors": ["range"], "client": "java",
@@ -84,11 +88,12 @@ def run(
     if members is not None:
         if start is not None:
             raise ConfigError("--from: the file says what its members have now; leave one of both")
-        bounces = _read(members, None if goal is None else _names(goal, "--to"))
+        bounces = _read(members, None if goal is None else _words_of(goal))
     elif goal is not None:
-        now = default_assignors(client) if start is None else _names(start, "--from")
-        before = Config(assignors=now, client=client)
-        after = replace(before, assignors=_names(goal, "--to"))
+        now = _Side(assignors=default_assignors(client))
+        now = now if start is None else _side(_words_of(start), "--from")
+        before = now.of(Config(assignors=(), client=client))
+        after = _side(_words_of(goal), "--to").of(before)
         bounces = [Bounce(member="all", before=before, after=after)]
     else:
         raise ConfigError("a file or --to is missing: what members offer after the bounce")
@@ -198,16 +203,62 @@ def _line(row: dict[str, Any]) -> str:
     return visible(f"{row['verdict']} {row['rule']}: {row['text']}: {row['advice']}")
 
 
-def _names(text: str, flag: str) -> tuple[str, ...]:
-    names = [canonical(part.strip()) for part in text.split(",") if part.strip()]
-    for name in names:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """What a list of names means for members."""
+
+    assignors: tuple[str, ...]
+    policy: str = ""
+    own: tuple[ListedAssignor, ...] = ()
+
+    def of(self, config: Config) -> Config:
+        """The same member with this list."""
+        return replace(config, assignors=self.assignors, policy=self.policy, own=self.own)
+
+
+def _words_of(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _side(words: list[str], flag: str) -> _Side:
+    """Read a list; ``lend`` in it is the protocol of its design, with ``holdfast.policy`` beside.
+
+    Raises
+    ------
+    ConfigError
+        A policy that the protocol of its members says already, or two that it does not say; an
+        assignor of the user that cannot be imported.
+    """
+    names: dict[str, None] = {}
+    policies, own = [], []
+    for name in map(canonical, words):
+        if needs_policy(name):
+            policies.append(name)
+            names |= dict.fromkeys(POLICIES[name].protocols)
+            continue
         if name in POLICIES and name not in ASSIGNORS and name not in POLICIES[name].protocols:
             offered = ",".join(POLICIES[name].protocols)
             raise ConfigError(f"{flag}: {name!r} is a policy; its members offer {offered}")
-    return tuple(names)
+        if name not in ASSIGNORS and name not in DESIGNS and ("." in name or ":" in name):
+            own.append(_own(name))
+        names[name] = None
+    if len({*policies}) > 1:
+        raise ConfigError(f"{flag}: {' and '.join(policies)}: a member has one policy")
+    return _Side(assignors=tuple(names), policy="".join(policies[:1]), own=tuple(own))
 
 
-def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
+def _own(name: str) -> ListedAssignor:
+    """An assignor of the user, imported as its members import it, from the current folder first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    from holdfast.members.own_assignors import made, resolve
+
+    found = made(resolve(name), {})
+    return ListedAssignor(written=name, protocol=found.name, modes=frozenset(found.modes))
+
+
+def _read(name: str, goal: list[str] | None) -> list[Bounce]:
     """The members in a file, before and after the bounce."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
@@ -220,18 +271,18 @@ def _read(name: str, goal: tuple[str, ...] | None) -> list[Bounce]:
         ) from error
 
 
-def _bounces(rows: list[dict[str, Any]], goal: tuple[str, ...] | None) -> list[Bounce]:
+def _bounces(rows: list[dict[str, Any]], goal: list[str] | None) -> list[Bounce]:
     if not rows:
         raise ValueError("it is empty")
     return [_bounce(row, number, goal) for number, row in enumerate(rows, 1)]
 
 
-def _bounce(row: dict[str, Any], number: int, goal: tuple[str, ...] | None) -> Bounce:
+def _bounce(row: dict[str, Any], number: int, goal: list[str] | None) -> Bounce:
     """One member; a word that is not known might be the one that matters."""
     try:
         _check_words(row, _WORDS)
         before = {word: value for word, value in row.items() if word not in ("id", "next")}
-        after = row.get("next", {} if goal is None else list(goal))
+        after = row.get("next", {} if goal is None else goal)
         if not isinstance(after, dict):
             after = {"assignors": after}
         _check_words(after, _SIDE)
@@ -260,9 +311,10 @@ def _config(row: dict[str, Any]) -> Config:
     assignors = row.get("assignors", list(default_assignors(Client(client), parts)))
     if not isinstance(assignors, list) or not all(isinstance(a, str) for a in assignors):
         raise ValueError(f"assignors {assignors!r}, expected a list of names")
-    return Config(
-        assignors=tuple(canonical(a) for a in assignors),
+    config = Config(
+        assignors=(),
         client=Client(client),
         version=parts,
         protocol_type=str(row.get("protocol_type", "consumer")),
     )
+    return _side(assignors, "assignors").of(config)

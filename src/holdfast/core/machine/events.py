@@ -74,9 +74,14 @@ class RejoinRequested:
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequested:
-    """The application closes the member; ``returns`` says whether the process comes back soon."""
+    """The application ends the membership; ``returns`` says whether the member comes back soon.
+
+    Where the process goes on without its group, as after ``unsubscribe()``, it does not end: a
+    static member leaves its group then, whether it comes back or not.
+    """
 
     returns: bool = True
+    process_ends: bool = True
 
 
 @dataclass(frozen=True, slots=True)

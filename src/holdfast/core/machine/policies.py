@@ -75,7 +75,7 @@ DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name 
 DEFAULTS = Policy()
 """The default of every option of every design."""
 
-_WAITS = ("delay_ms", "first_member", "first_member_delay_ms", "clean_leave")
+_WAITS = ("delay_ms", "first_member", "first_member_delay_ms")
 
 _ROWS: dict[str, PolicyInfo] = {
     info.name: info
@@ -112,7 +112,7 @@ _ROWS: dict[str, PolicyInfo] = {
             title="Design II",
             summary="Design II: what a member leaves behind waits a delay for its return",
             design=Design.DEFERRED,
-            options=_WAITS,
+            options=(*_WAITS, "successor_delay_ms"),
             worker="deferred",
         ),
         PolicyInfo(
@@ -120,7 +120,7 @@ _ROWS: dict[str, PolicyInfo] = {
             title="Design III",
             summary="Design III: Design II, and moves in small batches with pauses between them",
             design=Design.INCREMENTAL,
-            options=(*_WAITS, "batch", "group_batch", "interval_ms"),
+            options=(*_WAITS, "successor_delay_ms", "batch", "group_batch", "interval_ms"),
             worker="incremental",
         ),
         PolicyInfo(

@@ -63,8 +63,10 @@ class Policy:
     first_member: When = When.IMMEDIATE
     # How long such a group waits; Kafka's ``group.initial.rebalance.delay.ms`` is as long.
     first_member_delay_ms: int = 3_000
-    # When the resources of a member that announced to leave for good are handed out.
-    clean_leave: When = When.DEFERRED
+    # How long a departed member is waited for that a newcomer may have replaced, which came earlier
+    # than :data:`~holdfast.core.machine.leader.successors.START_MS` before; None: a quarter of
+    # ``delay_ms``, and no less than 30 s. Never longer than ``delay_ms``.
+    successor_delay_ms: int | None = None
     batch: int = 1  # Design III: moves per round for each member that gains, at least 1
     # Design III: moves per round in the whole group; 0: as many as ``batch`` allows.
     group_batch: int = 0
@@ -107,6 +109,9 @@ class Policy:
             value = getattr(self, name)
             if not 0 <= value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 0 to {INT32_MAX} ms")
+        if self.successor_delay_ms is not None and not 1 <= self.successor_delay_ms <= INT32_MAX:
+            text = f"successor_delay_ms: found {self.successor_delay_ms}, expected 1 to {INT32_MAX}"
+            raise ConfigError(text)
         for name in ("memory_limit_bytes", "record_limit_bytes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: found {getattr(self, name)}, expected 0 or more bytes")

@@ -18,6 +18,11 @@
 For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
 share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
 
+- A policy such as ``lend`` runs under the protocol of another design, so the list alone does not
+  say it: members have ``holdfast.policy`` beside a list that names this protocol. While some have
+  it and others do not, the leader's counts; each of them keeps the group sound.
+- An assignor of the user is what it says that it is: its protocol's name, and its modes.
+
 **Strategy.** It matters only which configurations a mixture contains, not how often. So for each
 pair of lists "all before", "both" and "all after" are checked. A way has one bounce where that is
 safe, else two: every member first offers what it goes to and what it comes from. A client that
@@ -36,7 +41,7 @@ from itertools import pairwise
 
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
 from holdfast.core.machine.modes import RebalanceMode
-from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
+from holdfast.core.machine.policies import DESIGNS, POLICIES, policy_of_protocol
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.errors import ConfigError
 
@@ -68,6 +73,9 @@ _MEMBERS = (
     Client.HOLDFAST_CONFLUENT,
 )
 """Clients whose member is ours: they take every list."""
+
+_TAKE_OWN = (*_MEMBERS, Client.KAFKA_PYTHON_PLUGIN, Client.AIOKAFKA_PLUGIN)
+"""Clients whose list may name an assignor of the user."""
 
 _SPELLED_AS_KAFKA = (
     *(Client.HOLDFAST, Client.WORKER),
@@ -143,10 +151,29 @@ def default_assignors(client: Client, version: tuple[int, ...] = ()) -> tuple[st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAssignor:
+    """An assignor of the user, as far as an upgrade looks at it."""
+
+    written: str  # as a list names it: ``module:name``
+    protocol: str
+    modes: frozenset[RebalanceMode]
+
+
+def needs_policy(name: str) -> bool:
+    """Whether the protocols of a policy's members do not say which policy it is, as of ``lend``."""
+    info = POLICIES.get(name)
+    if info is None or info.design is None:
+        return False
+    return policy_of_protocol(info.protocols[0]) is not info
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration of a member, as far as an upgrade looks at it."""
 
     assignors: tuple[str, ...]  # ``partition.assignment.strategy``, in order
+    policy: str = ""  # ``holdfast.policy`` beside the list, where :func:`needs_policy`
+    own: tuple[ListedAssignor, ...] = ()  # what the user's names in a list stand for
     # The client library. Kafka-python by itself runs in one mode only; with holdfast's assignors it
     # takes eager and cooperative ones in one list, and runs eager then.
     client: Client = Client.HOLDFAST
@@ -161,7 +188,20 @@ class Config:
         """Protocols in JoinGroup: a worker that names one design offers the others behind it."""
         if self.client is Client.WORKER and len(self.assignors) == 1:
             return (*self.assignors, *(d for d in DESIGNS if d not in self.assignors))
-        return self.assignors
+        protocols = {one.written: one.protocol for one in self.own}
+        return tuple(protocols.get(a, a) for a in self.assignors)
+
+    def modes_of(self, assignor: str) -> frozenset[RebalanceMode]:
+        """Modes that an assignor of the list declares."""
+        own = next((one.modes for one in self.own if one.written == assignor), None)
+        return modes_of(assignor, self.client) if own is None else own
+
+    def knows(self, assignor: str) -> bool:
+        """Whether the client can offer an assignor."""
+        is_own = any(one.written == assignor for one in self.own)
+        if is_own and self.client is Client.AIOKAFKA_PLUGIN:
+            return EAGER in self.modes_of(assignor)
+        return assignor in KNOWN_TO[self.client] or (is_own and self.client in _TAKE_OWN)
 
     @property
     def group_type(self) -> str:
@@ -173,14 +213,17 @@ class Config:
         """What a person writes into the configuration of this client."""
         if self.client is Client.WORKER and len(self.assignors) == 1:
             policy = policy_of_protocol(self.assignors[0])
-            return f"holdfast.policy={self.assignors[0] if policy is None else policy.name}"
+            named = self.assignors[0] if policy is None else policy.name
+            return f"holdfast.policy={self.policy or named}"
         if self.client is Client.JAVA:
             classes = [_JAVA_CLASSES.get(a, a) for a in self.assignors]
             return f"partition.assignment.strategy={','.join(classes)}"
         if self.client in _SPELLED_AS_KAFKA:
-            return f"partition.assignment.strategy={','.join(self.assignors)}"
+            beside = f", holdfast.policy={self.policy}" if self.policy else ""
+            return f"partition.assignment.strategy={','.join(self.assignors)}{beside}"
         written = ", ".join(self._written(a) for a in self.assignors)
-        return f"partition_assignment_strategy=[{written}]"
+        beside = f", holdfast_policy={self.policy!r}" if self.policy else ""
+        return f"partition_assignment_strategy=[{written}]{beside}"
 
     def _written(self, name: str) -> str:
         """An assignor as the Python client takes it: a class of its own or one of holdfast's."""
@@ -190,7 +233,7 @@ class Config:
         if plain is not None:
             return plain
         arguments = [repr(name)]
-        if len(self.assignors) > 1 and name not in EAGER_ONES:
+        if len(self.assignors) > 1 and COOPERATIVE in self.modes_of(name):
             arguments.append("upgrading=True")
         if name in ASSIGNORS and "group_id" in ASSIGNORS[name].options:
             arguments.append("group_id='...'")
@@ -224,7 +267,7 @@ def mode_of(config: Config) -> RebalanceMode | None:
     """The mode a member runs in, or None if its assignors share none."""
     if config.client is Client.KAFKA_PYTHON_PLUGIN and len(config.assignors) > 1:
         return EAGER
-    modes = BOTH.intersection(*(modes_of(a, config.client) for a in config.assignors))
+    modes = BOTH.intersection(*map(config.modes_of, config.assignors))
     return max(modes, default=None)
 
 
@@ -315,7 +358,9 @@ def has_way(client: Client, start: Sequence[str], goal: Sequence[str]) -> bool:
 def _bridge(start: Config, goal: Config) -> Config:
     """What a member offers between two bounces: in one of the two clients, or in place of them."""
     both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
-    sides = [replace(side, assignors=both) for side in (goal, start)]
+    policy = goal.policy or start.policy
+    own = tuple(dict.fromkeys((*goal.own, *start.own)))
+    sides = [replace(side, assignors=both, policy=policy, own=own) for side in (goal, start)]
     bridges = (*sides, *map(_able, sides))
     return next((b for b in bridges if not _unsafe_in(_check_one(b))), sides[0])
 
@@ -338,9 +383,9 @@ def _check_one(config: Config) -> list[UpgradeFinding]:
     if not config.assignors:
         return [_unsafe("no-assignor", "a member without assignors", "name at least one")]
     findings = []
-    cooperative = [a for a in config.assignors if COOPERATIVE in modes_of(a, config.client)]
+    cooperative = [a for a in config.assignors if COOPERATIVE in config.modes_of(a)]
     known = KNOWN_TO[config.client]
-    unknown = [a for a in config.assignors if a not in known]
+    unknown = [a for a in config.assignors if not config.knows(a)]
     old_java = config.client is Client.JAVA and () < config.version < COOPERATIVE_JAVA
     if cooperative and (old_java or config.client in (Client.AIOKAFKA, Client.AIOKAFKA_PLUGIN)):
         text = f"{config}: this client has no cooperative assignors"

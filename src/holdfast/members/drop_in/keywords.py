@@ -77,8 +77,8 @@ def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
 
 def words(same: Mapping[str, str]) -> dict[str, str]:
     """What a program calls the member's keys: the keywords in ``same``, and ours."""
-    drain = "holdfast.drain.timeout.ms"
-    return {key: word for word, key in same.items()} | {drain: drain.replace(".", "_")}
+    ours = ("holdfast.drain.timeout.ms", "holdfast.place")  # that a text of a member names
+    return {key: word for word, key in same.items()} | {key: key.replace(".", "_") for key in ours}
 
 
 def servers(given: Any) -> list[str]:

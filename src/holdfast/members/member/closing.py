@@ -36,8 +36,8 @@ class Closing:
     Parameters
     ----------
     end : callable
-        Does it; takes the seconds that are left, and whether the process comes back. If it is
-        interrupted, it is called again.
+        Does it; takes the seconds that are left, and whether the member comes back, None if the
+        program has not said. If it is interrupted, it is called again.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Closing:
         Whether the end has begun, or something waits for a call to come out.
     """
 
-    def __init__(self, end: Callable[[float, bool], None]):
+    def __init__(self, end: Callable[[float, bool | None], None]):
         # Weakly, or a consumer that is forgotten would wait for Python's collector.
         self._end = WeakMethod(end) if ismethod(end) else lambda: end
         self._process = OwnProcess()
@@ -140,7 +140,7 @@ class Closing:
 
     # The end
 
-    def close(self, timeout_s: float, *, returns: bool) -> None:
+    def close(self, timeout_s: float, *, returns: bool | None = None) -> None:
         """End it, or wait until it has ended, for at most ``timeout_s``."""
         self.check()
         deadline = time.monotonic() + timeout_s
@@ -160,7 +160,7 @@ class Closing:
             self._is_arranged = True  # a callback of the end may close, too
             self.inside(lambda: self._finish(deadline, returns))
 
-    def _finish(self, deadline: float, returns: bool) -> None:
+    def _finish(self, deadline: float, returns: bool | None) -> None:
         try:
             to_the_end(lambda: self._ended(max(0.0, deadline - time.monotonic()), returns))
             self.is_done = True
@@ -168,7 +168,7 @@ class Closing:
             self.is_done = True
             raise
 
-    def _ended(self, left_s: float, returns: bool) -> None:
+    def _ended(self, left_s: float, returns: bool | None) -> None:
         end = self._end()
         assert end is not None  # whose close this is
         end(left_s, returns)

@@ -153,9 +153,9 @@ class MemberHost:
         if self._thread.ident is None:  # else an earlier call was interrupted behind this
             self._thread.start()
 
-    def leave(self, *, returns: bool = True) -> None:
+    def leave(self, *, returns: bool, process_ends: bool = True) -> None:
         """Ask the machine to hand everything over and to leave; see :attr:`over`."""
-        self.post(events.LeaveRequested(returns))
+        self.post(events.LeaveRequested(returns, process_ends))
         if self._thread.ident is None:  # it never began
             self._over.set()
 

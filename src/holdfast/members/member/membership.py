@@ -15,7 +15,6 @@ process".
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ from holdfast.core.machine.leader.designs import (
     read_round,
     stay,
 )
-from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.modes import choose_mode
@@ -61,6 +59,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.members.member.lag_source import AskedInTime, LagSource
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
+from holdfast.members.member.place import SharedPlaces, place_of
 from holdfast.members.member.waits import ToldWaits
 from holdfast.members.own_assignors import resolve, resolve_policy, resolve_target
 
@@ -89,7 +88,7 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
         first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
-        clean_leave=When(settings["holdfast.clean.leave"]),
+        successor_delay_ms=settings["holdfast.successor.delay.ms"],
         batch=settings["holdfast.incremental.batch"],
         group_batch=settings["holdfast.incremental.group.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],
@@ -199,7 +198,23 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
                 f"{key}: only the leader of a design treats topics by themselves: set "
                 "holdfast.policy to deferred or incremental"
             )
+    check_leave(settings, made)
     return tuple(of_group(a, settings["group.id"]) for a in made)
+
+
+def check_leave(settings: Settings, offered_: Sequence[Assignor]) -> None:
+    """Refuse ``holdfast.clean.leave=deferred`` in a group that never waits for a member that left.
+
+    ``immediate`` is what such a group does anyway. A static member says by the key whether it stays
+    in its group until its session ends.
+    """
+    key = "holdfast.clean.leave"
+    is_heard = settings["group.instance.id"] is not None or any(map(_remembers, offered_))
+    if key in settings.given and settings.comes_back and not is_heard:
+        raise ConfigError(
+            f"{key}: found deferred, but nobody waits for a member that left: set holdfast.policy "
+            "to deferred, incremental or lend, or give a group.instance.id"
+        )
 
 
 def uses_lags(assignor: Assignor) -> bool:
@@ -259,15 +274,6 @@ def make_member(
     return Member(assignors, options)
 
 
-def place_of(settings: Settings) -> bytes:
-    """The digest of where a member lives: its host and client id, unless the user says it.
-
-    On Kubernetes the host is the pod.
-    """
-    said: str | None = settings["holdfast.place"]
-    return digest_of(said) if said else digest_of(socket.gethostname(), settings["client.id"])
-
-
 def _remembers(assignor: Assignor) -> bool:
     """Whether its leader remembers departed members, and so waits for them."""
     return isinstance(assignor, DesignAssignor) and assignor.policy.remembers
@@ -314,6 +320,7 @@ class Leadership:
         self._missing = MissingTopics(self._log)
         self._wants_lags = any(map(uses_lags, assignors))
         self.waits = ToldWaits(self._log)
+        self._shared = SharedPlaces(settings, self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; other members' topics are looked up, not guessed."""
@@ -350,6 +357,7 @@ class Leadership:
         existing = dict(fresh.partitions)
         lags = self._ask(existing) if self._wants_lags else None
         turn = read_round(self._assignors, fresh)
+        self._shared.tell(turn.said or ())  # under a stock assignor nobody says where it lives
         if self._version is not None:
             turn = replace(turn, newer=self._newer(turn, self._version()))
         racks = self._racks(existing) if turn.has_racks else None

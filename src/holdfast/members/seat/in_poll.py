@@ -103,17 +103,21 @@ class InPoll(Seat):
             self.note_polled()
         return first
 
-    def leave(self, deadline: float, *, returns: bool) -> BaseException | None:
+    def leave(
+        self, deadline: float, *, returns: bool | None = None, process_ends: bool = True
+    ) -> BaseException | None:
         """Hand everything over and leave; return what a callback raised.
 
-        If it is interrupted, a second call goes on.
+        ``returns`` and ``process_ends`` as for
+        :meth:`~holdfast.members.seat.membership.Membership.leave`. If it is interrupted, a second
+        call goes on.
         """
         self._spare_unseen()
         self.progress.come_back()
         left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
         if (sent := self.commit_before_leaving(left_s)) is not None:
             sent.wait(left_s)
-        self.membership.leave(returns=returns)
+        self.membership.leave(returns=returns, process_ends=process_ends)
         return self.finish(deadline)
 
     def _spare_unseen(self) -> None:

@@ -144,12 +144,21 @@ class Membership:
             return False
         return failure.error_code == ErrorCode.FENCED_INSTANCE_ID
 
-    def leave(self, *, returns: bool) -> None:
-        """Ask the member to hand everything over and to leave; of two wishes the first counts."""
+    def leave(self, *, returns: bool | None = None, process_ends: bool = True) -> None:
+        """Ask the member to hand everything over and to leave; of two wishes the first counts.
+
+        Parameters
+        ----------
+        returns : bool, optional
+            Whether it comes back; without it ``holdfast.clean.leave`` says so.
+        process_ends : bool
+            False where the application unsubscribes and goes on.
+        """
         with self._lock:
             self._has_ended = self.is_leaving = True
         if self.parts is not None:
-            self.parts.host.leave(returns=returns)
+            said = self.settings.comes_back if returns is None else returns
+            self.parts.host.leave(returns=said, process_ends=process_ends)
 
     def is_over(self) -> bool:
         """Whether the member has left, has failed, or never was a member."""

@@ -136,19 +136,24 @@ class OnLoop(Seat):
         self.go_on_elsewhere([tp for tp in self.in_flight if tp[0] not in topics])
         self._check_drains()
 
-    async def leave(self, deadline: float) -> None:
-        """Hand everything over and leave, as a process that ends; a second call goes on."""
+    async def leave(self, deadline: float, *, returns: bool | None = None) -> None:
+        """Hand everything over and leave, as a process that ends; a second call goes on.
+
+        ``returns`` as for :meth:`~holdfast.members.seat.membership.Membership.leave`.
+        """
         self.come_in()
         left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
         if (sent := self.commit_before_leaving(left_s)) is not None:
             give_up = time.monotonic() + left_s
             while not sent.done() and time.monotonic() < give_up:
                 await asyncio.sleep(_LOOK_S)
-        await self.finish(deadline)
+        await self.finish(deadline, returns=returns, process_ends=True)
 
-    async def finish(self, deadline: float) -> None:
+    async def finish(
+        self, deadline: float, *, returns: bool | None = None, process_ends: bool = False
+    ) -> None:
         """Leave, and do what the member wants until it is out; all that was handed out counts."""
-        self.membership.leave(returns=True)
+        self.membership.leave(returns=returns, process_ends=process_ends)
         while not self.membership.is_over() and time.monotonic() < deadline:
             self.come_in()
             self.look()

@@ -111,7 +111,7 @@ RULES: Mapping[str, str] = {
     "D6": "A round has no delay where the policy has none.",
     "D7": "The memory promises no more than the policy's delay. Example: a leader that takes a "
     "time of another process's clock for its own promises 1,000,003 ms of 30,000.",
-    "D8": "If the policy says so, nobody waits for a member that announced to leave for good.",
+    "D8": "Nobody waits for a member that announced to leave for good.",
     "D9": "What waits holds nothing else up: under Design II all other resources are balanced in a "
     "round with a delay, as if the lost ones did not exist. Example: c's ten wait, and d joins a "
     "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",

@@ -371,7 +371,6 @@ class WaitingRules:
     def _promises(self, at: Moment) -> None:
         """What the new memory says about deadlines (D7, D8, L5, L6)."""
         policy, turn, now_ms = at.policy, at.turn, at.now_ms
-        at_once = policy.clean_leave is When.IMMEDIATE
         leaves = {s.name for s in turn.members if s.subscription.leaving is Leaving.FOR_GOOD}
         lists = {
             share.digest: share
@@ -384,7 +383,7 @@ class WaitingRules:
                 if m.delay_ms > (longest_ms := longest_wait_ms(policy, m)):
                     text = f"{m.delay_ms} ms are left of {longest_ms} for {name}"
                     self.ledger.fail("D7", now_ms, text)
-                if name in leaves and at_once:
+                if name in leaves:
                     text = f"{name} leaves for good, and {m.delay_ms} ms are waited for it"
                     self.ledger.fail("D8", now_ms, text)
                 for resource in sorted(resources_of(m, share, turn)):

@@ -26,8 +26,7 @@ Its
    for C, and A is asked to give it up.
 3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
    a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
-   that leaves for good counts as departed; under ``Policy.clean_leave`` immediate nothing waits
-   for it.
+   that announced to leave for good is not waited for.
    Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
 4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
    it is dynamic) gets exactly the partitions that wait for it. If it claims others already, it gets
@@ -97,7 +96,7 @@ from holdfast.core.machine.leader.successors import (
     remembered,
     served_by,
 )
-from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.partition_columns import partitions_of, tps_of
@@ -461,9 +460,9 @@ def _departed(
     for who in (*memory.waiting, *memory.named):
         member = present.find(who.identity)
         here = None if member is None else members[member]
-        if here is not None and here.leaves_for_good and policy.clean_leave is When.IMMEDIATE:
+        if here is not None and here.leaves_for_good:
             waits = False
-        elif here is not None and not here.leaves_for_good and not who.delay_ms:
+        elif here is not None and not who.delay_ms:
             # Its owner is here: a sync that failed. One with an instance id or a place that is in
             # no generation is another process, which gets back what was there.
             waits = _is_back(who, here)

@@ -2,8 +2,9 @@
 
 **Rules.**
 
-1. A *place* is a digest of whatever stays the same when a process restarts: its host and client id,
-   or what ``holdfast.place`` says. A member sends the digest in its subscription.
+1. A *place* is a digest of whatever stays the same when a process restarts: its host, client id and
+   the name that a supervisor gives it, or what ``holdfast.place`` says. A member sends the digest
+   in its subscription.
 2. A place counts only if one member of the round has it. Members with equal places have none: they
    lie, or were configured alike. Example: six members with one client id run on one host. None of
    them has a place, and the leader judges all of them by their member ids.
@@ -40,6 +41,15 @@ def with_places(members: Iterable[SubscribedMember]) -> tuple[SubscribedMember, 
     every = tuple(members)
     said = Counter(m.subscription.place for m in every if m.instance_id is None)
     return tuple(replace(m, place=place) if (place := _own(m, said)) else m for m in every)
+
+
+def shared_places(members: Iterable[SubscribedMember]) -> tuple[tuple[str, ...], ...]:
+    """Ids of the members that say the same place, sorted; each of these places once (rule 2)."""
+    found: dict[bytes, list[str]] = {}
+    for member in members:
+        if member.instance_id is None and member.subscription.place:
+            found.setdefault(member.subscription.place, []).append(member.member_id)
+    return tuple(sorted(tuple(sorted(ids)) for ids in found.values() if len(ids) > 1))
 
 
 def _own(member: SubscribedMember, said: Counter[bytes]) -> bytes:

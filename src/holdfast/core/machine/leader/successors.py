@@ -17,8 +17,11 @@ a group of A, B and C with a delay of 60 s that has been as it is for a long tim
    Example: D comes and takes its share of A's, B's and C's. 20 s later A leaves: what A owned goes
    to B, C and D at once. Then C dies, and what C owned waits.
    An arrival with a place (:mod:`holdfast.core.machine.leader.places`) is a successor at once for
-   30 s only: a roll-out ends an old process as soon as the new one is ready. Who departs later is
-   waited for as long as a bounce may take, 30 s, and only if it is not back then is it succeeded.
+   30 s only: a roll-out ends an old process as soon as the new one is ready. A member that departs
+   later is waited for as long as a restart may take (:func:`short_wait_ms`), and only if it is not
+   back then is it succeeded. Nobody tells a leader how long a restart takes, but the delay is to be
+   longer than the slowest one: a quarter of it, and no less than 30 s, is the default of
+   ``Policy.successor_delay_ms``.
    Example: D comes with a place, and two minutes later A is bounced. What A owned waits for A.
 3. An arrival that departs is itself waited for, as anybody is. The newcomer that takes its place
    becomes the arrival, with the time that is left.
@@ -132,7 +135,8 @@ class Departures:
 
 def short_wait_ms(policy: Policy) -> int:
     """How long a member is waited for that an early arrival may succeed (rule 2)."""
-    return min(START_MS, policy.longest_delay_ms)
+    said_ms, longest_ms = policy.successor_delay_ms, policy.longest_delay_ms
+    return min(max(START_MS, longest_ms // 4) if said_ms is None else said_ms, longest_ms)
 
 
 def start_ms(policy: Policy) -> int:

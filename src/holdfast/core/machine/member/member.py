@@ -423,8 +423,8 @@ def _advance_leave(member: MemberData) -> Actions:
     if member.holdings.owned:
         return give_up(member, member.holdings.owned)
     member.join_request = NO_REQUEST
-    static = member.options.instance_id is not None
-    if member.member_id == "" or (static and member.leaving.returns):
+    is_kept = member.options.instance_id is not None and member.leaving.process_ends
+    if member.member_id == "" or (is_kept and member.leaving.returns):
         die(member)
         return ()
     if not member.coordinator_known:  # the group notices when the session times out

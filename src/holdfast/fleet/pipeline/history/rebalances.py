@@ -381,6 +381,9 @@ def anomaly_table(
     for (row, topic, partition), errors in failed.items():
         text = ", ".join(sorted(set(errors.values())))
         add(row, "failed_resource", sorted(errors), text, topic=topic, partition=partition)
+    for row, together in _in_one_place(gens):
+        text = f"{len(together)} members with one host name and client.id"
+        add(row, "shared_place", sorted(ids[m].as_py() for m in together), text)
     unreadable = np.flatnonzero(~gens.members["readable"].to_numpy(zero_copy_only=False))
     for member in unreadable.tolist():
         text = "its bytes do not parse, or name a partition that cannot be"
@@ -391,6 +394,24 @@ def anomaly_table(
         detail = f"generation {generation[row]} after {generation[row - 1]}, with no tombstone"
         add(row, "generation_reset", [], detail)
     return pa.Table.from_pylist(rows, schema=arrow_schema("anomalies"))
+
+
+def _in_one_place(gens: Generations) -> list[tuple[int, list[int]]]:
+    """Members that say that they live in one place, for each row and place; no static ones."""
+    column = gens.members["place"]
+    says = column.is_valid().to_numpy() & ~gens.members["group_instance_id"].is_valid().to_numpy()
+    at = np.flatnonzero(says)
+    if not len(at):
+        return []
+    row, place = ints(gens.members, "row")[at], column.fill_null(0).to_numpy()[at]
+    order = np.lexsort((place, row))
+    same = (np.diff(row[order]) == 0) & (np.diff(place[order]) == 0)
+    edges = np.flatnonzero(np.concatenate([[True], ~same, [True]]))
+    return [
+        (int(row[order[low]]), at[order[low:high]].tolist())
+        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        if high - low > 1
+    ]
 
 
 def _failed(gens: Generations) -> dict[tuple[int, str, int], dict[str, str]]:

@@ -19,7 +19,9 @@ from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.columns import I64, Mask, row_of
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.wire.layouts.container import (
+    PLACE_BYTES,
     SUBSCRIPTION_MAGIC,
+    ClaimFlag,
     decode_member_assignment,
     decode_member_subscription,
 )
@@ -88,7 +90,9 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         asked = read_subscriptions(subscription, is_consumer)
         others = marked(found, lambda kind, _: kind.announces)[row] & ~is_consumer
         of_members |= _subscription_fields(asked)
-        of_members["leaving"] = _announced(subscription, asked, others)
+        told = [asked, read_subscriptions(subscription, others)] if others.any() else [asked]
+        of_members["leaving"] = _announced(subscription, told, len(others))
+        of_members["place"] = _places(told, len(others))
     of_owned = {
         "member": numbers(row_of(owned.start)),
         "topic": text(owned.columns["topic"]),
@@ -191,13 +195,12 @@ def _bytes(column: Column) -> Slices:
     return column
 
 
-def _announced(subscription: Slices, asked: Messages, others: Mask) -> pa.Array:
+def _announced(subscription: Slices, told: list[Messages], n_members: int) -> pa.Array:
     """What each member announces, int32; null where it stays, or says nothing.
 
-    ``asked`` is of plain consumers; subscriptions of ``others`` may carry a frame of ours, too.
+    ``told`` is of plain consumers, and of others whose subscriptions may carry a frame of ours.
     """
-    found = np.zeros(len(others), np.int32)
-    told = [asked, read_subscriptions(subscription, others)] if others.any() else [asked]
+    found = np.zeros(n_members, np.int32)
     for messages in told:
         members = _may_leave(messages)
         for member, blob in zip(members.tolist(), blobs(subscription, members), strict=True):
@@ -210,15 +213,48 @@ _LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
 
 def _may_leave(asked: Messages) -> I64:
     """Members whose user data begins as a frame of ours that does not say that they stay."""
+    rows, flags, _ = _frames(asked)
+    found: I64 = rows[flags & LEAVING_BITS != Leaving.STAYS]
+    return found
+
+
+def _frames(asked: Messages) -> tuple[I64, I64, Slices]:
+    """Members whose user data begins as a frame of ours, its flags, and all user data."""
     frames = asked.columns["userData"]
     assert isinstance(frames, Slices)
     rows = np.flatnonzero(frames.size > len(SUBSCRIPTION_MAGIC))
     begin = frames.begin[rows]
-    ours = frames.data[begin + len(SUBSCRIPTION_MAGIC)] & LEAVING_BITS != Leaving.STAYS
-    for place, byte in enumerate(SUBSCRIPTION_MAGIC):
-        ours &= frames.data[begin + place] == byte
-    found: I64 = rows[ours]
-    return found
+    ours = np.ones(len(rows), bool)
+    for at, byte in enumerate(SUBSCRIPTION_MAGIC):
+        ours &= frames.data[begin + at] == byte
+    flags = frames.data[begin + len(SUBSCRIPTION_MAGIC)]
+    return rows[ours], flags[ours].astype(np.int64), frames
+
+
+def _places(told: list[Messages], n_members: int) -> pa.Array:
+    """The digest of where each member lives, int32; null where it does not say.
+
+    It stands behind the flags and a number of one to five bytes, of which all but the last one have
+    their first bit set (:mod:`holdfast.core.wire.layouts.container`).
+    """
+    found, known = np.zeros(n_members, np.int32), np.zeros(n_members, bool)
+    for messages in told:
+        rows, flags, frames = _frames(messages)
+        rows = rows[flags & ClaimFlag.PLACE != 0]
+        at = frames.begin[rows] + len(SUBSCRIPTION_MAGIC) + 1
+        end = frames.begin[rows] + frames.size[rows]
+        going = np.ones(len(rows), bool)
+        for _ in range(5):
+            going &= at < end
+            going[going] = frames.data[at[going]] >= 128
+            at += going
+        at += 1
+        fits = at + PLACE_BYTES <= end
+        rows, at = rows[fits], at[fits]
+        digits = [frames.data[at + i].astype(np.uint32) << 8 * (3 - i) for i in range(PLACE_BYTES)]
+        found[rows] = np.bitwise_or.reduce(digits, axis=0).astype(np.uint32).view(np.int32)
+        known[rows] = True
+    return numbers(found, known)
 
 
 def _announced_by_one(subscription: bytes) -> int:

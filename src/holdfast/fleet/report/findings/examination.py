@@ -19,13 +19,21 @@ from holdfast.fleet.report.findings import (
     rules_lag,
     rules_members,
     rules_now,
+    rules_places,
     rules_rebalances,
     rules_workers,
 )
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule, Severity
 
-RULE_MODULES = (rules_rebalances, rules_members, rules_lag, rules_workers, rules_now)
+RULE_MODULES = (
+    rules_rebalances,
+    rules_members,
+    rules_places,
+    rules_lag,
+    rules_workers,
+    rules_now,
+)
 """Importing them has registered their rules."""
 
 

@@ -113,6 +113,7 @@ MEMBER_ROWS = Table(
         Column(
             "leaving", _I, "it announces that it stops, as on the wire; null: no", nullable=True
         ),
+        Column("place", _I, "a digest of where it lives; null: it does not say", nullable=True),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )

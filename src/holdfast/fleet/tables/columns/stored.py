@@ -434,7 +434,7 @@ ANOMALIES = Table(
             "kind",
             _S,
             "double_owner, unreadable_assignment, unknown_topic_id, generation_reset, "
-            "contradicted_cause, failed_resource",
+            "contradicted_cause, failed_resource, shared_place",
         ),
         Column("topic", _S, "topic, where one is meant", nullable=True),
         Column("partition", _I, "partition, where one is meant", nullable=True),

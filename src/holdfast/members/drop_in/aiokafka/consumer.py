@@ -175,14 +175,23 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         else:
             self._coordinator.start_commit_offsets_refresh_task(subscription.assignment)
 
-    async def stop(self) -> None:
+    async def stop(self, *, returns: bool | None = None) -> None:
         """Leave the group and close; a call after one that was interrupted goes on.
 
         In a callback, or in a task that a callback has begun and that runs before its end, it
         happens when the callback has ended.
+
+        Parameters
+        ----------
+        returns : bool, optional
+            Whether this member comes back soon; see :meth:`holdfast.Consumer.close`. Of two calls
+            the first that says it counts.
         """
         if self._member_settings is not None:
             self._process.check()
+            begun: Any = self._coordinator  # None before start()
+            if begun is not None and begun.returns is None:
+                begun.returns = returns
         if self._callback() is not None:
             self._stopping = self._stopping or self._loop.create_task(
                 self._stop(), context=Context()

@@ -96,6 +96,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._told: Any = None  # the subscription that the member knows
         self._topics: frozenset[str] = frozenset()
         self._wants_leave = False
+        self.returns: bool | None = None  # whether the member comes back, as the program has said
         self._fenced: Any = None  # the error, until the application unsubscribes
         self._looked_at = 0.0
         self._ending: asyncio.Task[None] | None = None
@@ -260,7 +261,10 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             return
         self.hands.is_closing = closes
         deadline = time.monotonic() + _LEAVE_S
-        await (seat.leave(deadline) if closes else seat.finish(deadline))
+        if closes:
+            await seat.leave(deadline, returns=self.returns)
+        else:
+            await seat.finish(deadline)
         await self._forget()
 
     async def _commit_last(self) -> None:

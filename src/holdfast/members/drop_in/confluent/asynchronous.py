@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,10 +154,11 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
     async def close(self, *args: Any, **kwargs: Any) -> None:
         """Leave the group and close; once begun it is done, also where its await is cancelled.
 
-        In a callback it happens when the call that waits for the callback comes out.
+        In a callback it happens when the call that waits for the callback comes out. ``returns``
+        as for :meth:`holdfast.Consumer.close`.
         """
         if CALLER is not None and CALLER.get() and self._calls() is not None:
-            await self._call(self._consumer.close)
+            await self._call(self._consumer.close, *args, **kwargs)
             asyncio.get_running_loop().run_in_executor(None, self._close_pool)
             return
         try:
@@ -164,7 +166,8 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         except asyncio.CancelledError:
             # The pool drops a call that no thread of it has taken yet, and takes no other one.
             if isinstance(self._consumer, ConfluentConsumer):
-                threading.Thread(target=self._consumer.close).start()
+                close = partial(self._consumer.close, *args, **kwargs)
+                threading.Thread(target=close).start()
             raise
 
     def _close_pool(self) -> None:

@@ -354,15 +354,21 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     # The end
 
-    def close(self, *args: Any) -> None:
-        """Hand everything over, leave the group, and close; a second close does nothing."""
+    def close(self, *args: Any, returns: bool | None = None) -> None:
+        """Hand everything over, leave the group, and close; a second close does nothing.
+
+        Parameters
+        ----------
+        returns : bool, optional
+            Whether this member comes back soon; see :meth:`holdfast.Consumer.close`.
+        """
         calls = self._holdfast
         if args or calls is None:
             _Original.close(self, *args)
             return
 
         calls.due_at = 0.0
-        calls.closing.close(LEAVE_S, returns=True)
+        calls.closing.close(LEAVE_S, returns=returns)
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         calls = self._holdfast

@@ -145,7 +145,7 @@ class CallsInSlices(Closing):
         Says whether a poll is under way, and of which thread.
     """
 
-    def __init__(self, end: Callable[[float, bool], None], in_hand: InHand):
+    def __init__(self, end: Callable[[float, bool | None], None], in_hand: InHand):
         super().__init__(end)
         self._in_hand = in_hand
 
@@ -301,10 +301,10 @@ class GroupCalls:
         """Begin to leave; the next calls end it."""
         if self.seat is not None and not self.seat.membership.is_leaving:
             self.seat.note()
-            self.seat.membership.leave(returns=False)
+            self.seat.membership.leave(process_ends=False)
             self.due_at = 0.0
 
-    def _end(self, timeout_s: float, returns: bool) -> None:
+    def _end(self, timeout_s: float, returns: bool | None) -> None:
         """Close; a second call goes on where the first was interrupted."""
         # Another thread that has not come out in time is in a callback, and keeps its turn.
         with nullcontext() if self.closing.has_other_calls() else self.turn.mine():
@@ -312,7 +312,7 @@ class GroupCalls:
                 self._leave(timeout_s, returns=returns)
             _Original.close(self._consumer)
 
-    def _leave(self, timeout_s: float, *, returns: bool) -> None:
+    def _leave(self, timeout_s: float, *, returns: bool | None) -> None:
         """Hand everything over and leave."""
         if self.seat is None:
             self.commits.stored_alone()

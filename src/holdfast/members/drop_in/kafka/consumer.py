@@ -247,8 +247,20 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             for partition in partitions or self.assignment():
                 self._member.sought(partition, 0)
 
-    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
-        """Hand over, leave and close; see kafka-python."""
+    def close(
+        self,
+        autocommit: bool = True,
+        timeout_ms: float | None = None,
+        *,
+        returns: bool | None = None,
+    ) -> None:
+        """Hand over, leave and close; see kafka-python.
+
+        Parameters
+        ----------
+        returns : bool, optional
+            Whether this member comes back soon; see :meth:`holdfast.Consumer.close`.
+        """
         if self._group is None:
             to_the_end(partial(self._close, autocommit, timeout_ms))
             return
@@ -257,13 +269,15 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         self._closing.check()
         self._closed = True  # a poll that waits comes out
-        self._closing.close(limit_ms / 1000, returns=True)
+        self._closing.close(limit_ms / 1000, returns=returns)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._closing.is_here():  # a fork leaves its parent's alone
             super().__exit__(kind, error, trace)
 
-    def _end(self, timeout_s: float, returns: bool) -> None:
+    def _end(self, timeout_s: float, returns: bool | None) -> None:
+        if self._group is not None:
+            self._group.returns = returns
         self._close(self._commits_at_end, 1000 * timeout_s)
 
     def _close(self, autocommit: bool, timeout_ms: float | None) -> None:

@@ -106,6 +106,7 @@ class MemberConsumerCoordinator:
         self._in_hand = in_hand
         self._closing = closing
         self.seat: InPoll | None = None
+        self.returns: bool | None = None  # whether the member comes back, as close() was told
         self.waiting: Collection[Any] = ()  # errands for the application's next call
         self.hands: SubscriptionHands | None = None
         self._topics: tuple[str, ...] | None = None  # that the member knows
@@ -224,7 +225,7 @@ class MemberConsumerCoordinator:
         if self.seat is None:  # kafka-python's own refuses a consumer that is closed
             self._stock.maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
         else:
-            self._leave(self.seat, timeout_ms)
+            self._leave(self.seat, timeout_ms, process_ends=False)
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
         """Hand over and leave; see kafka-python."""
@@ -232,16 +233,18 @@ class MemberConsumerCoordinator:
         try:
             if seat is not None:
                 seat.is_automatic = seat.is_automatic and autocommit
-                self._leave(seat, timeout_ms)
+                self._leave(seat, timeout_ms, process_ends=True)
         finally:
             self._cluster.remove_listener(WeakMethod(self._look_again))
             self._stock.close(autocommit=autocommit, timeout_ms=timeout_ms)
 
-    def _leave(self, seat: InPoll, timeout_ms: float | None) -> None:
+    def _leave(self, seat: InPoll, timeout_ms: float | None, *, process_ends: bool) -> None:
         deadline = time.monotonic() + self._commits.limit_s(timeout_ms)
+        returns = self.returns if process_ends else None
 
         def hand_over() -> None:
-            errors.raise_of_callback(seat.leave(deadline, returns=True))
+            raised = seat.leave(deadline, returns=returns, process_ends=process_ends)
+            errors.raise_of_callback(raised)
 
         try:
             to_the_end(hand_over)
