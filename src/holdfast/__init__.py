@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from holdfast.core.assignors.result import Result, verify
     from holdfast.core.assignors.rounds import follow
     from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.imbalance import Imbalance, Resolution
     from holdfast.core.machine.leader.leader_turn import perform_assignment
+    from holdfast.core.machine.own_policy import policy
+    from holdfast.core.machine.policy_laws import check_policy_laws
     from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
     from holdfast.core.model.topics import Topics
@@ -36,7 +39,9 @@ __all__ = [
     "BrokerLags",
     "Consumer",
     "Group",
+    "Imbalance",
     "RebalanceListener",
+    "Resolution",
     "Resource",
     "ResourceState",
     "Result",
@@ -48,8 +53,10 @@ __all__ = [
     "assign",
     "assignor",
     "check_laws",
+    "check_policy_laws",
     "follow",
     "perform_assignment",
+    "policy",
     "verify",
 ]
 
@@ -62,7 +69,9 @@ _HOME = {
     "BrokerLags": "holdfast.members.member.broker_lags",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
+    "Imbalance": "holdfast.core.machine.leader.imbalance",
     "RebalanceListener": "holdfast.members.consumer",
+    "Resolution": "holdfast.core.machine.leader.imbalance",
     "Resource": "holdfast.members.resources.runner",
     "ResourceState": "holdfast.members.resources.effects",
     "Result": "holdfast.core.assignors.result",
@@ -74,8 +83,10 @@ _HOME = {
     "assign": "holdfast.core.assignors.registry",
     "assignor": "holdfast.core.assignors.own",
     "check_laws": "holdfast.core.assignors.laws",
+    "check_policy_laws": "holdfast.core.machine.policy_laws",
     "follow": "holdfast.core.assignors.rounds",
     "perform_assignment": "holdfast.core.machine.leader.leader_turn",
+    "policy": "holdfast.core.machine.own_policy",
     "verify": "holdfast.core.assignors.result",
 }
 

@@ -16,7 +16,7 @@ from tests.suites import further
 import holdfast.core.machine.leader.ring as ring_room
 import holdfast.core.wire.layouts.memory as memory_layout
 from holdfast.core.assignors.claims import normalise
-from holdfast.core.machine.leader.deferral import defer
+from holdfast.core.machine.leader.deferral import find_losses
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.leader.leader import group_of, plan_round
 from holdfast.core.machine.leader.recall import Memory, recall
@@ -524,7 +524,8 @@ def test_serving_newcomers_is_linear():
     )
     claims = normalise(group_of(members, topics))
     free = np.ones(2 * n, bool)
-    done = defer(POLICY, claims, members, memory, free)
+    losses = find_losses(POLICY, claims, members, memory, free)
+    done = losses.settled([w.remaining_ms for w in losses.departed])
     assert len(done.waiting) == n
     assert not (done.pinned >= 0).any()
 

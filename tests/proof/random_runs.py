@@ -173,8 +173,10 @@ class Faults:
         topics = {"a": int(rng.integers(1, 9))}
         if rng.random() < 0.4:
             topics["b"] = int(rng.integers(1, 5))
+        delay_ms = int(rng.choice([0, 5_000, 12_000]))
         settings = Policy(
-            delay_ms=int(rng.choice([0, 5_000, 12_000])),
+            delay_ms=delay_ms,
+            stabilization_ms=delay_ms,
             batch=int(rng.integers(1, 4)),
             interval_ms=int(rng.choice([0, 1_000, 3_000])),
             first_member=When.DEFERRED if rng.random() < 0.2 else When.IMMEDIATE,

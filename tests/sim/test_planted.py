@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.machine.player import Player
+from tests.machine.test_resolvers import DAMPED, settled_pair
 from tests.proof.random_runs import random_run
 from tests.sim.broken_progress import grown_by_e
 from tests.sim.broken_safety import DEFERRED, SIMPLE, t, waiting
@@ -17,7 +18,7 @@ from tests.sim.history import History, tell, tell_all, together
 from holdfast.core.machine.events import (
     CommitAnswered,
 )
-from holdfast.core.machine.leader import deferral, leader, successors
+from holdfast.core.machine.leader import deferral, leader, resolvers, successors
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
@@ -29,6 +30,7 @@ from holdfast.core.machine.leader.subscriptions import read_subscribed_member
 from holdfast.core.machine.leader.successors import after_round, served_by
 from holdfast.core.machine.member import holdings
 from holdfast.core.machine.member.member import Member
+from holdfast.core.model.columns import NO_OWNER
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.application import Application
@@ -103,7 +105,7 @@ def test_03_stale_claim_wins(monkeypatch):
 
     assert both_claim(a=7, b=5).turn() == set()
     monkeypatch.setattr(leader, "normalise", oldest)
-    monkeypatch.setattr(leader._RoundPlanner, "target", lambda self: self.claims.owner)
+    monkeypatch.setattr(leader._RoundPlanner, "_target", lambda self: self.claims.owner)
     assert both_claim(a=7, b=5).turn() == {"S10"}
 
 
@@ -222,10 +224,7 @@ def test_13_a_returning_static_member_is_not_served(monkeypatch):
 
 
 def test_14_design_iii_moves_everything_at_once(monkeypatch):
-    def all_of_them(self, moves, owner, target):
-        return moves
-
-    monkeypatch.setattr(leader._RoundPlanner, "_lightest_surplus", all_of_them)
+    monkeypatch.setattr(resolvers, "_fullest_to_emptiest", lambda policy, moves, among: among)
     caught("incremental", {"III"})
 
 
@@ -400,11 +399,36 @@ def test_28_a_member_without_a_successor_is_not_waited_for(monkeypatch, play, mo
 def test_26_a_departure_freezes_the_whole_group(monkeypatch):
     moves = leader._RoundPlanner._moves
 
-    def none_beside_a_delay(self, owner, target):
-        return moves(self, owner, owner if self.waits.any() else target)
+    def none_beside_a_delay(self):
+        if self.waits.any():
+            self.target = np.where(self.owner == NO_OWNER, self.target, self.owner)
+        return moves(self)
 
     monkeypatch.setattr(leader._RoundPlanner, "_moves", none_beside_a_delay)
     caught("deferred", {"D9"})
+
+
+def test_29_damped_serves_members_that_have_just_joined(monkeypatch):
+    monkeypatch.setattr(resolvers, "damped", resolvers.simple)
+    caught("damped", {"D11"})
+
+
+def test_30_damped_asks_again_too_early(monkeypatch):
+    def joined_half_a_window_ago():
+        history = settled_pair()
+        history.join("c")
+        assert history.turn() == set()
+        history.now_ms += DAMPED.stabilization_ms // 2
+        return history
+
+    damped = resolvers.damped
+    assert joined_half_a_window_ago().turn() == set()
+
+    def hurried(imbalance):
+        return damped(replace(imbalance, age_ms=2 * imbalance.age_ms))
+
+    monkeypatch.setattr(resolvers, "damped", hurried)
+    assert joined_half_a_window_ago().turn() == {"D11"}
 
 
 @pytest.mark.parametrize(

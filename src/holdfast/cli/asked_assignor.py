@@ -1,4 +1,4 @@
-"""The assignor that a command is asked for, by name or ``module:function``, and its options.
+"""The assignor, or the policy, that a command is asked for, and the options of an assignor.
 
 **Rules.** ``module:function`` is imported as ``python -m`` would, from the current folder first. It
 names what :func:`holdfast.assignor` made, or a function of members, topics and claims.
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from holdfast.cli.declared import Option
 from holdfast.core.assignors.registry import Named, find
+from holdfast.core.machine.policies import PolicyInfo
 from holdfast.errors import ConfigError
 
 AssignorOptions = Annotated[
@@ -31,13 +32,32 @@ def asked_assignor(text: str) -> Named:
     """
     if ":" not in text:
         return find(text).name
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _look_here()
     # A command that is asked for a name does not load what members need.
     from holdfast.members.own_assignors import computing
 
     return computing(text)
+
+
+def asked_policy(text: str) -> PolicyInfo:
+    """The user's own policy, ``module:function``.
+
+    Raises
+    ------
+    ConfigError
+        No such module or function; something that is no policy.
+    """
+    _look_here()
+    from holdfast.members.own_assignors import policy_named_by
+
+    return policy_named_by(text)
+
+
+def _look_here() -> None:
+    """Import modules from the current folder first, as ``python -m`` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ from holdfast.cli.durations import format_duration
 from holdfast.core.machine.policies import DEFAULTS
 
 DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
+STABILIZATION = format_duration(DEFAULTS.stabilization_ms)
 
 Batch = Annotated[
     int, Option("--batch", help="Design III: moves per round for each member that gains.")

@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast.cluster import client_keys, credentials
 from holdfast.core.assignors.registry import AssignorInfo, Named, canonical, find
-from holdfast.core.machine.policies import DEFAULTS, POLICIES
+from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo
 from holdfast.core.machine.policy import When
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError, nearest
@@ -118,6 +118,15 @@ def _target(value: object) -> Named | Callable[..., object]:
     return find(_name(value)).name
 
 
+def _policy(value: object) -> object:
+    """A name of the table, a policy or a function of the user, or ``module:name``."""
+    if isinstance(value, PolicyInfo) or callable(value):
+        return value
+    if isinstance(value, str) and ":" in value:
+        return value
+    return _one_of(*POLICIES)(value)
+
+
 def _callable(value: object) -> Callable[..., Any]:
     if not callable(value):
         raise ValueError(f"a function is expected, found {type(value).__name__}")
@@ -204,7 +213,7 @@ KEYS: dict[str, Key] = {
     "ssl.endpoint.identification.algorithm": Key(
         parse=_one_of("https", "none", ""), default="https"
     ),
-    "holdfast.policy": Key(parse=_one_of(*POLICIES), default="simple"),
+    "holdfast.policy": Key(parse=_policy, default="simple"),
     "holdfast.target.assignor": Key(parse=_target),
     "holdfast.assignor.options": Key(parse=_options, default={}),
     "holdfast.error.timeout.ms": Key(parse=_ms(0), default=0),
@@ -213,6 +222,7 @@ KEYS: dict[str, Key] = {
     "holdfast.incremental.batch": Key(parse=_integer(1), default=DEFAULTS.batch),
     "holdfast.incremental.group.batch": Key(parse=_integer(0), default=DEFAULTS.group_batch),
     "holdfast.incremental.interval.ms": Key(parse=_ms(0), default=DEFAULTS.interval_ms),
+    "holdfast.damped.stabilization.ms": Key(parse=_ms(0), default=DEFAULTS.stabilization_ms),
     "holdfast.first.member": Key(parse=_one_of(*When), default=DEFAULTS.first_member),
     "holdfast.first.member.delay.ms": Key(parse=_ms(0), default=DEFAULTS.first_member_delay_ms),
     "holdfast.successor.delay.ms": Key(parse=_ms(1)),

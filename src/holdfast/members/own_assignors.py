@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -40,7 +40,8 @@ from holdfast.core.assignors.registry import (
 )
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import Offered, assignor_of, lacks_group
-from holdfast.core.machine.policies import DESIGNS
+from holdfast.core.machine.own_policy import policy
+from holdfast.core.machine.policies import DESIGNS, PolicyInfo, find_policy
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 from holdfast.members.member.in_time import InTime, LateError
 
@@ -76,6 +77,52 @@ def resolve_target(given: object) -> Named:
         f"assignor {found.name}: it reads and writes bytes, and computes no targets for others; "
         "make one of a function, with holdfast.assignor"
     )
+
+
+def resolve_policy(given: object) -> PolicyInfo:
+    """What ``holdfast.policy`` means: a row of the table, or the user's own policy.
+
+    Parameters
+    ----------
+    given : str, PolicyInfo or callable
+        A name of the table, ``module:name``, what :func:`holdfast.policy` returned, or a function
+        of an imbalance, which becomes a policy with the function's name.
+
+    Raises
+    ------
+    ConfigError
+        A function that cannot be imported, or something that is no policy.
+    """
+    found = policy_named_by(given) if isinstance(given, str) else given
+    if not isinstance(found, PolicyInfo):
+        found = _policy_of(found)
+    if found.asked is None or isinstance(found.asked, _CalledInTime):
+        return found
+    return replace(found, asked=_CalledInTime(found.name, found.asked, found.timeout_ms))
+
+
+def policy_named_by(given: str) -> PolicyInfo:
+    """A row of the table, or what ``module:name`` has, without a deadline.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name; no such module or function; something that is no policy.
+    """
+    if ":" not in given:
+        return find_policy(given)
+    try:
+        module, _, attribute = given.rpartition(":")
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"holdfast.policy: {given}: {error}") from error
+    return found if isinstance(found, PolicyInfo) else _policy_of(found)
+
+
+def _policy_of(function: object) -> PolicyInfo:
+    """A policy of a function, with the function's name."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return policy(name.strip("_<>"), cast(Any, function))
 
 
 def computing(given: str) -> Named:
@@ -147,12 +194,12 @@ def _missing(candidate: object) -> list[str]:
     return [part for part in _PARTS if not hasattr(candidate, part)]
 
 
-class _PlannedInTime:
+class _CalledInTime:
     """A user's function behind its deadline."""
 
-    def __init__(self, own: OwnAssignor):
-        self._plan = own.plan
-        self._in_time: InTime[object] = InTime(f"holdfast-{own.name}", own.timeout_ms)
+    def __init__(self, name: str, function: Callable[..., object], timeout_ms: int):
+        self._function = function
+        self._in_time: InTime[object] = InTime(f"holdfast-{name}", timeout_ms)
 
     @property
     def is_busy(self) -> bool:
@@ -163,7 +210,7 @@ class _PlannedInTime:
         if self.is_busy:
             raise PlanError("its function still works on an earlier round")
         try:
-            return self._in_time(lambda: self._plan(*arguments))
+            return self._in_time(lambda: self._function(*arguments))
         except LateError:
             text = f"its function gave no plan within {self._in_time.timeout_ms} ms"
             raise PlanError(text) from None
@@ -171,7 +218,9 @@ class _PlannedInTime:
 
 def _bounded(own: OwnAssignor) -> OwnAssignor:
     """The assignor with its deadline; each client has calls of its own."""
-    return own if isinstance(own.plan, _PlannedInTime) else replace(own, plan=_PlannedInTime(own))
+    if isinstance(own.plan, _CalledInTime):
+        return own
+    return replace(own, plan=_CalledInTime(own.name, own.plan, own.timeout_ms))
 
 
 def check_group(assignor: Assignor) -> None:

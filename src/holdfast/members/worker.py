@@ -38,7 +38,7 @@ from holdfast.core.assignors.registry import find
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.offers import assignors_for, computes, offered
-from holdfast.core.machine.policies import DESIGNS, POLICIES
+from holdfast.core.machine.policies import DESIGNS, worker_policy
 from holdfast.errors import AdapterError, ConfigError, LocalProtocolError
 from holdfast.members.member.closing import Closing
 from holdfast.members.member.end_signals import EndSignals
@@ -52,6 +52,7 @@ from holdfast.members.member.membership import (
     design_of,
     listed_in,
     make_member,
+    policy_named,
     policy_of,
 )
 from holdfast.members.member.metrics import Counters, MemberMetrics
@@ -415,8 +416,8 @@ def _lag_source(settings: Settings) -> LagSource | None:
 
 def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
     """The assignors that a worker offers under its policy."""
-    name: str = settings["holdfast.policy"]
-    design_of(name, "holdfast.policy: a worker")
+    policy_row = policy_named(settings)
+    design_of(policy_row, "holdfast.policy: a worker")
     for kind in settings["holdfast.kinds"]:
         if kind not in resources:
             raise ConfigError(
@@ -428,7 +429,7 @@ def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assign
         policy = replace(policy, isolate=not policy.weights)
     # Only members read the assignments of this protocol type.
     policy = replace(policy, omit_unchanged=True)
-    own = POLICIES[POLICIES[name].worker]
+    own = worker_policy(policy_row) or policy_row
     if find(policy.assignor).uses_lags and _lag_source(settings) is None:
         raise ConfigError(
             f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
@@ -441,12 +442,12 @@ def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assign
             for name, design in DESIGNS.items()
             if name not in own.protocols and not why_no_target(replace(policy, design=design))
         ]
-        return assignors_for(own.name, policy, (*own.protocols, *others))
+        return assignors_for(own, policy, (*own.protocols, *others))
     if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(
             f"partition.assignment.strategy: a worker offers {', '.join(DESIGNS)}, or takes one "
             f"assignor that computes its targets; found {kafkas[0]} in a list"
         )
     if "holdfast.policy" in settings.given:
-        return assignors_for(own.name, policy, listed)
+        return assignors_for(own, policy, listed)
     return offered(listed, policy)

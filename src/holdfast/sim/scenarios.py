@@ -21,7 +21,7 @@ from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import Named, find
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import assignors_for
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy
+from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, PlanError
@@ -68,7 +68,8 @@ class Setup:
 
     scenario: str = "rolling-bounce"  # a name of :data:`SCENARIOS`
     # A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's.
-    policy: str = "deferred"
+    # Or a policy of the user.
+    policy: str | PolicyInfo = "deferred"
     members: int = 6
     partitions: int = 24  # of one topic, unless ``topics`` says otherwise
     seed: int = 0
@@ -344,7 +345,7 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     return assignors_for(setup.policy, setup.settings, named)
 
 
-def _defers(policy: str) -> bool:
+def _defers(policy: str | PolicyInfo) -> bool:
     return policy not in BASELINES and find_policy(policy).defers
 
 
@@ -437,7 +438,7 @@ def _report(
     """What a run has cost, by its ledger."""
     return Report(
         scenario=setup.scenario,
-        policy=setup.policy,
+        policy=setup.policy if isinstance(setup.policy, str) else setup.policy.name,
         seed=setup.seed,
         members=setup.members,
         partitions=partitions,

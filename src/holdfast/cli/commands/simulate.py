@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.cli.asked_assignor import asked_assignor
+from holdfast.cli.asked_assignor import asked_assignor, asked_policy
 from holdfast.cli.declared import Option
-from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
+from holdfast.cli.design_options import DELAY, INTERVAL, STABILIZATION, Batch, Interval
 from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
@@ -26,7 +26,7 @@ from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, in_mode
-from holdfast.core.machine.policies import DEFAULTS, find_policy
+from holdfast.core.machine.policies import DEFAULTS, PolicyInfo, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim.baselines import BASELINES
@@ -43,6 +43,7 @@ Examples:
   holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0
   holdfast simulate --scenario story.json --policy incremental --trace
   holdfast simulate --policy deferred --assignor policies:by_host
+  holdfast simulate --scenario flaps.json --policy policies:patient
   holdfast simulate --policy eager --dump runs/eager &&
     holdfast history --input runs/eager -o tables
 \b
@@ -55,7 +56,12 @@ ScenarioName = Annotated[
     str, Option("--scenario", metavar="NAME", help=f"{', '.join(SCENARIOS)}, or a file.")
 ]
 PolicyName = Annotated[
-    str, Option("--policy", metavar="POLICY", help=f"{', '.join(SIMULATED)}, or an assignor.")
+    str,
+    Option(
+        "--policy",
+        metavar="POLICY",
+        help=f"{', '.join(SIMULATED)}, an assignor, or module:function that handles imbalance.",
+    ),
 ]
 AssignorName = Annotated[
     str | None,
@@ -70,6 +76,14 @@ Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
 Delay = Annotated[
     str,
     Option("--delay", metavar="DURATION", help="How long lost partitions wait (Designs II, III)."),
+]
+Stabilization = Annotated[
+    str,
+    Option(
+        "--stabilization",
+        metavar="DURATION",
+        help="damped: how long a new member stays before it gains what others own.",
+    ),
 ]
 Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
 Crash = Annotated[bool, Option("--crash", help="Members crash in place of leaving.")]
@@ -96,6 +110,7 @@ def run(
     delay: Delay = DELAY,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
+    stabilization: Stabilization = STABILIZATION,
     static: Static = False,
     crash: Crash = False,
     cost: CostChanges = None,
@@ -112,20 +127,22 @@ def run(
     Exit codes: 0 done; 1 a checker found a broken rule; 2 a wrong option; 3 a scenario file that
     cannot be read.
     """
-    policy = _known_policy(policy)
+    named = policy if ":" not in policy else asked_policy(policy)
+    chosen = named if isinstance(named, PolicyInfo) else _known_policy(named)
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
         batch=batch,
         interval_ms=parse_duration_ms(interval, "--interval"),
+        stabilization_ms=parse_duration_ms(stabilization, "--stabilization"),
     )
     setup = Setup(
         scenario=scenario,
-        policy=policy,
+        policy=chosen,
         members=members,
         partitions=partitions,
         seed=seed,
         settings=settings,
-        assignor=None if assignor is None else _in_mode_of(policy, asked_assignor(assignor)),
+        assignor=None if assignor is None else _in_mode_of(chosen, asked_assignor(assignor)),
         costs=read_costs(cost or ()),
         static=static,
         crash=crash,
@@ -165,7 +182,7 @@ def _known_policy(name: str) -> str:
     return own
 
 
-def _in_mode_of(policy: str, asked: Named) -> Named:
+def _in_mode_of(policy: str | PolicyInfo, asked: Named) -> Named:
     """The assignor in the mode of the policy: a function of the user runs in both."""
     if policy in BASELINES or (row := find_policy(policy)).design is not None:
         return asked
@@ -173,7 +190,7 @@ def _in_mode_of(policy: str, asked: Named) -> Named:
         return replace(asked, cooperative=row.cooperative)
     if (name := in_mode(find(asked).name, cooperative=row.cooperative)) is None:
         mode = "cooperative" if row.cooperative else "eager"
-        raise ConfigError(f"--assignor {find(asked).name}: --policy {policy} needs a {mode} one")
+        raise ConfigError(f"--assignor {find(asked).name}: --policy {row.name} needs a {mode} one")
     return name
 
 

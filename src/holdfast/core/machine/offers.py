@@ -34,7 +34,7 @@ from holdfast.core.machine.leader.designs import (
     EagerAssignor,
 )
 from holdfast.core.machine.modes import RebalanceMode
-from holdfast.core.machine.policies import DEFAULTS, DESIGNS, find_policy
+from holdfast.core.machine.policies import DEFAULTS, DESIGNS, PolicyInfo, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.errors import ConfigError
 
@@ -43,14 +43,15 @@ Offered = Named | Assignor
 
 
 def assignors_for(
-    name: str, settings: Policy = DEFAULTS, assignors: Sequence[Offered] = ()
+    policy: str | PolicyInfo, settings: Policy = DEFAULTS, assignors: Sequence[Offered] = ()
 ) -> tuple[Assignor, ...]:
     """The assignors that a member under a policy offers, in order of preference.
 
     Parameters
     ----------
-    name : str
-        One of :data:`~holdfast.core.machine.policies.POLICIES`, or an assignor of the registry.
+    policy : str or PolicyInfo
+        One of :data:`~holdfast.core.machine.policies.POLICIES`, an assignor of the registry, or
+        what :func:`holdfast.policy` returned.
     settings : Policy
         Options of the design, and of the assignors; the policy says which design, and whether it
         lends.
@@ -64,7 +65,8 @@ def assignors_for(
     ConfigError
         An unknown name or option, or assignors that do not go with the policy.
     """
-    info = find_policy(name)
+    info = find_policy(policy)
+    name = info.name
     if info.design is None:
         made = offered(assignors or info.assignors, settings)
         if not info.cooperative and any(RebalanceMode.COOPERATIVE in a.modes for a in made):
@@ -72,7 +74,8 @@ def assignors_for(
                 name, made, "needs holdfast.policy=simple, or none: some go on in a round"
             )
         return made
-    settings = replace(settings, lends=info.lends)
+    own = None if info.asked is None else info
+    settings = replace(settings, lends=info.lends, damps=info.damps, own=own)
     if not assignors:
         return offered(info.protocols, settings)
     (first, *others) = assignors

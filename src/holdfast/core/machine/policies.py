@@ -10,6 +10,9 @@ one protocol, and a default has one value, everywhere.
 - An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
 - ``lend`` is Design II in which others have what a member left until it is back. Its members speak
   the protocol of Design II, and the leader's policy counts.
+- ``damped`` speaks the protocol of Design II as well. Nothing waits under it.
+- A user's own policy is a row too, which :func:`holdfast.policy` makes; it stands wherever a name
+  does.
 - The defaults of a design's options are those of :class:`~holdfast.core.machine.policy.Policy`.
 
 **Strategy.** :func:`find_policy` returns the row of a name. The rows name protocols and make no
@@ -20,7 +23,7 @@ References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -44,11 +47,16 @@ class PolicyInfo:
     assignors: tuple[str, ...] = ("cooperative-sticky",)
     cooperative: bool = True  # whether members go on with their partitions during a round
     lends: bool = False  # whether others have what a member left until it is back
+    damps: bool = False  # whether members that joined recently wait for their share
     # Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
     options: tuple[str, ...] = ()
     # The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
     # worker's resources have kinds and weights, which only holdfast's protocol carries.
     worker: str = ""
+    # The function of a user's own policy (:mod:`holdfast.core.machine.own_policy`), from an
+    # ``Imbalance`` to a ``Resolution``; and how long a leader waits for it.
+    asked: Callable[..., object] | None = None
+    timeout_ms: int = 0
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -124,6 +132,15 @@ _ROWS: dict[str, PolicyInfo] = {
             options=_WAITS,
             worker="lend",
         ),
+        PolicyInfo(
+            name="damped",
+            title="Damped",
+            summary="as simple, and a member gets its share of others after it has stayed a while",
+            design=Design.DEFERRED,
+            damps=True,
+            options=("first_member", "first_member_delay_ms", "stabilization_ms"),
+            worker="damped",
+        ),
     )
 }
 
@@ -132,8 +149,10 @@ POLICIES: Mapping[str, PolicyInfo] = MappingProxyType(_ROWS)
 the end, or every seed stands for another run."""
 
 
-def find_policy(name: str) -> PolicyInfo:
+def find_policy(name: str | PolicyInfo) -> PolicyInfo:
     """The row of a policy; for an assignor the row of its mode, with this assignor."""
+    if isinstance(name, PolicyInfo):
+        return name
     if name in POLICIES:
         return POLICIES[name]
     if (own := canonical(name)) not in ASSIGNORS:
@@ -142,6 +161,12 @@ def find_policy(name: str) -> PolicyInfo:
     info = ASSIGNORS[own]
     row = POLICIES["simple" if info.cooperative else "eager"]
     return replace(row, name=own, title=own, summary=info.summary, assignors=(own,))
+
+
+def worker_policy(policy: str | PolicyInfo) -> PolicyInfo | None:
+    """The policy that ``holdfast.Worker`` runs under this name; None if it refuses the name."""
+    row = find_policy(policy)
+    return row if row.asked is not None else POLICIES.get(row.worker)
 
 
 def check_known(name: str, option: str) -> None:

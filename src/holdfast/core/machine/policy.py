@@ -11,11 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from holdfast.core.assignors.registry import Named
 from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
+
+_TIMES = (
+    "delay_ms",
+    "first_member_delay_ms",
+    "interval_ms",
+    "stabilization_ms",
+    "tolerance_ms",
+)
 
 
 class When(StrEnum):
@@ -44,6 +53,9 @@ class Policy:
 
     design: Design = Design.DEFERRED  # SIMPLE (I), DEFERRED (II) or INCREMENTAL (III)
     lends: bool = False  # whether others have the resources of a member that left until it is back
+    # Whether members that joined recently gain nothing that others own before they have stayed for
+    # ``stabilization_ms``; nothing waits for a member that left.
+    damps: bool = False
     # ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that left wait for
     # its return, or are lent; 0: not at all.
     delay_ms: int = 300_000
@@ -59,6 +71,11 @@ class Policy:
     # Design III: moves per round in the whole group; 0: as many as ``batch`` allows.
     group_batch: int = 0
     interval_ms: int = 10_000  # Design III: pause between two batches
+    # ``damps``: how long a member has to stay before others give it a share of what they own.
+    stabilization_ms: int = 60_000
+    # A policy of the user (:class:`~holdfast.core.machine.own_policy.OwnPolicy`); None: the design
+    # decides alone.
+    own: Any = None
     # A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
     # start one round after the other.
     tolerance_ms: int = 100
@@ -88,7 +105,7 @@ class Policy:
     record_limit_bytes: int = 1_000_000
 
     def __post_init__(self) -> None:
-        for name in ("delay_ms", "first_member_delay_ms", "interval_ms", "tolerance_ms"):
+        for name in _TIMES:
             value = getattr(self, name)
             if not 0 <= value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 0 to {INT32_MAX} ms")
@@ -103,6 +120,8 @@ class Policy:
         if self.group_batch < 0:
             raise ConfigError(f"group_batch: found {self.group_batch}, expected 0 or more")
         for kind, own in self.kinds.items():
+            if self.asks_ages and (own.design, own.delay_ms) != (None, None):
+                raise ConfigError(f"{kind}: a policy for all resources takes none for a kind")
             if not 0 <= (own.delay_ms or 0) <= INT32_MAX:
                 text = f"delay_ms of {kind}: found {own.delay_ms}, expected 0 to {INT32_MAX} ms"
                 raise ConfigError(text)
@@ -118,8 +137,23 @@ class Policy:
     @property
     def longest_delay_ms(self) -> int:
         """The delay of the kind that waits longest, 0 if none waits."""
-        others = 0 if self.design is Design.SIMPLE else self.delay_ms
+        others = 0 if self.design is Design.SIMPLE or self.damps else self.delay_ms
         return max([others, *(self.delay_of(kind) for kind in self.kinds)])
+
+    @property
+    def asks_ages(self) -> bool:
+        """Whether the leader's memory has the age of every member that joined recently."""
+        return self.damps or self.own is not None
+
+    @property
+    def recent_ms(self) -> int:
+        """How long a member counts as one that joined recently, in ms."""
+        return self.stabilization_ms if self.damps else self.longest_delay_ms
+
+    @property
+    def longest_pause_ms(self) -> int:
+        """How long moves that are held back may wait at most until the group looks again, in ms."""
+        return max(self.interval_ms, self.recent_ms) if self.asks_ages else self.interval_ms
 
     @property
     def waits_first(self) -> bool:
@@ -141,7 +175,7 @@ class Policy:
 
     def delay_of(self, kind: str) -> int:
         """How long a kind's resources wait for a member that left, in ms."""
-        if self.design_of(kind) is Design.SIMPLE:
+        if self.design_of(kind) is Design.SIMPLE or self.damps:
             return 0
         own = self.kinds.get(kind)
         return self.delay_ms if own is None or own.delay_ms is None else own.delay_ms

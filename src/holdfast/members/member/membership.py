@@ -45,7 +45,13 @@ from holdfast.core.machine.offers import (
     of_group,
     offered,
 )
-from holdfast.core.machine.policies import DEFAULTS, POLICIES
+from holdfast.core.machine.policies import (
+    DEFAULTS,
+    POLICIES,
+    PolicyInfo,
+    find_policy,
+    worker_policy,
+)
 from holdfast.core.machine.policy import KindPolicy, Policy, When
 from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
@@ -55,7 +61,7 @@ from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.missing_topics import MissingTopics
 from holdfast.members.member.place import SharedPlaces, place_of
 from holdfast.members.member.waits import ToldWaits
-from holdfast.members.own_assignors import resolve, resolve_target
+from holdfast.members.own_assignors import resolve, resolve_policy, resolve_target
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.counts import VersionedCounts
@@ -86,6 +92,7 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
         batch=settings["holdfast.incremental.batch"],
         group_batch=settings["holdfast.incremental.group.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],
+        stabilization_ms=settings["holdfast.damped.stabilization.ms"],
         assignor=target,
         options=settings["holdfast.assignor.options"],
         memory_limit_bytes=settings["holdfast.memory.limit.bytes"],
@@ -98,7 +105,18 @@ def policy_of(settings: Settings, listed: Sequence[Offered] = ()) -> Policy:
     return policy
 
 
-def design_of(name: str, who: str) -> Design:
+def policy_named(settings: Settings) -> PolicyInfo:
+    """The row of ``holdfast.policy``.
+
+    Raises
+    ------
+    ConfigError
+        A function that cannot be imported, or something that is no policy.
+    """
+    return resolve_policy(settings["holdfast.policy"])
+
+
+def design_of(policy: str | PolicyInfo, who: str) -> Design:
     """The design that a policy's name means for one kind, or for a worker.
 
     Raises
@@ -106,18 +124,19 @@ def design_of(name: str, who: str) -> Design:
     ConfigError
         A policy that is no design, such as ``eager``; the text begins with ``who``.
     """
-    runs = POLICIES[name].worker
-    design = POLICIES[runs].design if runs else None
-    if design is None:
+    runs = worker_policy(policy)
+    if runs is None or runs.design is None:
         known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"{who} takes {known}, found {name}")
-    return design
+        raise ConfigError(f"{who} takes {known}, found {find_policy(policy).name}")
+    return runs.design
 
 
 def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
     name = own.get("holdfast.policy")
-    if name is not None and POLICIES[name].lends:
-        raise ConfigError(f"holdfast.kinds: {kind}: {name} is a policy of a whole group")
+    if name is not None:
+        row = resolve_policy(name)
+        if row.lends or row.damps or row.asked is not None:
+            raise ConfigError(f"holdfast.kinds: {kind}: {row.name} is a policy of a whole group")
     return KindPolicy(
         design=None if name is None else design_of(name, f"holdfast.kinds: {kind}: a kind"),
         delay_ms=own.get("scheduled.rebalance.max.delay.ms"),
@@ -166,10 +185,10 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
         raise ConfigError(f"{key}: only a Worker has work to start and to stop")
     listed = listed_in(settings)
     policy = policy_of(settings, listed)
-    name: str = settings["holdfast.policy"]
+    row = policy_named(settings)
     if not listed or "holdfast.policy" in settings.given:
-        made = assignors_for(name, policy, listed)
-        check_agreement(name, made)
+        made = assignors_for(row, policy, listed)
+        check_agreement(row.name, made)
     else:
         made = offered(listed, policy)
     choose_mode(made)

@@ -44,6 +44,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.rules.pacing import Pacing
 from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
+from holdfast.sim.rules.staying import Staying, standing_revocations
 from holdfast.sim.rules.waiting import WaitingRules
 
 RULES: Mapping[str, str] = {
@@ -116,6 +117,9 @@ RULES: Mapping[str, str] = {
     "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",
     "D10": "Under lend nothing waits. A member that is back by its identity within the delay gets "
     "what it owned when it departed, from everybody that has it, before it gets anything else.",
+    "D11": "Under damped a round of a leader that led the round before revokes no more, of claims "
+    "that could have stood, than the members that have stayed lack of their share. Example: a and "
+    "b own six each, and c joins: nothing is revoked until c has stayed.",
     "III": "Under Design III a round revokes, of claims that could have stood, at most a batch for "
     "each member that can gain, and at most the group's batch.",
     "again": "A round that revokes tells every member that another round is coming.",
@@ -145,6 +149,7 @@ class RoundChecker:
         self.ledger = ledger
         self.waiting = WaitingRules(ledger, delay_ms)
         self.pacing = Pacing(ledger)
+        self.staying = Staying(ledger)
         self.turns = 0
         self._assignors: dict[str, Assignor] = {}
         self._stored: dict[str, bytes] = {}
@@ -176,6 +181,9 @@ class RoundChecker:
             self._order(request, done, assignor, now_ms)
         if isinstance(assignor, DesignAssignor):
             self.waiting.check(turn, assignor.policy, now_ms)
+            if assignor.policy.damps:
+                levels = _levels(assignor.policy, turn)
+                self.staying.check(turn, assignor.policy, now_ms, levels=levels)
         self.pacing.check(turn, assignor, now_ms)
 
     def note(
@@ -318,11 +326,12 @@ class RoundChecker:
             fail("D5", now_ms, f"a delay of {delay_ms} ms")
         designs = {policy.design, *map(policy.design_of, policy.kinds)}
         paced = Design.INCREMENTAL in designs and policy.interval_ms > 0
-        if delay_ms and not (policy.defers or paced or policy.waits_first):
+        if delay_ms and not (policy.defers or paced or policy.waits_first or policy.asks_ages):
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
         if n_revoked and not all(s.assignment.another_round for s in turn.members):
             fail("again", now_ms, "a member does not learn that another round is coming")
-        if delay_ms and Design.INCREMENTAL not in designs and _levels(policy, turn):
+        paced |= Design.INCREMENTAL in designs or policy.asks_ages
+        if delay_ms and not paced and _levels(policy, turn):
             loads = sorted(sum(map(turn.exists, s.after)) for s in turn.members if s.stays)
             if loads and loads[-1] - loads[0] > 1:
                 text = f"beside a delay of {delay_ms} ms members own {loads[0]} to {loads[-1]}"
@@ -397,21 +406,6 @@ def _moves(turn: SeenTurn, policy: Policy) -> int:
 
     Revocations of a kind that Design III does not pace do not count.
     """
-    if not any(s.revoked for s in turn.members):
-        return 0
-    newest: dict[Resource, int] = {}
-    times: dict[tuple[Resource, int], int] = {}
-    for s in turn.members:
-        for r in s.claims:
-            newest[r] = max(newest.get(r, -1), s.subscription.generation)
-            key = (r, s.subscription.generation)
-            times[key] = times.get(key, 0) + 1
     return sum(
-        s.subscription.generation == newest[r]
-        and times[r, newest[r]] == 1
-        and r[0] in s.subscription.topics
-        and turn.exists(r)
-        and policy.design_of(r[0]) is Design.INCREMENTAL
-        for s in turn.members
-        for r in s.revoked & s.claims
+        policy.design_of(kind) is Design.INCREMENTAL for kind, _ in standing_revocations(turn)
     )

@@ -96,7 +96,7 @@ def balance_score(claims: Mapping[str, frozenset[Resource]], policy: Policy) -> 
 def moves_left(turn: SeenTurn, policy: Policy) -> int:
     """How many resources are not where the target wants them."""
     done = plan_round(
-        replace(policy, design=Design.SIMPLE, kinds={}),
+        replace(policy, design=Design.SIMPLE, damps=False, own=None, kinds={}),
         [s.member for s in turn.members],
         turn.partitions,
         generation=turn.generation,

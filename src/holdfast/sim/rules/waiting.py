@@ -104,7 +104,7 @@ class WaitingRules:
             self._unassigned(resource, at)
         self._returned(at)
         self._sent_home(at)
-        if past is not None and policy.defers:
+        if past is not None and policy.defers and policy.own is None:
             self._newcomer(at, at.there | {w.member_id for w in owed.values()})
         self._promises(at)
         self._arrivals(at)
@@ -135,7 +135,10 @@ class WaitingRules:
 
     def _note_newcomers(self, at: Moment) -> None:
         """Note identities, because a static member that comes back has a new member id."""
-        self.newcomers |= {identity_of(s.member) for s in new_members(at)}
+        new = new_members(at)
+        if at.past is None and at.policy.asks_ages:  # the first members of a group have ages too
+            new = [s for s in at.turn.members if not s.claims and s.subscription.generation < 0]
+        self.newcomers |= {identity_of(s.member) for s in new}
 
     def _moment(self, turn: SeenTurn, policy: Policy, now_ms: int) -> Moment:
         past = self._past(turn)
@@ -255,6 +258,8 @@ class WaitingRules:
             absent = at.owed.get(resource)
             if absent is None or at.left_ms(absent) <= EARLY_MS or not absent.member_id:
                 continue
+            if at.policy.own is not None:  # a policy of the user may end a wait at any time
+                continue
             receiver = owner.get(resource, "")
             if at.is_back(absent) or receiver not in loss.present:
                 continue
@@ -265,7 +270,7 @@ class WaitingRules:
     def _fresh(self, at: Moment) -> None:
         """What a departed member owned goes to no member that was there together with it (D1)."""
         past, turn = at.past, at.turn
-        if past is None or not at.policy.defers:
+        if past is None or not at.policy.defers or at.policy.own is not None:
             return
         gone = {
             r: absent
@@ -305,6 +310,8 @@ class WaitingRules:
         """What waits by the memory goes to no member that was there, however old the memory is."""
         past, turn = at.past, at.turn
         if past is None or not at.policy.defers or at.remains_ms is None:
+            return
+        if at.policy.own is not None:
             return
         owner = {r: s.name for s in turn.members for r in s.after}
         places = _places_taken(at, owner)

@@ -82,6 +82,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims
+from holdfast.core.machine.leader.imbalance import SETTLED_MS, DepartedMember
 from holdfast.core.machine.leader.recall import Memory, is_first_wait
 from holdfast.core.machine.leader.ring import identities_of, identity_of_id
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
@@ -91,12 +92,12 @@ from holdfast.core.machine.leader.successors import (
     after_round,
     alike,
     hurried,
+    joined_recently,
     remembered,
     served_by,
-    short_wait_ms,
 )
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.columns import I32, NO_OWNER, Mask, row_sizes
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.partition_columns import partitions_of, tps_of
 from holdfast.core.model.topics import Topics
@@ -107,15 +108,6 @@ UNKNOWN_OWNER = RememberedMember(identity="")
 
 FIRST_MEMBERS = RememberedMember(identity="", static=True)
 """The first members of a new group, for which its partitions wait (rule 6)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DepartedMember:
-    """A departed member and its unclaimed partitions."""
-
-    who: RememberedMember
-    remaining_ms: int  # how long ``tps`` still wait, from now
-    tps: I32  # int32[...]: sorted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,14 +147,43 @@ class Deferral:
         )
 
 
-def defer(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Losses:
+    """What departed members left unclaimed, before a resolver decides what of it waits on."""
+
+    departed: tuple[DepartedMember, ...]  # what may wait, by deadline
+    deferral: Deferral  # what is decided whatever waits: pins of members that are back, and loans
+    served: _Served | None = None  # the newcomers that may take a departed member's place
+    # For a policy that asks for ages: the members that joined recently.
+    recent: Arrivals = Arrivals()  # noqa: RUF009 - a frozen value
+
+    def age_ms(self, n_members: int) -> I64:
+        """How long each member has been in the group, int64[n_members], SETTLED_MS for long."""
+        ages = np.full(n_members, SETTLED_MS, np.int64)
+        for each in self.recent.open:
+            ages[each.member] = each.age_ms
+        return frozen(ages)
+
+    def settled(self, waits_ms: Sequence[int]) -> Deferral:
+        """The deferral if the partitions of each of ``departed`` wait so long, 0 not at all."""
+        waits = [
+            replace(departed, remaining_ms=ms)
+            for departed, ms in zip(self.departed, waits_ms, strict=True)
+            if ms > 0
+        ]
+        if self.served is None:
+            return replace(self.deferral, waiting=tuple(waits))
+        return self.served.settled(self.deferral, self.departed, waits)
+
+
+def find_losses(
     policy: Policy,
     claims: Claims,
     members: Sequence[SubscribedMember],
     memory: Memory | None,
     free: Mask,
-) -> Deferral:
-    """Decide which unclaimed topic-partitions wait, and which are pinned to a member.
+) -> Losses:
+    """Find which unclaimed topic-partitions may wait, and which are pinned to a member.
 
     Parameters
     ----------
@@ -174,45 +195,101 @@ def defer(
     topics = claims.group.topics
     pinned = np.full(topics.n_tps, NO_OWNER, np.int32)
     pace_ms = 0 if memory is None else memory.pace_ms
+    before = remembered(policy, members, memory)
     if not policy.defers:
         first = _first_wait(policy, claims, memory, free) if policy.waits_first else []
         lent, exact = _lent(policy, claims, members, memory, free=free, pinned=pinned)
-        return Deferral(
-            waiting=tuple(first), held_back=lent, pinned=pinned, exact=exact, pace_ms=pace_ms
+        recent = Arrivals()
+        if policy.asks_ages:
+            came = _newcomers(members, memory, pinned, claims.group, ())
+            recent = joined_recently(policy, before, came, members)
+        return Losses(
+            departed=tuple(first),
+            deferral=Deferral(
+                waiting=(),
+                held_back=lent,
+                pinned=pinned,
+                exact=exact,
+                pace_ms=pace_ms,
+                arrived=recent.entries(policy),
+            ),
+            recent=recent,
         )
     found = [w for w in _departed(policy, claims, members, memory, free) if len(w.tps)]
     exact, lost = _return_known(found, members, pinned)
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
-    ran_out = _members_of(lost) - _members_of(waits)
     held_back = _only(
         [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (pinned != NO_OWNER)
     )
-    before = remembered(policy, members, memory)
     newcomers = _newcomers(members, memory, pinned, claims.group, [who for who, _ in before.left])
-    succeeded, arrivals = _with_successors(waits, before, members, claims.group)
-    lost = [w for w in waits if w.who.delay_ms or w.who.identity not in succeeded]
-    lost = _hurried(policy, lost, arrivals, members, claims.group)
-    waited = [(w.who.identity, w.tps) for w in lost]
-    placed, lost = _serve_newcomers(lost, newcomers, members, pinned, free=free, group=claims.group)
-    exact = tuple(sorted({*exact, *placed}))
-    arrivals = after_round(
-        policy,
-        arrivals,
-        [i for i in newcomers if i not in before.members],
-        members,
-        departed=Departures(
-            waited=waited, ran_out=len(ran_out), at_once=(*succeeded, *_idle(members, memory))
+    if policy.asks_ages:  # such a policy decides by ages who is a successor
+        departed, arrivals = waits, joined_recently(policy, before, newcomers, members)
+    else:
+        departed, arrivals = _with_successors(waits, before, members, claims.group)
+    return Losses(
+        departed=tuple(departed),
+        deferral=Deferral(
+            waiting=(), held_back=tuple(held_back), pinned=pinned, exact=exact, pace_ms=pace_ms
         ),
-        pinned=pinned,
+        served=_Served(
+            policy=policy,
+            members=members,
+            group=claims.group,
+            free=free,
+            newcomers=newcomers,
+            came=[i for i in newcomers if i not in before.members],
+            arrivals=arrivals,
+            ran_out=frozenset(_members_of(lost) - _members_of(waits)),
+            idle=_idle(members, memory),
+        ),
+        recent=arrivals if policy.asks_ages else Arrivals(),
     )
-    return Deferral(
-        waiting=tuple(lost),
-        held_back=tuple(held_back),
-        pinned=pinned,
-        exact=exact,
-        pace_ms=pace_ms,
-        arrived=arrivals.entries(policy),
-    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Served:
+    """Newcomers, and what the memory says of them after the round."""
+
+    policy: Policy
+    members: Sequence[SubscribedMember]
+    group: Group
+    free: Mask
+    newcomers: Sequence[int]
+    came: Sequence[int]  # those that the memory does not name yet
+    arrivals: Arrivals  # without those that succeed a departed member of this round
+    ran_out: frozenset[str]  # identities of those whose deadline is over
+    idle: Sequence[str]  # identities of those that owned nothing
+
+    def settled(
+        self, decided: Deferral, departed: Sequence[DepartedMember], waits: list[DepartedMember]
+    ) -> Deferral:
+        """The deferral in which of these departed members ``waits`` wait on."""
+        pinned = decided.pinned.copy()
+        waiting = _members_of(waits)
+        dealt = [w for w in departed if w.who.identity not in waiting]
+        now = sorted(_members_of([w for w in dealt if w.just_now]))
+        ended = self.ran_out | _members_of([w for w in dealt if not w.just_now])
+        waited = [(w.who.identity, w.tps) for w in waits]
+        placed, lost = _serve_newcomers(
+            waits, self.newcomers, self.members, pinned, free=self.free, group=self.group
+        )
+        arrivals = self.arrivals
+        if not self.policy.asks_ages:
+            arrivals = after_round(
+                self.policy,
+                arrivals,
+                self.came,
+                self.members,
+                departed=Departures(waited=waited, ran_out=len(ended), at_once=(*now, *self.idle)),
+                pinned=pinned,
+            )
+        return replace(
+            decided,
+            waiting=tuple(lost),
+            pinned=pinned,
+            exact=tuple(sorted({*decided.exact, *placed})),
+            arrived=arrivals.entries(self.policy),
+        )
 
 
 def _lent(
@@ -264,12 +341,28 @@ def _with_successors(
     arrivals: Arrivals,
     members: Sequence[SubscribedMember],
     group: Group,
-) -> tuple[frozenset[str], Arrivals]:
-    """Identities of those that departed just now and have a successor, and who is left of these."""
+) -> tuple[list[DepartedMember], Arrivals]:
+    """The departed members with what is known of their successors, and the arrivals left of these.
+
+    An arrival that succeeds one that departed just now is used up.
+    """
     topics = _succeeded_topics(lost, arrivals, members, group)
     names = list(topics)
     served, arrivals = served_by(arrivals, _subscribed(arrivals, group), list(topics.values()))
-    return frozenset(names[at] for at in served), arrivals
+    succeeded = {names[at] for at in served}
+    waits = [w for w in lost if w.who.delay_ms or w.who.identity not in succeeded]
+    topics = _succeeded_topics(waits, arrivals, members, group)
+    names = list(topics)
+    early = hurried(arrivals, _subscribed(arrivals, group), list(topics.values()))
+    soon = {names[at] for at in early}
+    return [
+        replace(
+            w,
+            succeeded=not w.who.delay_ms and w.who.identity in succeeded,
+            succeeded_soon=not w.who.delay_ms and w.who.identity in soon,
+        )
+        for w in lost
+    ], arrivals
 
 
 def _succeeded_topics(
@@ -299,27 +392,6 @@ def _subscribed(arrivals: Arrivals, group: Group) -> dict[int, list[int]]:
         i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
         for i in arrivals.members
     }
-
-
-def _hurried(
-    policy: Policy,
-    lost: list[DepartedMember],
-    arrivals: Arrivals,
-    members: Sequence[SubscribedMember],
-    group: Group,
-) -> list[DepartedMember]:
-    """What waits, with the shorter waits of those that an earlier arrival may succeed."""
-    topics = _succeeded_topics(lost, arrivals, members, group)
-    names = list(topics)
-    found = hurried(arrivals, _subscribed(arrivals, group), list(topics.values()))
-    soon = {names[at] for at in found}
-    most_ms = short_wait_ms(policy)
-    return [
-        replace(w, remaining_ms=min(w.remaining_ms, most_ms))
-        if not w.who.delay_ms and w.who.identity in soon
-        else w
-        for w in lost
-    ]
 
 
 def _idle(members: Sequence[SubscribedMember], memory: Memory | None) -> list[str]:

@@ -49,23 +49,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
+from functools import partial
 
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
-from holdfast.core.machine.leader.deferral import Deferral, defer, owed
+from holdfast.core.machine.leader.deferral import Deferral, Losses, find_losses, owed
 from holdfast.core.machine.leader.failed import at_home, elsewhere, members_by_failed
 from holdfast.core.machine.leader.false_claims import awaited_by, settled_by_memory
+from holdfast.core.machine.leader.imbalance import Imbalance, Moves, Resolution
 from holdfast.core.machine.leader.places import with_places
 from holdfast.core.machine.leader.recall import recall
+from holdfast.core.machine.leader.resolvers import resolver_of
 from holdfast.core.machine.leader.ring import RoundMemory
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed, without_claims
 from holdfast.core.machine.leader.targets import isolated_target, weighted_target
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, NO_OWNER, Mask, frozen, row_sizes
-from holdfast.core.model.designs import Design
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import lag_column
 from holdfast.core.model.measure import loads
@@ -165,9 +166,18 @@ def plan_round(
     reported, group = group, believe(group, awaited_by(group, memory))
     group = settled_by_memory(group, members, memory)
     claims = normalise(group)
-    deferral = defer(policy, claims, members, memory, _unclaimed(claims))
-    planner = _RoundPlanner(policy, claims, members, deferral, same_members=same_members)
-    done = planner.finish(generation, leader_id)
+    losses = find_losses(policy, claims, members, memory, _unclaimed(claims))
+    planners = _Planners(policy, claims, members, losses, same_members=same_members)
+    imbalance = Imbalance(
+        policy=policy,
+        group=group,
+        departed=losses.departed,
+        age_ms=losses.age_ms(group.n_members),
+        pause_ms=losses.deferral.pace_ms,
+        moves=lambda waits_ms: planners.planner(waits_ms).moves,
+    )
+    resolution = resolver_of(policy)(imbalance)
+    done = planners.planner(resolution.waits_ms).finish(resolution, generation, leader_id)
     lies |= row_sizes(reported.claim_start) > row_sizes(group.claim_start)
     lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
     disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
@@ -303,6 +313,30 @@ def _unclaimed(claims: Claims) -> Mask:
     return free
 
 
+class _Planners:
+    """A round as it would be planned under any waits; planned once for each that is asked for."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        claims: Claims,
+        members: Sequence[SubscribedMember],
+        losses: Losses,
+        *,
+        same_members: bool,
+    ):
+        self._losses = losses
+        self._planned: dict[tuple[int, ...], _RoundPlanner] = {}
+        self._plan = partial(_RoundPlanner, policy, claims, members, same_members=same_members)
+
+    def planner(self, waits_ms: Sequence[int]) -> _RoundPlanner:
+        """The round if the departed members' partitions wait so long."""
+        key = tuple(waits_ms)
+        if key not in self._planned:
+            self._planned[key] = self._plan(self._losses.settled(key))
+        return self._planned[key]
+
+
 class _RoundPlanner:
     """One round in columns: owners before, owners wanted, claims given up."""
 
@@ -331,8 +365,8 @@ class _RoundPlanner:
         self.owner = self._owner()
         self.again = False
         self.notes: list[str] = []
-        self.moves_left = 0
-        self.pace_ms = 0
+        self.target = self._target()
+        self.moves = self._moves()
 
     def _valid(self, pinned: I32) -> I32:
         """Pins to members that subscribe."""
@@ -349,7 +383,7 @@ class _RoundPlanner:
         held_back = self.claimed & (self.waits | (self.pinned != NO_OWNER))
         return np.where(held_back, NO_OWNER, self.claims.owner).astype(np.int32)
 
-    def target(self) -> I32:
+    def _target(self) -> I32:
         """Owner wanted for each topic-partition; what has failed at a member is tried elsewhere."""
         target = self._balanced()
         if not self.failed:
@@ -416,12 +450,14 @@ class _RoundPlanner:
         generation[np.unique(self.pinned[tps])] = newest
         return group.with_claims(member, tp, generation=frozen(generation))
 
-    def finish(self, generation: int, leader_id: str) -> PlannedRound:
+    def finish(self, resolution: Resolution, generation: int, leader_id: str) -> PlannedRound:
         """Hand out what may be, ask back what must be, write the memory."""
-        target = self.target()
-        owner = self.owner
+        target, owner = self.target, self.owner
         wrong_member, wrong_tp = self._wrong_claims(owner)
-        moves = self._moves(owner, target)
+        moves = self.moves.tp[resolution.may_move]
+        moves_left = len(self.moves) - len(moves)
+        if moves_left and self.moves.hands_out and not resolution.pause_ms:
+            self.again = True  # what is held back follows at once
         revoked_member = np.concatenate((wrong_member, owner[moves]))
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
         handed = np.where(self.claimed | self.waits, NO_OWNER, target)
@@ -435,9 +471,10 @@ class _RoundPlanner:
             self.again = True
         next_owner = np.where(handed != NO_OWNER, handed, owner)
         next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
-        delay_ms = 0 if self.again else self._delay_ms()
+        pause_ms = resolution.pause_ms
+        delay_ms = 0 if self.again else self._delay_ms(pause_ms if moves_left else 0)
         held = partitions_by_owner(self.group.topics, next_owner)
-        memory = self._memory(generation, leader_id, held)
+        memory = self._memory(generation, leader_id, held, pause_ms)
         kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
         gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
         kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
@@ -454,7 +491,7 @@ class _RoundPlanner:
             delay_ms=delay_ms,
             again=self.again,
             memory=memory,
-            moves_left=self.moves_left,
+            moves_left=moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
             waiting=deferral.written(topics, deferral.waiting),
             lent=deferral.written(topics, deferral.held_back if self.policy.lends else ()),
@@ -505,76 +542,29 @@ class _RoundPlanner:
         wrong = np.flatnonzero(foreign | (owner[tp] != member))
         return member[wrong], tp[wrong]
 
-    def _moves(self, owner: I32, target: I32) -> I32:
-        """Topic-partitions to ask back for balance, int32[...]."""
-        moves = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
-        paced = self._is_paced()[self.group.topics.topic_of[moves]]
-        batch = self._batch(moves[paced], owner, target)
-        return np.sort(np.concatenate((moves[~paced], batch))) if len(batch) else moves[~paced]
+    def _moves(self) -> Moves:
+        """What is to be asked back for balance."""
+        owner, target = self.owner, self.target
+        tp = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
+        return Moves(
+            tp=frozen(tp),
+            giver=frozen(owner[tp]),
+            taker=frozen(target[tp]),
+            load=frozen(loads(owner, self.group.n_members)),
+            hands_out=bool((~self.claimed & ~self.waits & (target != NO_OWNER)).any()),
+        )
 
-    def _is_paced(self) -> Mask:
-        """Whether Design III moves a topic's partitions, bool[n_topics]."""
-        names = self.group.topics.names
-        paced = np.full(len(names), self.policy.design is Design.INCREMENTAL)
-        for kind in self.policy.kinds.keys() & self.group.topics.index.keys():
-            paced[self.group.topics.index[kind]] = self.policy.design_of(kind) is Design.INCREMENTAL
-        return paced
-
-    def _batch(self, moves: I32, owner: I32, target: I32) -> I32:
-        """Those of Design III's moves that are made in this round."""
-        none = np.empty(0, np.int32)
-        if not len(moves):
-            self.pace_ms = self.deferral.pace_ms
-            return none
-        if self.deferral.pace_ms > self.policy.tolerance_ms:
-            self.pace_ms, self.moves_left = self.deferral.pace_ms, len(moves)
-            return none
-        if (~self.claimed & ~self.waits & (target != NO_OWNER)).any():
-            # Hand out first: a batch begins when the one before has arrived.
-            self.moves_left = len(moves)
-            self.pace_ms = self.policy.interval_ms
-            self.again = self.policy.interval_ms == 0
-            return none
-        # Counted from here too: whoever claims the batch before it is handed out hurries nothing.
-        self.pace_ms = self.policy.interval_ms
-        chosen = self._lightest_surplus(moves, owner, target)
-        self.moves_left = len(moves) - len(chosen)
-        return chosen
-
-    def _lightest_surplus(self, moves: I32, owner: I32, target: I32) -> I32:
-        """The batch that evens out most: from the fullest members to the emptiest.
-
-        A move evens out less the more moves of its two members were chosen before it. So the first
-        in the heap that is still worth what it was when it went in is the best.
-        """
-        load = loads(owner, self.group.n_members).tolist()
-        gives, takes = owner[moves].tolist(), target[moves].tolist()
-        left = dict.fromkeys(takes, self.policy.batch)
-        heap = [(load[t] - load[g], i) for i, (g, t) in enumerate(zip(gives, takes, strict=True))]
-        heapify(heap)  # of equal ones the first, which has the lowest tp
-        chosen: list[int] = []
-        most = self.policy.group_batch or len(moves)
-        while heap and len(chosen) < most:
-            worth, i = heappop(heap)
-            giver, taker = gives[i], takes[i]
-            if not left[taker]:
-                continue
-            if (now := load[taker] - load[giver]) != worth:
-                heappush(heap, (now, i))
-                continue
-            chosen.append(i)
-            left[taker] -= 1
-            load[giver] -= 1
-            load[taker] += 1
-        return moves[sorted(chosen)]
-
-    def _delay_ms(self) -> int:
-        """Until the first deadline or the next batch, whichever comes first."""
-        times = [self.deferral.delay_ms] if self.waits.any() else []
-        return min([*times, self.pace_ms] if self.moves_left else times, default=0)
+    def _delay_ms(self, pause_ms: int) -> int:
+        """Until the first deadline or the end of the pause; 0 where neither comes."""
+        deadline_ms = self.deferral.delay_ms if self.waits.any() else 0
+        return min(filter(None, (deadline_ms, pause_ms)), default=0)
 
     def _memory(
-        self, generation: int, leader_id: str, held: Mapping[int, TopicPartitions]
+        self,
+        generation: int,
+        leader_id: str,
+        held: Mapping[int, TopicPartitions],
+        pause_ms: int,
     ) -> RoundMemory | None:
         if not self.policy.remembers:
             return None
@@ -584,5 +574,5 @@ class _RoundPlanner:
             members=tuple(self.members),
             owned={self.members[i].member_id: own for i, own in held.items()},
             waiting=self.deferral.entries(self.group.topics),
-            pace_ms=self.pace_ms,
+            pace_ms=pause_ms,
         )

@@ -135,7 +135,7 @@ def recall(
     waits = tuple(names.named(entry) for entry in waiting if not is_arrival(entry))
     return Memory(
         generation=newest,
-        pace_ms=max(0, min(pace_ms, policy.interval_ms) - _age_ms(last)),
+        pace_ms=max(0, min(pace_ms, policy.longest_pause_ms) - _age_ms(last)),
         named=tuple(said),
         newest=tuple(newly),
         agreed=(*(e for e, n in newly.items() if n > 1), *(waits if alike > 1 else ())),
@@ -276,8 +276,9 @@ def is_first_wait(entry: RememberedMember) -> bool:
 
 def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
     """How long an entry of what waits may wait at most (rule 5)."""
-    first = is_first_wait(entry) and not is_arrival(entry)
-    return policy.first_member_delay_ms if first else policy.longest_delay_ms
+    if is_arrival(entry):
+        return policy.recent_ms
+    return policy.first_member_delay_ms if is_first_wait(entry) else policy.longest_delay_ms
 
 
 # Who was there

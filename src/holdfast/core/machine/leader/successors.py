@@ -113,7 +113,7 @@ class Arrivals:
 
     def entries(self, policy: Policy) -> tuple[RememberedMember, ...]:
         """As they stand in the memory."""
-        left_ms = policy.longest_delay_ms
+        left_ms = policy.recent_ms
         kept = [replace(_VACANCY, delay_ms=left_ms - ms) for ms in self.vacant_ms]
         kept += [replace(a.who, delay_ms=left_ms - a.age_ms) for a in self.open]
         if self.grown_ms is not None:
@@ -160,7 +160,7 @@ def remembered(
     """The arrivals of a round by the memory; without any the group starts (rule 1)."""
     if memory is None:
         return Arrivals(grown_ms=0)
-    most_ms = policy.longest_delay_ms
+    most_ms = policy.recent_ms
     remains = [e for e in memory.arrived if e.delay_ms > policy.tolerance_ms]
     entries = [e for e in remains if e.owned is not None]
     sizes = {len(e.identity) for e in remains}
@@ -291,6 +291,30 @@ def after_round(
         grown_ms=grown_ms,
         left=_left(arrivals, members, departed, pinned)[:most],
     )
+
+
+def joined_recently(
+    policy: Policy, arrivals: Arrivals, came: Sequence[int], members: Sequence[SubscribedMember]
+) -> Arrivals:
+    """Every member that joined recently and is here, whatever it took, for ``Policy.asks_ages``.
+
+    Parameters
+    ----------
+    came : sequence of int
+        The newcomers of this round.
+
+    Notes
+    -----
+    So that no more than :data:`MOST_TIMES` times are remembered, newcomers that come close to the
+    latest one have its age. Of more than :data:`MOST` those that came last are not remembered.
+    """
+    here = [a for a in arrivals.open if a.member >= 0]
+    step_ms = policy.recent_ms // MOST_TIMES
+    latest_ms = min((a.age_ms for a in here), default=step_ms)
+    age_ms = latest_ms if latest_ms < step_ms else 0
+    known = arrivals.members
+    here += [_arrival(members, i, age_ms) for i in came if i not in known]
+    return Arrivals(open=tuple(here[:MOST]))
 
 
 def _fitting(arrivals: Sequence[Arrival], most: int, times: int) -> tuple[Arrival, ...]:

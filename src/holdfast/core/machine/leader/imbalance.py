@@ -1,0 +1,163 @@
+"""The one question of a rebalance policy: an imbalance and what is done about it in this round.
+
+**Rules.**
+
+- A *resolver* is a function from an :class:`Imbalance` to a :class:`Resolution`. It decides what
+  waits on and until when, which of the moves are made in this round, and when the group looks at
+  the rest again. Designs I, II and III are three of them
+  (:mod:`holdfast.core.machine.leader.resolvers`).
+- A resolver decides no owners: the assignor does. What a member that is back gets, and which
+  partitions newcomers take of a departed member that is waited for, is decided before it and after
+  it (:mod:`holdfast.core.machine.leader.deferral`).
+- What would move depends on what waits, because the assignor deals what does not wait. So a
+  resolver says what waits first: :meth:`Imbalance.moves` returns what would move then.
+- Times are relative: ms from now on, or until now. A resolver reads no clock.
+- Bounds hold whatever the function says: nothing waits longer than ``remaining_ms``, which an
+  earlier round may have cut; a move that is held back has a time at which the group looks again.
+  :func:`checked` refuses anything else, and the round is a failed plan.
+
+Example: A and B own six partitions each, C joins, and D left with six. Design II lets D's six wait,
+and moves two of A's and two of B's. A resolver that holds C's share back returns ``may_move`` all
+False and a pause of 60 s.
+
+References: Incremental Cooperative Rebalancing, "General Approach" ("provide its own policies"),
+Designs II and III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.core.model.group import Group
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.errors import PlanError
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.policy import Policy
+
+SETTLED_MS = INT32_MAX
+"""Age of a member that has been in the group for longer than the leader's memory counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DepartedMember:
+    """A departed member and its unclaimed partitions."""
+
+    who: RememberedMember
+    remaining_ms: int  # how long ``tps`` still wait at most, from now
+    tps: I32  # int32[...]: sorted
+    # Whether a newcomer came before it left and has its place: Design II deals ``tps`` at once.
+    succeeded: bool = False
+    # Whether a newcomer came too early for that: Design II waits only as long as a restart takes.
+    succeeded_soon: bool = False
+
+    @property
+    def just_now(self) -> bool:
+        """Whether this is the first round without it; else an earlier round made it wait."""
+        return not self.who.delay_ms
+
+    @property
+    def static(self) -> bool:
+        """Whether it has an instance id; then nobody else takes its place."""
+        return self.who.static
+
+    @property
+    def is_first_wait(self) -> bool:
+        """Whether it stands for the first members of a new group, for which all partitions wait."""
+        return self.static and not self.who.identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moves:
+    """What would move from one living member to another, sorted by topic-partition."""
+
+    tp: I32  # int32[n_moves]
+    giver: I32  # int32[n_moves], the member that owns it
+    taker: I32  # int32[n_moves], the member that shall own it
+    load: I64  # int64[n_members], topic-partitions of each member before the round
+    # Whether this round assigns partitions without an owner: then an earlier batch is on its way.
+    hands_out: bool
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def of_all(self, value: bool) -> Mask:
+        """``may_move`` of a resolver that makes all moves, or none: bool[n_moves]."""
+        return np.full(len(self.tp), value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Imbalance:
+    """What a resolver decides about."""
+
+    policy: Policy  # the settings of the leader
+    group: Group  # members, subscriptions, claims and topics; columns of the assignors
+    departed: tuple[DepartedMember, ...]  # by deadline; those that are back are not among them
+    # int64[n_members]: how long each member has been in the group, SETTLED_MS for longer than the
+    # policy counts (``Policy.recent_ms``). Known for resolvers that are no design's alone.
+    age_ms: I64
+    pause_ms: int  # what is left of the pause that an earlier round asked for
+    # What would move if the departed members' partitions waited so long; as many as ``departed``.
+    moves: Callable[[Sequence[int]], Moves]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resolution:
+    """What a resolver decides."""
+
+    # One for each of ``Imbalance.departed``, in ms: how long its partitions wait on; 0: they are
+    # assigned in this round.
+    waits_ms: Sequence[int]
+    # bool[n_moves]: which of ``Imbalance.moves(waits_ms)`` are made in this round.
+    may_move: Mask
+    # When the group looks again at the moves that are held back, in ms.
+    pause_ms: int = 0
+
+
+Resolver = Callable[[Imbalance], Resolution]
+"""A policy for how imbalance is handled."""
+
+
+def checked(imbalance: Imbalance, found: object) -> Resolution:
+    """Return the resolution if it keeps the bounds of every policy.
+
+    Raises
+    ------
+    PlanError
+        It is none; it has other sizes than the imbalance; it waits longer than may be waited; or
+        it holds moves back, hands nothing out and says no time.
+    """
+    if not isinstance(found, Resolution):
+        raise PlanError(f"returned {type(found).__name__}, expected a Resolution")
+    waits_ms = [_whole(ms, "waits_ms") for ms in found.waits_ms]
+    if len(waits_ms) != len(imbalance.departed):
+        n = len(imbalance.departed)
+        raise PlanError(f"returned {len(waits_ms)} waits_ms for {n} departed members")
+    for ms, departed in zip(waits_ms, imbalance.departed, strict=True):
+        if not 0 <= ms <= departed.remaining_ms:
+            raise PlanError(f"waits {ms} ms, expected 0 to {departed.remaining_ms} ms")
+    moves = imbalance.moves(waits_ms)
+    may_move = np.asarray(found.may_move)
+    if may_move.dtype != np.bool_ or may_move.shape != (len(moves),):
+        what = f"{may_move.dtype} of shape {may_move.shape}"
+        raise PlanError(f"returned may_move as {what}, expected bool of shape ({len(moves)},)")
+    pause_ms = _whole(found.pause_ms, "pause_ms")
+    most_ms = imbalance.policy.longest_pause_ms
+    if not 0 <= pause_ms <= most_ms:
+        raise PlanError(f"pauses {pause_ms} ms, expected 0 to {most_ms} ms")
+    goes_on = pause_ms > imbalance.policy.tolerance_ms or may_move.any() or moves.hands_out
+    if not (may_move.all() or goes_on):
+        raise PlanError(f"holds {len(moves)} moves back and pauses {pause_ms} ms: they would wait")
+    return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=pause_ms)
+
+
+def _whole(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise PlanError(f"{name}: found {value!r}, expected ms as an integer")
+    return int(value)

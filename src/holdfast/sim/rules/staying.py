@@ -1,0 +1,97 @@
+"""The policy ``damped``, by a record of the checker's own: members gain after they have stayed.
+
+**Rules.** A member has joined with the first round of an unbroken row of rounds that has its
+identity. D11 asks about rounds that the leader of the round before leads, because another leader
+may not know who joined. There a round revokes no more than the members that have stayed lack of
+their share. Nothing is asked where nobody has stayed for long: the group starts, or its leader's
+memory, whose ages do not count what passes inside a round, does not know better. A process that is
+back between two rounds may count as one that stayed.
+
+**Strategy.** Revocations are counted, because a round does not say who gets what it revokes.
+
+References: Incremental Cooperative Rebalancing, "Scale up/down": "it would be desirable to control
+the pace to which scaling takes effect".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.machine.leader.ring import identities_of
+from holdfast.core.machine.leader.successors import MOST_TIMES
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import Resource
+from holdfast.sim.rules.ledger import Ledger
+from holdfast.sim.rules.records import EARLY_MS
+from holdfast.sim.rules.seen import Seen, SeenTurn
+
+LATE_MS = 30_000
+"""A group that is so much older than the window has members that have stayed."""
+
+
+@dataclass(slots=True)
+class Staying:
+    """Follows the rounds of one run."""
+
+    ledger: Ledger
+    # Of the round before: by all that a member is known by, and of memberships by member id.
+    since_ms: dict[str | bytes, int] = field(default_factory=dict)
+    memberships_ms: dict[str, int] = field(default_factory=dict)
+    led: tuple[str, int] = ("", -1)  # the leader of the round before, and its generation
+
+    def check(self, turn: SeenTurn, policy: Policy, now_ms: int, *, levels: bool) -> None:
+        """Take one round that has effect; ``levels`` says whether shares are equal."""
+        since_ms = {s.name: self._since_ms(s, now_ms) for s in turn.members}
+        self.since_ms = {key: since_ms[s.name] for s in turn.members for key in _keys(s)}
+        self.memberships_ms = {
+            s.name: now_ms
+            if s.subscription.generation < 0
+            else self.memberships_ms.get(s.name, now_ms)
+            for s in turn.members
+        }
+        led, self.led = self.led, (turn.leader_id, turn.generation)
+        if led != (turn.leader_id, turn.generation - 1) or not levels:
+            return
+        window_ms = policy.stabilization_ms * (MOST_TIMES - 1) // MOST_TIMES - EARLY_MS
+        stay = [s for s in turn.members if s.stays]
+        oldest_ms = max((now_ms - self.memberships_ms[s.name] for s in stay), default=0)
+        if oldest_ms < policy.stabilization_ms + LATE_MS:
+            return
+        stayed = [s for s in stay if now_ms - since_ms[s.name] >= window_ms]
+        total = sum(turn.partitions.get(topic, 0) for topic in turn.subscribed)
+        share = -(-total // len(stay))
+        lack = sum(max(0, share - sum(map(turn.exists, s.claims))) for s in stayed)
+        if (moves := len(standing_revocations(turn))) > lack:
+            text = f"{moves} moves, and members that have stayed lack {lack}"
+            self.ledger.fail("D11", now_ms, text)
+
+    def _since_ms(self, s: Seen, now_ms: int) -> int:
+        """When a member joined, or the one that it may be taken for."""
+        return min(self.since_ms.get(key, now_ms) for key in _keys(s))
+
+
+def _keys(s: Seen) -> tuple[str | bytes, ...]:
+    place = s.subscription.place
+    return (*identities_of(s.member), *([place] if place else []))
+
+
+def standing_revocations(turn: SeenTurn) -> list[Resource]:
+    """What is revoked of claims that stand: newest, single, of what exists and is subscribed to."""
+    if not any(s.revoked for s in turn.members):
+        return []
+    newest: dict[Resource, int] = {}
+    times: dict[tuple[Resource, int], int] = {}
+    for s in turn.members:
+        for r in s.claims:
+            newest[r] = max(newest.get(r, -1), s.subscription.generation)
+            key = (r, s.subscription.generation)
+            times[key] = times.get(key, 0) + 1
+    return [
+        r
+        for s in turn.members
+        for r in s.revoked & s.claims
+        if s.subscription.generation == newest[r]
+        and times[r, newest[r]] == 1
+        and r[0] in s.subscription.topics
+        and turn.exists(r)
+    ]
