@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class RunBroker:
 
     ports: Mapping[str, int]
     cut_port: int
+    folder: str  # with the data of its one node in ``node-1/data``
     settings = BrokerSettings()
 
     @property
@@ -67,7 +68,7 @@ def started(security: Security) -> Iterator[RunBroker]:
         names = ("PLAINTEXT", *security.broker_settings(cut_port).listeners)
         with _ShortLived.start(settings=security.broker_settings(cut_port)) as broker:
             ports = {name: int(broker.bootstrap_of(name).split(":")[1]) for name in names}
-            yield RunBroker(ports, cut_port)
+            yield RunBroker(ports, cut_port, str(broker.folder))
 
 
 class StartedForAll:
@@ -83,7 +84,7 @@ class StartedForAll:
     def _start(self) -> None:
         try:
             running = self._stack.enter_context(started(self._security))
-            found: dict[str, Any] = {"ports": running.ports, "cut_port": running.cut_port}
+            found: dict[str, Any] = asdict(running)
         except BaseException as error:
             found = {"error": f"{type(error).__name__}: {error}"}
         draft = self._file.with_suffix(".draft")

@@ -146,7 +146,7 @@ FleetInput = Annotated[
         "--input",
         parser=place_of,
         metavar="PATH",
-        help="What to read: tables (holdfast history -o) or a dump (holdfast dump).",
+        help="What to read: tables, a dump, or what Kafka's own tools printed (a file).",
     ),
 ]
 Groups = Annotated[

@@ -117,7 +117,7 @@ def described_lag(
     return rows
 
 
-def described_group(path: Path, text: str, group: str | None, note: Note) -> dict[str, Any]:
+def described_group(path: str, text: str, group: str | None, note: Note) -> dict[str, Any]:
     """One group of such a text as a snapshot for ``assign``.
 
     Raises

@@ -39,7 +39,10 @@ class KafkaTools:
         release = kafka_release(version)
         jars = [*broker_jars(version)]
         if release >= (3, 8):
-            coordinates = [f"org.apache.kafka:kafka-tools:{version}", broker_coordinates(version)[1]]
+            coordinates = [
+                f"org.apache.kafka:kafka-tools:{version}",
+                broker_coordinates(version)[1],
+            ]
             jars += resolve(coordinates, f"kafka-tools-{version}")
         self._class_path = os.pathsep.join(map(str, jars))
         moved = "org.apache.kafka.tools."
@@ -87,15 +90,18 @@ class KafkaTools:
 
     def described(self, bootstrap: str, *more: str) -> str:
         """What ``kafka-consumer-groups --describe`` prints."""
-        return self.run(
-            self.consumer_groups, "--bootstrap-server", bootstrap, "--describe", *more
-        )
+        return self.run(self.consumer_groups, "--bootstrap-server", bootstrap, "--describe", *more)
 
 
 def odd_groups(bootstrap: str) -> None:
-    """Commits with metadata of several lines, by a group with an odd name; a transaction is open."""
+    """Commits with metadata of several lines, by a group with an odd name."""
     lone = groups.consumer(bootstrap, ODD)
-    said = ("", "plain", "two\nlines, metadata=x, commitTimestamp=5", "| offset: 3 payload: offset=9")
+    said = (
+        "",
+        "plain",
+        "two\nlines, metadata=x, commitTimestamp=5",
+        "| offset: 3 payload: offset=9",
+    )
     for offset, metadata in enumerate(said, 1):
         lone.commit(offsets=[TopicPartition("clicks", 0, offset, metadata)], asynchronous=False)
     lone.close()
@@ -147,7 +153,9 @@ def capture(version: str) -> None:
     with Broker.start(settings=settings) as broker, ExitStack() as open_:
         bootstrap = broker.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics([NewTopic(n, 3, 1) for n in ("orders", "clicks")]).values():
+        for future in admin.create_topics(
+            [NewTopic(n, 3, 1) for n in ("orders", "clicks")]
+        ).values():
             future.result(60)
         producer = Producer({"bootstrap.servers": bootstrap})
         for i in range(30):
@@ -160,7 +168,10 @@ def capture(version: str) -> None:
         groups.transactions(bootstrap)
         groups.simple_commits_and_deletions(bootstrap, admin)
         odd_groups(bootstrap)
-        members = [groups.consumer(bootstrap, "reading", **{"client.id": f"the reader {i}"}) for i in (1, 2)]
+        members = [
+            groups.consumer(bootstrap, "reading", **{"client.id": f"the reader {i}"})
+            for i in (1, 2)
+        ]
         for member in members:
             open_.callback(member.close)
             member.subscribe(["orders"])
@@ -172,7 +183,11 @@ def capture(version: str) -> None:
             "describe-members": ("--group", "reading", "--members", "--verbose"),
             "describe-members-all": ("--all-groups", "--members", "--verbose"),
             "describe-state": ("--all-groups", "--state"),
-            **({"describe-verbose": ("--all-groups", "--verbose")} if kafka_release(version) >= (4, 0) else {}),
+            **(
+                {"describe-verbose": ("--all-groups", "--verbose")}
+                if kafka_release(version) >= (4, 0)
+                else {}
+            ),
         }.items():
             for member in members:
                 member.poll(0)

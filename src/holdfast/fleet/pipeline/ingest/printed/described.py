@@ -1,7 +1,7 @@
 """What ``kafka-consumer-groups --describe`` prints of groups: where they were at one moment.
 
-**Rules.** Tables of offsets and of members are read, with ``--verbose`` and ``--all-groups`` too, one
-behind the other; tables of states are passed over. A dash is what is not known. Cells stand where
+**Rules.** Tables of offsets and of members are read, with ``--verbose`` and ``--all-groups`` too,
+in any order; tables of states are passed over. A dash is what is not known. Cells stand where
 their headings do, as the tool pads them: one that is too long for its column pushes the others.
 
 References: ``ConsumerGroupCommand`` of Kafka 2.8 to 4.3.
@@ -84,7 +84,9 @@ class DescribedGroups:
         found = []
         for (name, member_id), member in sorted(self.members.items()):
             if name == group:
-                pairs = {(t, p) for t, ps in member.partitions for p in ps} | own.get(member_id, set())
+                pairs = {(t, p) for t, ps in member.partitions for p in ps} | own.get(
+                    member_id, set()
+                )
                 found.append(_with_partitions(member, grouped(sorted(pairs))))
         return found
 
@@ -176,8 +178,12 @@ def _take_partition(found: DescribedGroups, row: Mapping[str, str]) -> None:
     if not row["CLIENT-ID"]:
         raise ValueError("CLIENT-ID is empty")
     if member_id is not None:
-        client = {"client_host": row["HOST"], "client_id": row["CLIENT-ID"]}
-        member = DescribedMember(group=group, member_id=member_id, **client)
+        member = DescribedMember(
+            group=group,
+            member_id=member_id,
+            client_id=row["CLIENT-ID"],
+            client_host=row["HOST"],
+        )
         found.members.setdefault((group, member_id), member)
     if row["TOPIC"] == _DASH:
         return

@@ -15,7 +15,6 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
-from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed.described import (

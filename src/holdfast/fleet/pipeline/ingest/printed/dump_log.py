@@ -169,7 +169,9 @@ class PrintedLog:
         if batch is None or not batch.left:
             self._fail(line, "a record is outside its batch: a line is missing before it")
         batch.left -= 1
-        marker, content = DATA, (None, None)
+        marker = DATA
+        key: bytes | None = None
+        value: bytes | None = None
         if batch.control:
             said = _MARKER.match(found["rest"])
             marker = OTHER if said is None else _MARKERS[said[1]]
@@ -178,15 +180,15 @@ class PrintedLog:
             if made is None:
                 self.n_unknown += 1
                 return None
-            content = made
+            key, value = made
         assert self._partition is not None
         return PrintedRecord(
             line=line,
             partition=self._partition,
             offset=int(found["offset"]),
             timestamp_ms=int(time[1]),
-            key=content[0],
-            value=content[1],
+            key=key,
+            value=value,
             producer_id=batch.producer_id,
             transactional=batch.transactional,
             marker=marker,

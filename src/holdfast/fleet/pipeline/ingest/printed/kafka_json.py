@@ -3,10 +3,10 @@
 **Rules.** Fields have Kafka's names. Bytes are base64 and ids their 22 characters. A tagged field
 that is absent has its default. ``kafka-dump-log`` prints what members of consumers ask for and were
 given as objects, without their version: the lowest one that has all of their fields is written. A
-type that the tool did not know is printed without its fields, and a record of it has no bytes here.
+type that the tool did not know is printed without its fields: a record of it has no bytes here.
 
-References: Kafka's generated ``JsonConverter`` classes; ``OffsetsMessageParser`` of DumpLogSegments;
-``CoordinatorRecordMessageFormatter``.
+References: Kafka's generated ``JsonConverter`` classes; ``OffsetsMessageParser`` of
+``DumpLogSegments``; ``CoordinatorRecordMessageFormatter``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _EMBEDDED: Final[Mapping[str, Schema]] = {
     "subscription": CONSUMER_SUBSCRIPTION,
     "assignment": CONSUMER_ASSIGNMENT,
 }
-_NUMBERS: Final = frozenset(
-    {Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64}
-)
+_NUMBERS: Final = frozenset({Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64})
 
 
 class UnknownTypeError(Exception):
@@ -91,8 +89,10 @@ def _struct(schema: Schema, version: int, fields: Mapping[str, Any]) -> dict[str
 
 def _fields(known: tuple[Field, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
     by_name = {field.name: field for field in known}
-    return {name: _value(by_name[name], value) if name in by_name else value
-            for name, value in fields.items()}
+    return {
+        name: _value(by_name[name], value) if name in by_name else value
+        for name, value in fields.items()
+    }
 
 
 def _value(field: Field, value: Any) -> Any:

@@ -20,10 +20,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from holdfast.core.model.partitions import grouped
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
-from holdfast.core.model.partitions import grouped
 from holdfast.errors import WireError
 
 DELETED: Final = "<DELETE>"
@@ -54,9 +54,7 @@ def record_of_log(text: str, key_bytes: int, time_ms: int) -> _Bytes:
         It is none of the two kinds of records.
     """
     found = [
-        made
-        for key, payload in _cuts(text)
-        if (made := _of_log(key, payload, time_ms)) is not None
+        made for key, payload in _cuts(text) if (made := _of_log(key, payload, time_ms)) is not None
     ]
     if not found:
         raise ValueError(f"{text!r:.80} is no record of a commit or a group")
