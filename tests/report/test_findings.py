@@ -11,6 +11,7 @@ import pytest
 from tests.cli.running import write_tables
 from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_bounce, tables
 from tests.report.test_slow_pollers import played, poll
+from tests.report.test_turnover import deployment, scaled
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.report.columns import rebuilding
@@ -300,6 +301,7 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
         lambda: lagging([5] * 4, not_subscribed=False),
     ),
     "HF130": (in_one_place, lambda: in_one_place(rounds=2)),
+    "HF132": (lambda: scaled()[0], lambda: deployment()[0]),
     "HF131": (lambda: failing("a-1"), lambda: failing("a-1", rounds=2)),
 }
 

@@ -220,3 +220,15 @@ def test_a_deploy_without_work_in_time_with_the_poll_interval_is_not_told_apart(
     first, *_ = found_in(script, end_s)
     assert (first.code, first.severity) == ("HF127", Severity.WARN)
     assert "or a deploy: each of them went once" in first.text
+
+
+@pytest.mark.parametrize(("silent_s", "codes_now"), [(330, ["HF127"]), (700, ["HF105", "HF127"])])
+def test_a_slow_poller_in_its_next_batch_is_not_stuck(silent_s, codes_now) -> None:
+    """Its longest batch took about 312 s; who is silent for twice as long hangs."""
+    script, end_s = played(300.4, 12, 1, **poll(300))
+    for row in script.rows["lag"]:
+        is_own = row["member_id"] == "slow-1"
+        at_s = end_s - 20 if is_own else end_s + silent_s
+        row["commit_timestamp"] = START_MS + round(1000 * at_s)
+    found = examined(script, end_s, silent_s).findings
+    assert sorted(f.code for f in found if f.code in ("HF105", "HF127")) == codes_now

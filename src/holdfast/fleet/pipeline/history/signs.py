@@ -68,7 +68,7 @@ DEPARTURES: Final = "_departures"
 """Staged by the pauses job for ``rebalances``: how the members of a row went."""
 
 UNTOLD: Final = "leave_or_timeout"
-TOLD: Final = {"leave": 0.96, "session_timeout": 0.95, "poll_timeout": 0.95}
+TOLD: Final = {"leave": 0.96, "session_timeout": 0.95, "poll_timeout": 0.98}
 """Causes that signs tell, and how often they are right."""
 
 AFTER_SESSION_MS: Final = 10_000

@@ -36,7 +36,11 @@ from holdfast.fleet.report.findings.finding import (
     rule,
     to_cooperative,
 )
+from holdfast.fleet.report.findings.rules_pollers import batches_s
 from holdfast.fleet.tables.columns.values import ArrowTable, ints, times_ms
+
+_BATCHES = 2
+"""A slow poller that is silent for so many of its longest batches is stuck."""
 
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
@@ -79,10 +83,13 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     standing, working, since = _standing(facts, limits)
     lag, names = facts.lag, _static_names(facts)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
+    # Who polls too rarely (HF127) is at work for as long as its batches take.
+    busy_s = batches_s(facts)
     silent = {
         i: m
         for i, m in enumerate(lag.member)
         if m and standing[i] and m not in moving and (m in names) is static
+        if facts.end_ms - lag.commit_ms[i] > _BATCHES * 1000 * busy_s.get(m, 0)
     }
     if not silent:
         return
@@ -148,6 +155,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
                 partitions=few_names(facts.partition_name(int(row)) for row in rows),
                 figures={"silent_s": float(r.silent_s[i])},
             ),
+            rebalances=frozenset({int(i)}),
             cost_upper_s=float(r.silent_s[i]) * len(rows),
             command=on_group(facts, "history", "--table", "rebalances"),
         )

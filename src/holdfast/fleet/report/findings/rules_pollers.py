@@ -250,6 +250,15 @@ def explains(facts: Facts, found: Iterable[SlowPoller], absence: Absence) -> boo
     return any((d.gone, int(identity[d.member])) == gone for one in found for d in one.went)
 
 
+def batches_s(facts: Facts) -> dict[str, float]:
+    """About how long the longest batch of each slow poller of the last generation took, by id."""
+    p, names = facts.presence, facts.timeline.members
+    longest = {one.name: _batch_s(facts, one)[1] for one in slow_pollers(facts)}
+    rows = np.flatnonzero(facts.members_now).tolist() if longest else []
+    known = {names[p.member[row]]: longest.get(_process(facts, row)) for row in rows}
+    return {member: seconds for member, seconds in known.items() if seconds is not None}
+
+
 def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
     """How long the longest batch of a process took, at least and about, in seconds.
 
