@@ -1,4 +1,4 @@
-"""Several members of one host with their client's default ``client.id``: the leader says it once."""
+"""Members of one host with their client's default ``client.id``: the leader says it once."""
 
 import logging
 
