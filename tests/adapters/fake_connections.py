@@ -14,8 +14,11 @@ class FakeConnections:
     settings = settings_of(retry_backoff_max_ms=0)
     timeout_ms = 1000
 
-    async def again(self, attempt):
+    async def again(self, attempt, most_s=None):
         return await attempt()
+
+    def address(self, node):
+        return f"broker {node} (h{node}:9092)"
 
     async def sleep(self, seconds):
         """Time does not pass."""

@@ -31,7 +31,7 @@ class Brokers(FakeConnections):
         self.unreachable, self.answers = set(unreachable), answers
         self.asked = []
 
-    async def again(self, attempt):
+    async def again(self, attempt, most_s=None):
         return await attempt()
 
     async def send(self, request, node=None):
@@ -172,7 +172,7 @@ def test_a_broker_that_is_away_takes_only_its_own_groups_away():
     assert found.groups.keys() == {"a"}
     assert found.gone == frozenset()  # its coordinator may be the one that is away
     (told,) = found.unanswered
-    assert told.startswith("broker 2: ") and "away" in told
+    assert told.startswith("broker 2 (h2:9092): ") and "away" in told
     with pytest.raises(SourceError):
         now(Brokers(groups, unreachable=[1, 2]))
 

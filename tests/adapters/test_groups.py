@@ -47,7 +47,7 @@ class Brokers(FakeConnections):
         self.asked.append((name, node))
         return self.answers(name, node, request)
 
-    async def again(self, attempt):
+    async def again(self, attempt, most_s=None):
         for _ in range(3):
             try:
                 return await attempt()
@@ -155,15 +155,53 @@ def test_a_group_that_moves_is_asked_about_at_its_new_coordinator():
     assert [node for _, node in brokers.asked] == [1, 2]
 
 
-def test_a_group_that_has_ended_has_nothing_and_a_refusal_is_one():
+def test_a_group_that_has_ended_has_nothing_and_a_refusal_is_named():
     brokers = Brokers({"g": ("share", 1)}, lambda *_: described("g", [], code))
     for code in (GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED):
-        asked = questions(brokers).members(GroupType.SHARE, ["g"])
+        asked = questions(brokers)
+        assert asked.members(GroupType.SHARE, ["g"]).result() == []
         if code == GROUP_ID_NOT_FOUND:
-            assert asked.result() == []
+            assert asked.refused == {}
         else:
+            assert asked.refused == {"g": "GROUP_AUTHORIZATION_FAILED"}
             with pytest.raises((RemoteProtocolError, kafka.errors.KafkaError), match="group 'g'"):
-                asked.result()
+                asked.failure().result()
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_one_refused_group_takes_no_commit_of_another_away(version):
+    def answer(name, node, request):
+        codes = {"secret": GROUP_AUTHORIZATION_FAILED}
+        if version == 7:
+            group = request.group_id
+            return Answer(API_VERSION=7, **vars(fetched(group, 4, code=codes.get(group, 0))))
+        every = [fetched(g.group_id, 4, code=codes.get(g.group_id, 0)) for g in request.groups]
+        return Answer(API_VERSION=9, groups=every)
+
+    groups = {"a": ("classic", 1), "secret": ("classic", 1), "z": ("consumer", 2)}
+    asked = questions(Brokers(groups, answer))
+    found = asked.commits([*groups]).result()
+    assert [one.group for one in found] == ["a", "z"]
+    assert asked.refused == {"secret": "GROUP_AUTHORIZATION_FAILED"}
+    # What was refused is not asked for again.
+    assert asked.commits(["secret"]).result() == []
+
+
+def test_a_coordinator_that_does_not_answer_takes_no_group_of_another_away():
+    def answer(name, node, request):
+        if node == 2:
+            raise kafka.errors.KafkaConnectionError("111")
+        return Answer(API_VERSION=9, groups=[fetched(one.group_id, 4) for one in request.groups])
+
+    brokers = Brokers({"a": ("classic", 1), "b": ("classic", 2)}, answer)
+    asked = questions(brokers)
+    found = asked.commits(["a", "b"]).result()
+    assert [one.group for one in found] == ["a"]
+    assert asked.refused == {"b": "KafkaConnectionError: Connection refused"}
+    assert [node for _, node in brokers.asked].count(1) == 1
+    brokers.answers = lambda *_: Answer(API_VERSION=9, groups=[fetched("b", 7)])
+    again = questions(brokers)
+    assert [one.offset for one in again.commits(["b"]).result()] == [7]
 
 
 def fetched(group, *offsets, code=0):

@@ -9,6 +9,7 @@ import pytest
 from tests.adapters.fake_connections import FakeConnections
 from tests.adapters.fake_member import done
 
+from holdfast.cluster import lookup as lookup_module
 from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
 from holdfast.members.member.broker_lags import BrokerLags
 
@@ -47,6 +48,35 @@ def test_a_partition_without_a_leader_alone_is_missing() -> None:
     for alone in (B, C):
         with pytest.raises(kafka.errors.KafkaError):
             lookup.list_offsets([alone], EARLIEST).result()
+
+
+def test_what_some_leaders_know_is_told_and_why_the_rest_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookup_module, "NODE_PATIENCE_S", 0.0)
+    found, why = Lookup(Answers()).known_offsets([A, B, C], EARLIEST).result()
+    assert found == {A: 3}
+    assert why[B] == "LeaderNotAvailableError: it has no leader"
+    assert why[C].startswith("NotLeaderForPartitionError")
+
+
+class OneIsAway(Answers):
+    """The leader of partition 2 refuses connections."""
+
+    async def send(self, request, node=None):
+        answer = await super().send(request, node)
+        if node is None:
+            answer.topics[0].partitions[2].leader_id = 8
+        if node == 8:
+            raise kafka.errors.KafkaConnectionError("111")
+        return answer
+
+
+def test_a_leader_that_is_away_is_named_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_module, "NODE_PATIENCE_S", 0.0)
+    found, why = Lookup(OneIsAway()).known_offsets([A, C], LATEST).result()
+    assert found == {A: 9}
+    assert why == {C: "KafkaConnectionError: broker 8 (h8:9092): Connection refused"}
 
 
 def test_a_partition_without_a_leader_has_no_lag() -> None:

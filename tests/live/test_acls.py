@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer as Committer
+from confluent_kafka import TopicPartition
 from tests.cli.running import run
 from tests.live.clients import CLIENTS, keywords
-from tests.live.crew import fresh
+from tests.live.crew import Topic, fresh
 from tests.live.every_command import OF_ITS_OWN
 from tests.live.run_broker import RunBroker, holding
 from tests.live.seats import DROP_INS
@@ -194,6 +196,38 @@ def test_one_group_that_may_not_be_described_takes_no_other_away(spark, strict, 
     assert told[hidden]["refused"] == "GROUP_AUTHORIZATION_FAILED"
     said = f"the members of group {hidden} could not be asked: GROUP_AUTHORIZATION_FAILED"
     assert said in done.err
+
+
+def commit(bootstrap: str, group: str, *topics: str) -> None:
+    """Commit the offset 1 of partition 0 of topics, as a group without members does."""
+    lone = Committer({"bootstrap.servers": bootstrap, "group.id": group})
+    lone.commit(offsets=[TopicPartition(topic, 0, 1) for topic in topics], asynchronous=False)
+    lone.close()
+
+
+def test_lag_shows_what_may_be_seen_and_names_what_may_not(strict, lived, credentials):
+    """A group that may not be described, and a topic, take nothing of the others away."""
+    shown, secret = fresh("shown"), fresh("secret")
+    topics = [Topic(strict.bootstrap, 1, 3).name for _ in range(2)]
+    for group in (shown, secret):
+        commit(strict.bootstrap, group, *topics)
+    rules = {("group", shown, "DESCRIBE"), ("cluster", "kafka-cluster", "DESCRIBE")}
+    at = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
+    both = ("--group", shown, "--group", secret)
+    with allowed(strict, rules | {("topic", topics[0], "DESCRIBE")}):
+        one_topic = run("lag", *at, *both, "--format", "json")
+        nothing = run("lag", *at, "--group", secret)
+    with allowed(strict, rules | {("topic", name, "DESCRIBE") for name in topics}):
+        done = run("lag", *at, *both, "--format", "json")
+        total = run("lag", *at, "--total", *both, "--format", "json")
+    assert done.code == 0, done.err
+    rows = {(r["group"], r["topic"]): r["lag"] for r in json.loads(done.out)["rows"]}
+    assert rows == {(shown, name): 2 for name in topics}
+    left_out = f"1 group left out, or without members: {secret} (GROUP_AUTHORIZATION_FAILED)"
+    assert left_out in done.err and left_out in total.err
+    assert one_topic.code == 0, one_topic.err
+    assert {r["topic"] for r in json.loads(one_topic.out)["rows"]} == {topics[0]}
+    assert nothing.code == 3 and "GROUP_AUTHORIZATION_FAILED" in nothing.err
 
 
 def test_who_may_not_read_a_topic_is_told_a_bound_and_who_may_what_is_unread(strict, credentials):

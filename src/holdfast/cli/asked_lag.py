@@ -12,12 +12,13 @@ Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.histories import refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now
+from holdfast.core.names import visible
 from holdfast.errors import nearest
 from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MOST_GROUPS: Final = 4_000
 """So many groups at most: of 4,000 the pipeline takes six times as long (``bench/lag.py``)."""
 
+MOST_NAMED: Final = 5
 _LATEST = "latest"
 _Partition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -53,7 +55,7 @@ def asked_lag(
     reset : str
         ``auto.offset.reset`` of a partition without a commit.
     note : callable
-        Is told of a name that no group has.
+        Is told of a name that no group has, and of what coordinators and leaders do not tell.
 
     Raises
     ------
@@ -72,7 +74,45 @@ def asked_lag(
         return chosen
 
     found = groups_now(cluster, choose)
-    return None if found is None else [*lag_rows(found, reset)]
+    if found is None:
+        return None
+    rows = [*lag_rows(found, reset)]
+    for text in not_known(found):
+        note(text)
+    return rows
+
+
+def not_known(found: GroupsNow) -> Iterator[str]:
+    """Say in a line of each kind what coordinators and leaders did not tell, and why."""
+    if found.unanswered:
+        brokers = "; ".join(found.unanswered)
+        yield f"groups of {_counted(len(found.unanswered), 'broker')} are not listed: {brokers}"
+    for why, groups in _by_reason(found.refused):
+        count = _counted(len(groups), "group")
+        yield f"{count} left out, or without members: {_some(groups)} ({why})"
+    for why, topics in _by_reason(found.refused_topics):
+        yield f"{_counted(len(topics), 'topic')} without lags: {_some(topics)} ({why})"
+    places = {f"{topic}-{partition}": why for (topic, partition), why in found.unknown.items()}
+    for why, partitions in _by_reason(places):
+        yield f"{_counted(len(partitions), 'partition')} without lags: {_some(partitions)} ({why})"
+
+
+def _by_reason(reasons: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for name, why in sorted(reasons.items()):
+        found.setdefault(why, []).append(name)
+    yield from sorted(found.items())
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _some(names: Sequence[str]) -> str:
+    """At most MOST_NAMED names, and how many more there are."""
+    shown = ", ".join(visible(name) for name in names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return shown if more <= 0 else f"{shown} and {more} more"
 
 
 def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: bool) -> list[str]:

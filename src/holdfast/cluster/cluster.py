@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster import client_keys, credentials, render
@@ -27,7 +28,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
+from holdfast.errors import AdapterError, ConfigError, RemoteProtocolError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -274,20 +275,43 @@ class LiveCluster:
 
 
 def _line(error: BaseException) -> str:
-    """One line for people."""
+    """One line for people; what a client library said stands in an AdapterError with its class."""
     text = str(error).splitlines()[0] if str(error) else ""
+    if text and type(error) is AdapterError:
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def offsets_of(
-    asked: Asked, partitions: Mapping[str, Sequence[int]]
+    asked: Asked,
+    partitions: Mapping[str, Sequence[int]],
+    unknown: dict[tuple[str, int], str] | None = None,
 ) -> list[tuple[str, int, int, int]]:
-    """Begin and end offset of each of the partitions, sorted."""
+    """Begin and end offset of each of the partitions, sorted.
+
+    A partition whose leader does not say them within some seconds is left out.
+
+    Parameters
+    ----------
+    unknown : dict, optional
+        Is told why, for each partition that is left out.
+    """
     from holdfast.cluster.lookup import EARLIEST, LATEST
 
-    tps = [(topic, p) for topic, ps in sorted(partitions.items()) for p in ps]
-    begin, end = (_offset_of_each(asked, tps, at) for at in (EARLIEST, LATEST))
-    return [(*tp, begin[tp], end[tp]) for tp in tps]
+    left = [(topic, p) for topic, ps in sorted(partitions.items()) for p in ps]
+    found = list[Mapping[tuple[str, int], int]]()
+    for at in (EARLIEST, LATEST):
+        known, why = asked("ListOffsets", partial(_known_offsets, left, at))
+        found.append(known)
+        left = [tp for tp in left if tp in known]
+        if unknown is not None:
+            unknown.update(why)
+    begin, end = found
+    return [(*tp, begin[tp], end[tp]) for tp in left]
+
+
+def _known_offsets(tps: Sequence[tuple[str, int]], at: int, lookup: Lookup) -> Any:
+    return lookup.known_offsets(tps, at)
 
 
 def ends_of(asked: Asked, topic: str, partitions: Sequence[int]) -> dict[int, PartitionEnds]:

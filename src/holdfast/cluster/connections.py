@@ -23,6 +23,8 @@ References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
 import time
@@ -250,6 +252,11 @@ class Connections:
             if connection._throttle_time > latest:
                 connection.close(AdapterError("the broker asks for too long a wait"))
 
+    def address(self, node: int) -> str:
+        """A broker for people: its number and, where it is known, its address."""
+        found = self.cluster.broker_metadata(node)
+        return f"broker {node}" if found is None else f"broker {node} ({found.host}:{found.port})"
+
     def submit(
         self,
         work: Callable[[], Coroutine[Any, Any, _T]],
@@ -295,17 +302,23 @@ class Connections:
         """Wait, in a coroutine on the IO thread."""
         await self._net.sleep(seconds)
 
-    async def again(self, attempt: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Repeat an attempt that fails for a passing reason until the request time-out is over."""
+    async def again(
+        self, attempt: Callable[[], Coroutine[Any, Any, _T]], most_s: float | None = None
+    ) -> _T:
+        """Repeat an attempt that fails for a passing reason until the request time-out is over.
+
+        ``most_s`` is a shorter time, for what others can do without.
+        """
         from kafka.errors import KafkaError
 
-        deadline = time.monotonic() + self.timeout_ms / 1000
+        wait_s = self.timeout_ms / 1000
+        deadline = time.monotonic() + (wait_s if most_s is None else min(most_s, wait_s))
         pause_s: float = self.settings["retry.backoff.ms"] / 1000
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
-                if time.monotonic() + pause_s >= deadline or not _passing(error):
+                if time.monotonic() + pause_s >= deadline or not is_passing(error):
                     raise
             await self._net.sleep(pause_s)
             pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
@@ -333,9 +346,17 @@ def raise_code(code: int, about: str = "") -> None:
 
 
 def reason(error: BaseException) -> str:
-    """One line for people."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """One line for people: an error's class once, and words for the number of a system's error."""
+    text, name = words_of(error), type(error).__name__
+    return f"{name}: {text}" if text and text != name else name
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says behind its class."""
+    # kafka-python's errors say their class, and often their number, before what they have to say.
+    is_kafkas = type(error).__module__ == "kafka.errors"
+    text = " ".join(map(str, error.args)) if is_kafkas else str(error)
+    return os.strerror(int(text)) if text.isdecimal() and int(text) in errno.errorcode else text
 
 
 def as_ours(error: BaseException) -> BaseException:
@@ -364,7 +385,8 @@ def is_refused_login(error: BaseException) -> bool:
     return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
 
 
-def _passing(error: BaseException) -> bool:
+def is_passing(error: BaseException) -> bool:
+    """Whether a repetition may mend an error."""
     code = getattr(error, "errno", None)
     return bool(getattr(error, "retriable", False)) or (code is not None and code not in FATAL)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from holdfast.cluster.connections import raise_code, reason
+from holdfast.cluster.connections import is_passing, raise_code, reason
 from holdfast.cluster.group_messages import (
     DESCRIBED_BY,
     NOT_FOUND,
@@ -33,6 +33,7 @@ from holdfast.cluster.group_messages import (
     name_of,
     seen_group,
 )
+from holdfast.cluster.lookup import NODE_PATIENCE_S
 from holdfast.cluster.seen_groups import SeenGroup
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.kinds.kind import GroupType
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 500
 """Groups in one request: its answer stays within a few megabytes."""
 _GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
+_Failures = dict[str, Exception]
+_PAUSES_S: Final = (0.3, 0.6, 1.2, 2.4)
+"""Between two questions for groups whose coordinators move, load, or do not answer."""
 _TRIES: Final = 3
 """So often groups are asked about whose coordinators move or load."""
 _PAUSE_S: Final = 0.3
@@ -81,6 +85,7 @@ class GroupQuestions:
         self._connections = lookup.connections
         self._listed: dict[str, ListedGroup] = {}
         self._unanswered: dict[int, str] = {}
+        self._failures: dict[str, Exception] = {}
 
     @classmethod
     def ask(cls, lookup: Lookup) -> concurrent.futures.Future[Self]:
@@ -108,6 +113,23 @@ class GroupQuestions:
     def unanswered(self) -> Mapping[int, str]:
         """Brokers that :meth:`ask_each` has no answer of, and why."""
         return self._unanswered
+
+    def address(self, node: int) -> str:
+        """A broker for people."""
+        return self._connections.address(node)
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Groups of which :meth:`commits`, ... have no answer, and why."""
+        return {group: _why(error) for group, error in self._failures.items()}
+
+    def failure(self) -> concurrent.futures.Future[None]:
+        """Fail as the first of the groups in ``refused`` did."""
+
+        async def work() -> None:
+            raise next(iter(self._failures.values()))
+
+        return self._connections.future(work)
 
     @property
     def listed(self) -> Mapping[str, ListedGroup]:
@@ -170,23 +192,36 @@ class GroupQuestions:
     def _asked(
         self,
         groups: Sequence[str],
-        ask: Callable[[int, list[str]], Coroutine[Any, Any, list[Any]]],
+        ask: Callable[[int, list[str], _Failures], Coroutine[Any, Any, list[Any]]],
     ) -> concurrent.futures.Future[list[Any]]:
-        """Ask each coordinator for its own of these groups; list all anew before a repetition."""
-        is_first = True
+        """Ask each coordinator for its own of these groups; list all anew before a repetition.
 
-        async def attempt() -> list[Any]:
-            nonlocal is_first
-            if not is_first:
-                await self._list()
-            is_first = False
-            found = []
-            for node, some in self._by_node(groups):
-                found += await ask(node, some)
-            return found
+        What a group's coordinator refuses, or does not answer, takes nothing of the others away.
+        """
 
         async def work() -> list[Any]:
-            return await self._connections.again(attempt)
+            found: list[Any] = []
+            left = [group for group in groups if group not in self._failures]
+            failed: _Failures = {}
+            for pause_s in (0.0, *_PAUSES_S):
+                if pause_s:
+                    await self._connections.sleep(pause_s)
+                    await self._list_each(patient=False)
+                    failed = {group: failed[group] for group in left}
+                    left = [group for group in left if group in self._listed]
+                for node, some in self._by_node(left):
+                    for group in some:
+                        failed.pop(group, None)
+                    try:
+                        found += await ask(node, some, failed)
+                    except Exception as error:
+                        failed |= dict.fromkeys(some, error)
+                self._failures |= {g: e for g, e in failed.items() if not is_passing(e)}
+                left = [group for group, error in failed.items() if is_passing(error)]
+                if not left:
+                    break
+            self._failures |= failed
+            return found
 
         return self._connections.future(work)
 
@@ -214,15 +249,22 @@ class GroupQuestions:
             listed |= await self._listed_at(node)
         self._listed = listed
 
-    async def _list_each(self) -> None:
-        """List the groups of the brokers that answer, and note which do not."""
+    async def _list_each(self, *, patient: bool = True) -> None:
+        """List the groups of the brokers that answer, and note which do not.
+
+        Parameters
+        ----------
+        patient : bool
+            Try brokers that do not answer for NODE_PATIENCE_S, not once.
+        """
+        most_s = NODE_PATIENCE_S if patient else 0.0
         listed: dict[str, ListedGroup] = {}
         unanswered: dict[int, str] = {}
         failed: Exception | None = None
         brokers = await self._connections.again(self._brokers)
         for node in brokers:
             try:
-                listed |= await self._connections.again(partial(self._listed_at, node))
+                listed |= await self._connections.again(partial(self._listed_at, node), most_s)
             except Exception as error:
                 failed, unanswered[node] = error, reason(error)
         if failed is not None and len(unanswered) == len(brokers):
@@ -281,13 +323,14 @@ class GroupQuestions:
         listed = self._listed[group]
         return SeenGroup(group=group, kind=listed.kind, state=listed.state, refused=why)
 
-    async def _describe(self, kind: GroupType, node: int, groups: list[str]) -> list[GroupReader]:
+    async def _describe(
+        self, kind: GroupType, node: int, groups: list[str], failed: _Failures
+    ) -> list[GroupReader]:
         answer = await self._connections.send(describe_request(kind, groups), node)
         found = []
         for one in answer.groups:
-            if one.error_code == NOT_FOUND:
+            if one.error_code == NOT_FOUND or _fails(one, failed):
                 continue
-            raise_code(one.error_code, f"group {one.group_id!r}")
             read, subscribed = READ[kind](one), SUBSCRIBED[kind](one)
             found += [
                 GroupReader(
@@ -302,19 +345,28 @@ class GroupQuestions:
             ]
         return found
 
-    async def _fetch(self, node: int, groups: list[str]) -> list[Position]:
-        found = []
+    async def _fetch(self, node: int, groups: list[str], failed: _Failures) -> list[Position]:
+        found: list[Position] = []
+
+        def take(group: str, answer: Any) -> None:
+            try:
+                found.extend(commits_of(group, answer))
+            except Exception as error:
+                failed[group] = error
+
         left = list(groups)
         while left:
             answer = await self._connections.send(fetch_request(left), node)
             if answer.API_VERSION >= _GROUPS_SINCE:
                 for one in answer.groups:
-                    found += commits_of(one.group_id, one)
+                    take(one.group_id, one)
                 return found
-            found += commits_of(left.pop(0), answer)
+            take(left.pop(0), answer)
         return found
 
-    async def _share_starts(self, node: int, groups: list[str]) -> list[Position]:
+    async def _share_starts(
+        self, node: int, groups: list[str], failed: _Failures
+    ) -> list[Position]:
         from holdfast.cluster.messages import request_class
 
         made = request_class("DescribeShareGroupOffsets")
@@ -326,9 +378,8 @@ class GroupQuestions:
         answer = await self._connections.send(request, node)
         found = []
         for one in answer.groups:
-            if one.error_code == NOT_FOUND:
+            if one.error_code == NOT_FOUND or _fails(one, failed):
                 continue
-            raise_code(one.error_code, f"group {one.group_id!r}")
             for topic in one.topics:
                 for part in topic.partitions:
                     raise_code(part.error_code, f"topic {topic.topic_name!r}")
@@ -344,3 +395,18 @@ class GroupQuestions:
                         )
                     )
         return found
+
+
+def _fails(one: Any, failed: _Failures) -> bool:
+    """Whether an answer is a refusal of its group, which is noted then."""
+    try:
+        raise_code(one.error_code, f"group {one.group_id!r}")
+    except Exception as error:
+        failed[one.group_id] = error
+        return True
+    return False
+
+
+def _why(error: Exception) -> str:
+    code = getattr(error, "error_code", getattr(error, "errno", None))
+    return name_of(code) if isinstance(code, int) and code > 0 else reason(error)

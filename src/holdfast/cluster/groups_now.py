@@ -10,14 +10,15 @@ groups are those of :mod:`~holdfast.cluster.groups`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from holdfast.cluster.cluster import Asked, LiveCluster, first_unread_of, led, offsets_of
 from holdfast.cluster.first_unread import MOST_ASKED, FirstUnread, Wanted
-from holdfast.cluster.group_messages import DESCRIBED_BY, Position
+from holdfast.cluster.group_messages import DESCRIBED_BY, Position, name_of
 from holdfast.cluster.groups import GroupQuestions, GroupReader
 from holdfast.core.kinds.kind import GroupType
+from holdfast.errors import SourceError
 
 Choose = Callable[[Collection[str]], Collection[str] | None]
 """Takes the names of all groups, and returns those to ask for; None for not to ask at all."""
@@ -36,6 +37,11 @@ class GroupsNow:
     # Topic, partition and offset where a group is -> the first unread record from there on; of at
     # most :data:`MOST_ASKED` positions, the ones furthest behind.
     unread: Mapping[tuple[str, int, int], FirstUnread]
+    # What is not known, and why: of groups, topics, and partitions of topics that are.
+    refused: Mapping[str, str] = field(default_factory=dict)
+    refused_topics: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    unanswered: Sequence[str] = ()  # brokers, each with the reason
 
 
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
@@ -52,8 +58,17 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         The cluster cannot be reached, or refuses.
     """
     with cluster.asking() as asked:
-        questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask)
-        chosen = choose(questions.listed)
+        questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask_each)
+        unanswered = [
+            f"{questions.address(node)}: {why}" for node, why in questions.unanswered.items()
+        ]
+        try:
+            chosen = choose(questions.listed)
+        except SourceError as error:
+            if unanswered:
+                text = f"{error}; not listed are groups of {'; '.join(unanswered)}"
+                raise SourceError(text) from error
+            raise
         if chosen is None:
             return None
         by_kind: dict[GroupType, list[str]] = {}
@@ -63,9 +78,12 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         readers: list[GroupReader] = []
         for kind, groups in by_kind.items():
             readers += _readers(asked, questions, kind, groups)
+        if chosen and questions.refused.keys() >= {*chosen}:
+            asked("OffsetFetch", lambda _: questions.failure())
         topics = {one.topic for one in positions}
         topics |= {topic for reader in readers for topic, _ in reader.partitions}
-        offsets = _ends(asked, topics) if topics else []
+        ends = _Ends(asked, topics)
+        offsets = ends.offsets
         taken_at_us = round(datetime.now(UTC).timestamp() * 1_000_000)
         unread = _first_unread(asked, positions, offsets, taken_at_us // 1000)
     return GroupsNow(
@@ -75,6 +93,10 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         offsets=offsets,
         taken_at_us=taken_at_us,
         unread=unread,
+        refused=questions.refused,
+        refused_topics=ends.refused,
+        unknown=ends.unknown,
+        unanswered=unanswered,
     )
 
 
@@ -98,9 +120,22 @@ def _readers(
     return found
 
 
-def _ends(asked: Asked, topics: Collection[str]) -> list[tuple[str, int, int, int]]:
-    answer = asked("Metadata", lambda lookup: lookup.topics(topics))
-    return offsets_of(asked, {topic.name: led(topic) for topic in answer.found})
+class _Ends:
+    """Where partitions of topics begin and end, and of which it is not known."""
+
+    def __init__(self, asked: Asked, topics: Collection[str]):
+        self.offsets: list[tuple[str, int, int, int]] = []
+        self.refused: dict[str, str] = {}
+        self.unknown: dict[tuple[str, int], str] = {}
+        if not topics:
+            return
+        answer = asked("Metadata", lambda lookup: lookup.topics(topics))
+        self.refused = {name: name_of(code) for name, code in answer.refused.items()}
+        for topic in answer.found:
+            for partition in topic.leaders.keys() - {*led(topic)}:
+                self.unknown[topic.name, partition] = "it has no leader"
+        own = {topic.name: led(topic) for topic in answer.found}
+        self.offsets = offsets_of(asked, own, self.unknown)
 
 
 def _first_unread(

@@ -13,16 +13,29 @@ versions: :data:`~holdfast.cluster.versions.REQUESTS`.
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from holdfast.cluster.connections import Connections, TopicPartition, raise_code
+from holdfast.cluster.connections import (
+    Connections,
+    TopicPartition,
+    is_passing,
+    raise_code,
+    reason,
+    words_of,
+)
 from holdfast.cluster.versions import REQUESTS
 from holdfast.core.machine.codes import ErrorCode
+from holdfast.errors import RemoteProtocolError
 
 EARLIEST, LATEST = -2, -1
+NODE_PATIENCE_S = 5.0
+"""So long a leader is tried again that others can do without."""
+_PAUSE_S = 0.5
 _READ = 3  # AclOperation.READ
 _LARGEST_ANSWER_BYTES = 16 << 20
 
@@ -129,6 +142,35 @@ class Lookup:
 
         return self.connections.future(work)
 
+    def known_offsets(
+        self, partitions: Collection[TopicPartition], at: int
+    ) -> concurrent.futures.Future[tuple[dict[TopicPartition, int], dict[TopicPartition, str]]]:
+        """Ask as :meth:`list_offsets`, for what some leaders know while others do not answer.
+
+        Returns
+        -------
+        (dict, dict)
+            Offsets, and of each other partition, after NODE_PATIENCE_S, why there is none.
+        """
+
+        async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+            found: dict[TopicPartition, int] = {}
+            failed: dict[TopicPartition, Exception] = {}
+            deadline = time.monotonic() + NODE_PATIENCE_S
+            while left := [tp for tp in partitions if tp not in found]:
+                times = dict.fromkeys(left, at)
+                some, failed = await self.connections.again(
+                    partial(self._ask_each_leader, times, committed_only=False)
+                )
+                found |= {tp: offset for tp, (offset, _) in some.items()}
+                passing = any(map(is_passing, failed.values()))
+                if not failed or not passing or time.monotonic() >= deadline:
+                    break
+                await self.connections.sleep(_PAUSE_S)
+            return found, {tp: reason(error) for tp, error in failed.items()}
+
+        return self.connections.future(work)
+
     def offsets_at(
         self, times: Mapping[TopicPartition, int]
     ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
@@ -152,27 +194,41 @@ class Lookup:
     async def _ask_leaders(
         self, times: Mapping[TopicPartition, int], committed_only: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
+        found, failed = await self._ask_each_leader(times, committed_only)
+        if failed and not found:
+            raise next(iter(failed.values()))
+        return found
+
+    async def _ask_each_leader(
+        self, times: Mapping[TopicPartition, int], committed_only: bool
+    ) -> tuple[dict[TopicPartition, tuple[int, int]], dict[TopicPartition, Exception]]:
+        """Offsets and times, and what failed of each other partition."""
         from kafka.errors import KafkaError, LeaderNotAvailableError
 
         leaders = await self._leaders({topic for topic, _ in times})
-        failed: Exception | None = None
-        for topic, partition in times:
-            if leaders.get((topic, partition), -1) < 0:
-                failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
+        failed: dict[TopicPartition, Exception] = {
+            tp: LeaderNotAvailableError("it has no leader")
+            for tp in times
+            if leaders.get(tp, -1) < 0
+        }
         found: dict[TopicPartition, tuple[int, int]] = {}
         for node, topics in _by_node(times, leaders):
-            answer = await self._send(self._list_request(topics, committed_only), node)
+            try:
+                answer = await self._send(self._list_request(topics, committed_only), node)
+            except KafkaError as error:
+                named = type(error)(f"{self.connections.address(node)}: {words_of(error)}")
+                failed |= {(t, p): named for t, ps in topics.items() for p in ps}
+                continue
             for topic in answer.topics:
                 for part in topic.partitions:
+                    tp = topic.name, part.partition_index
                     try:
                         raise_code(part.error_code, f"topic {topic.name!r}")
-                    except KafkaError as error:
-                        failed = error
+                    except (KafkaError, RemoteProtocolError) as error:
+                        failed[tp] = error
                         continue
-                    found[(topic.name, part.partition_index)] = part.offset, part.timestamp
-        if failed is not None and not found:
-            raise failed
-        return found
+                    found[tp] = part.offset, part.timestamp
+        return found, failed
 
     def _list_request(self, topics: Mapping[str, Mapping[int, int]], committed_only: bool) -> Any:
         from kafka.protocol.consumer import ListOffsetsRequest

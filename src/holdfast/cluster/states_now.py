@@ -64,5 +64,7 @@ def states_now(
         asked_ms=asked_ms,
         groups=groups,
         gone=frozenset(gone),
-        unanswered=tuple(f"broker {node}: {why}" for node, why in questions.unanswered.items()),
+        unanswered=tuple(
+            f"{questions.address(node)}: {why}" for node, why in questions.unanswered.items()
+        ),
     )

@@ -27,7 +27,7 @@ Examples:
   holdfast lag --input described.txt --total
 """
 
-_TOTALS = ("group", "lag", "lag_seconds", "n_partitions")
+_TOTALS = ("group", "lag", "lag_seconds", "n_partitions", "n_unknown")
 
 
 def run(
@@ -82,6 +82,7 @@ def run(
     if min_lag:
         rows = [row for row in rows if (row["lag"] or 0) >= min_lag]
     if total:
+        _tell_unknown(rows, note)
         write_rows(rows, _TOTALS, fmt, title="lag")
     else:
         write_table(LAG, rows, fmt, title="lag", every_column=columns.are_all)
@@ -109,6 +110,16 @@ def of_topics(rows: list[dict[str, Any]], topics: Sequence[str]) -> list[dict[st
     return [row for row in rows if row["topic"] in topics] if topics else rows
 
 
+def _tell_unknown(totals: Iterable[dict[str, Any]], note: Callable[[str], None]) -> None:
+    """Say that a sum is a lower bound where lags of partitions are not known."""
+    lacking = [total["n_unknown"] for total in totals if total["n_unknown"]]
+    if lacking:
+        note(
+            f"lags of {sum(lacking)} partitions of {len(lacking)} groups are not known, and in no "
+            "sum: n_unknown counts them"
+        )
+
+
 def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row a group: the sum of the lags that are known, and the longest time.
 
@@ -118,9 +129,10 @@ def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     untimed: set[str] = set()
     for row in rows:
         group = row["group"]
-        nothing = {"group": group, "lag": None, "lag_seconds": None, "n_partitions": 0}
-        total = found.setdefault(group, nothing)
+        nothing = {"group": group, "lag": None, "lag_seconds": None}
+        total = found.setdefault(group, {**nothing, "n_partitions": 0, "n_unknown": 0})
         total["n_partitions"] += 1
+        total["n_unknown"] += row["lag"] is None
         if row["lag"] is not None:
             total["lag"] = (total["lag"] or 0) + row["lag"]
         if row["not_subscribed"]:
