@@ -112,24 +112,14 @@ class Bounce:
         return [sys.executable, str(program), json.dumps(task)]
 
     def run(self) -> None:
-        """Write, bounce every member, and close."""
+        """Write, play what happens to the members, and close."""
         self._make_topic()
         writer = threading.Thread(target=self._write)
         writer.start()
         members = [self.start(slot) for slot in range(self.options.members)]
         try:
             self._await_all_reading()
-            self.began = time.time()
-            for slot, member in enumerate(members):
-                self._await_moment(slot)
-                member.send_signal(signal.SIGKILL if self.options.crash else signal.SIGTERM)
-                member.wait(60)
-                gone = time.time()
-                time.sleep(self.options.down)
-                members[slot] = self.start(slot)
-                self._await_all_reading()
-                self.away.append((slot, gone, time.time()))
-            self.ended = time.time()
+            self.play(members)
         finally:
             self._halt.set()
             writer.join()
@@ -142,6 +132,20 @@ class Bounce:
                 except subprocess.TimeoutExpired:
                     member.kill()
                     member.wait()
+
+    def play(self, members: list[subprocess.Popen[bytes]]) -> None:
+        """Bounce every member, one after the other."""
+        self.began = time.time()
+        for slot, member in enumerate(members):
+            self._await_moment(slot)
+            member.send_signal(signal.SIGKILL if self.options.crash else signal.SIGTERM)
+            member.wait(60)
+            gone = time.time()
+            time.sleep(self.options.down)
+            members[slot] = self.start(slot)
+            self._await_all_reading()
+            self.away.append((slot, gone, time.time()))
+        self.ended = time.time()
 
     def _await_all_reading(self) -> None:
         """Every member has just read, and every partition was; then a while of quiet."""

@@ -20,7 +20,7 @@ from typing import Any
 
 POLL_SECONDS = 0.05
 MOST_RECORDS = 5000
-OURS = ("eager", "simple", "deferred", "incremental", "lend")
+OURS = ("eager", "simple", "deferred", "incremental", "lend", "damped")
 DROP_INS = tuple(
     f"{client}-ours-{policy}"
     for client in ("confluent", "aiokafka", "kafka-python")

@@ -146,6 +146,7 @@ TestDesignI = case("holdfast-simple", examples=14)
 TestDesignII = case("deferred", examples=16)
 TestDesignIII = case("incremental", examples=16)
 TestLend = case("lend", examples=8)
+TestDamped = case("damped", examples=8)
 
 
 def test_every_soaked_policy_has_a_machine() -> None:

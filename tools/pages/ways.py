@@ -1,4 +1,4 @@
-"""The table of ``docs/handover.md``: what a rolling bounce moves and stops, way by way.
+"""The tables of ``docs/handover.md``: what a bounce and an autoscaler move and stop, way by way.
 
 Every cell is a run of the simulation under one seed, so a reader sees moves and standstill of one
 bench side by side.
@@ -11,7 +11,7 @@ from dataclasses import replace
 from tools.pages.tables import table
 
 from holdfast.core.machine.policy import Policy
-from holdfast.sim.scenarios import Report, Setup, simulate
+from holdfast.sim.scenarios import Report, ScenarioStep, Setup, simulate
 from holdfast.sim.world.costs import Costs
 
 WAYS = (
@@ -19,6 +19,7 @@ WAYS = (
     ("`simple`", "simple", False),
     ("`deferred`, `incremental`", "deferred", False),
     ("`lend`", "lend", False),
+    ("`damped`", "damped", False),
     ("`simple`, static ids", "simple", True),
     ("KIP-848 (model)", "kip848", False),
 )
@@ -45,7 +46,48 @@ def ways_part() -> str:
         moves = list(dict.fromkeys(str(run.moved) for run in found))
         stopped = [f"{run.partition_seconds_stopped:,.0f}" for run in found]
         rows.append((name, ", ".join(moves), *stopped))
-    return "\n".join(table(tuple(head), rows))
+    return "\n".join((*table(tuple(head), rows), "", *_flaps()))
+
+
+FLAPS, MORE, UP_MS, EVERY_MS = 3, 3, 34_000, 67_000
+"""So often three more members come to a group of two, stay for so long, and so often."""
+FLAPPED = ("simple", "lend", "deferred", "incremental", "damped")
+
+
+def _flaps() -> list[str]:
+    """What an autoscaler that flaps moves and stops, policy by policy."""
+    text = [
+        f"An autoscaler flaps: two members share 24 partitions, three more come and leave again "
+        f"{UP_MS // 1000} s later,",
+        f"{FLAPS} times, a minute apart; `deferred` waits 30 s, `damped` a window of 60 s:",
+        "",
+    ]
+    rows = []
+    for policy in FLAPPED:
+        found = [_flap(policy, rebuild_ms) for rebuild_ms in REBUILDS_MS]
+        moves = list(dict.fromkeys(str(run.moved) for run in found))
+        stopped = [f"{run.partition_seconds_stopped:,.0f}" for run in found]
+        rows.append((f"`{policy}`", ", ".join(moves), *stopped))
+    return [*text, *table(("way", "moves", "no state", "10 s of state"), rows)]
+
+
+def _flap(policy: str, rebuild_ms: int) -> Report:
+    steps = []
+    for flap in range(FLAPS):
+        for slot in range(2 + MORE * flap, 2 + MORE * (flap + 1)):
+            at_ms = 100_000 + EVERY_MS * flap
+            steps.append(ScenarioStep(at_ms=at_ms, do="start", slot=slot))
+            steps.append(ScenarioStep(at_ms=at_ms + UP_MS, do="stop", slot=slot))
+    return simulate(
+        Setup(
+            policy=policy,
+            scenario="script",
+            script=tuple(steps),
+            members=2,
+            settings=Policy(delay_ms=30_000),
+            costs=replace(Costs(), rebuild_ms=rebuild_ms, slow_members=0),
+        )
+    )
 
 
 def _run(policy: str, restart_ms: int, rebuild_ms: int, *, static: bool) -> Report:

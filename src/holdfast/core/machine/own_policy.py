@@ -44,7 +44,7 @@ def policy(
         Name for people: letters, digits, ``-`` and ``_``.
     function : callable
         ``(imbalance) -> Resolution``; docs/handover.md shows one. Its ``imbalance`` is a
-        :class:`~holdfast.core.machine.leader.imbalance.Imbalance`.
+        :class:`holdfast.Imbalance`.
     lends : bool
         Whether others have what a departed member owned until it is back, as under ``lend``;
         nothing waits then, and the function decides about moves alone.

@@ -57,7 +57,7 @@ def check_policy_laws(
     seed : int
         All chance comes from it.
     **settings
-        Fields of :class:`~holdfast.core.machine.policy.Policy`, such as ``delay_ms``.
+        Settings of the design, such as ``delay_ms=30_000``.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def check_policy_laws(
         raise ConfigError(f"policy {row.name}: it has no design, and resolves everything at once")
     rng = np.random.default_rng(seed)
     for at in range(n_groups):
-        group = _Group(assignor, {"t": int(rng.integers(1, 13))})
+        group = _PlayedGroup(assignor, {"t": int(rng.integers(1, 13))})
         try:
             _play(group, rng, n_events=min(at, 8))
         except PlanError as error:
@@ -90,7 +90,7 @@ def check_policy_laws(
             raise LawError(error.law, text) from error
 
 
-def _play(group: _Group, rng: np.random.Generator, n_events: int) -> None:
+def _play(group: _PlayedGroup, rng: np.random.Generator, n_events: int) -> None:
     """Play some events with a round after each, then let the group rest."""
     group.join()
     group.round()
@@ -106,7 +106,7 @@ def _play(group: _Group, rng: np.random.Generator, n_events: int) -> None:
     _settles(group)
 
 
-def _settles(group: _Group) -> None:
+def _settles(group: _PlayedGroup) -> None:
     """Let the group do what its assignments ask for, until they ask for nothing."""
     most = 3 * (sum(group.partitions.values()) + len(group.members)) + 6
     for _ in range(most):
@@ -124,7 +124,7 @@ def _settles(group: _Group) -> None:
 
 
 @dataclass(slots=True)
-class _Member:
+class _PlayedMember:
     """A member as its leader sees it."""
 
     owned: frozenset[Resource] = frozenset()
@@ -135,12 +135,12 @@ class _Member:
 
 
 @dataclass(slots=True)
-class _Group:
+class _PlayedGroup:
     """A group that its leader's rounds are played on."""
 
     assignor: DesignAssignor
     partitions: Mapping[str, int]
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, _PlayedMember] = field(default_factory=dict)
     now_ms: int = 0
     generation: int = 0
     joined: int = 0
@@ -150,7 +150,7 @@ class _Group:
         """One more member, under a new id."""
         name = f"m{self.joined}"
         self.joined += 1
-        self.members[name] = _Member(heard_ms=self.now_ms)
+        self.members[name] = _PlayedMember(heard_ms=self.now_ms)
         self.story.append(f"{name} joins")
 
     def leave(self, name: str) -> None:
@@ -202,7 +202,7 @@ class _Group:
         )
         return JoinedMember(member_id=name, metadata=self.assignor.subscribe(view))
 
-    def _apply(self, member: _Member, read: Instruction) -> None:
+    def _apply(self, member: _PlayedMember, read: Instruction) -> None:
         member.owned = (member.owned - read.revoked) | read.assigned
         member.given_up = read.revoked
         member.generation = self.generation

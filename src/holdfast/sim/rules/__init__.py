@@ -2,5 +2,5 @@
 
 ``ledger`` has the owners over time: the measured numbers, and rules that need time. ``waiting``
 keeps the ``records`` of rounds, by ``lately`` the members that came lately, and by ``lent`` what is
-lent.
+lent. ``staying`` follows members that have just joined.
 """

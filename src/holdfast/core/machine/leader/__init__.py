@@ -12,7 +12,9 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``oversized``     subscriptions larger than an honest one, as their leader takes them
 ``false_claims``  claims that the leader of the last round knows to be false
 ``recall``        part 2: the memory, put together from the shares that members bring
-``deferral``      part 3: which partitions wait for a departed member
+``deferral``      part 3: which partitions may wait for a departed member, and who gets them
+``imbalance``     the question of a rebalance policy: what waits on, and what may move now
+``resolvers``     its answers: Designs I, II and III, damped, and a function of the user
 ``successors``    newcomers whose presence ends the wait for a departed member
 ``failed``        what has failed at a member, and is tried at others
 ``targets``       part 4: the owner wanted for each resource, by kind or by weight

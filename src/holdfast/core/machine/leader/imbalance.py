@@ -74,7 +74,7 @@ class DepartedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moves:
+class ProposedMoves:
     """What would move from one living member to another, sorted by topic-partition."""
 
     tp: I32  # int32[n_moves]
@@ -94,29 +94,58 @@ class Moves:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Imbalance:
-    """What a resolver decides about."""
+    """What a rebalance policy decides about in one round.
 
-    policy: Policy  # the settings of the leader
-    group: Group  # members, subscriptions, claims and topics; columns of the assignors
-    departed: tuple[DepartedMember, ...]  # by deadline; those that are back are not among them
-    # int64[n_members]: how long each member has been in the group, SETTLED_MS for longer than the
-    # policy counts (``Policy.recent_ms``). Known for resolvers that are no design's alone.
+    Parameters
+    ----------
+    policy : Policy
+        Settings of the leader, such as ``delay_ms``.
+    group : Group
+        Members, subscriptions, claims and topics; columns as those of assignors.
+    departed : tuple of DepartedMember
+        Members that left with partitions that nobody claims, by deadline. Each has ``tps``,
+        int32[...] of topic-partitions, ``remaining_ms``, ``just_now`` and ``static``. Those that
+        are back are not among them.
+    age_ms : int64[n_members]
+        How long each member has been in the group, in ms; 2**31 - 1 for longer than the policy
+        counts, and under policies that ask for no ages.
+    pause_ms : int
+        What is left of the pause that an earlier round asked for, in ms.
+    moves : callable
+        ``(waits_ms) -> ProposedMoves``: what would move if the partitions of the departed members
+        waited so long, with the columns ``tp``, ``giver`` and ``taker``, int32[n_moves].
+
+    References: Incremental Cooperative Rebalancing, Designs II and III, "Leader process".
+    """
+
+    policy: Policy
+    group: Group
+    departed: tuple[DepartedMember, ...]
     age_ms: I64
-    pause_ms: int  # what is left of the pause that an earlier round asked for
-    # What would move if the departed members' partitions waited so long; as many as ``departed``.
-    moves: Callable[[Sequence[int]], Moves]
+    pause_ms: int
+    moves: Callable[[Sequence[int]], ProposedMoves]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resolution:
-    """What a resolver decides."""
+    """What a rebalance policy decides about an imbalance.
 
-    # One for each of ``Imbalance.departed``, in ms: how long its partitions wait on; 0: they are
-    # assigned in this round.
+    Parameters
+    ----------
+    waits_ms : sequence of int
+        One for each of ``Imbalance.departed``: how long its partitions wait on, in ms, 0 to
+        ``remaining_ms``. With 0 they are assigned in this round.
+    may_move : bool[n_moves]
+        Which of ``Imbalance.moves(waits_ms)`` are made in this round.
+    pause_ms : int
+        When the group looks again at the moves that are held back, in ms from now.
+
+    References: Incremental Cooperative Rebalancing, "ScheduledRebalanceTimeout" of Designs II and
+    III.
+    """
+
     waits_ms: Sequence[int]
-    # bool[n_moves]: which of ``Imbalance.moves(waits_ms)`` are made in this round.
     may_move: Mask
-    # When the group looks again at the moves that are held back, in ms.
     pause_ms: int = 0
 
 

@@ -58,7 +58,7 @@ from holdfast.core.assignors.registry import assign_in_round
 from holdfast.core.machine.leader.deferral import Deferral, Losses, find_losses, owed
 from holdfast.core.machine.leader.failed import at_home, elsewhere, members_by_failed
 from holdfast.core.machine.leader.false_claims import awaited_by, settled_by_memory
-from holdfast.core.machine.leader.imbalance import Imbalance, Moves, Resolution
+from holdfast.core.machine.leader.imbalance import Imbalance, ProposedMoves, Resolution
 from holdfast.core.machine.leader.places import with_places
 from holdfast.core.machine.leader.recall import recall
 from holdfast.core.machine.leader.resolvers import resolver_of
@@ -542,11 +542,11 @@ class _RoundPlanner:
         wrong = np.flatnonzero(foreign | (owner[tp] != member))
         return member[wrong], tp[wrong]
 
-    def _moves(self) -> Moves:
+    def _moves(self) -> ProposedMoves:
         """What is to be asked back for balance."""
         owner, target = self.owner, self.target
         tp = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
-        return Moves(
+        return ProposedMoves(
             tp=frozen(tp),
             giver=frozen(owner[tp]),
             taker=frozen(target[tp]),

@@ -35,7 +35,7 @@ import numpy as np
 from holdfast.core.machine.leader.imbalance import (
     DepartedMember,
     Imbalance,
-    Moves,
+    ProposedMoves,
     Resolution,
     Resolver,
     checked,
@@ -147,7 +147,7 @@ def _is_paced(imbalance: Imbalance) -> Mask:
     return paced
 
 
-def _fullest_to_emptiest(policy: Policy, moves: Moves, among: I64) -> I64:
+def _fullest_to_emptiest(policy: Policy, moves: ProposedMoves, among: I64) -> I64:
     """The batch that evens out most: positions in ``moves``, sorted, of those in ``among``.
 
     A move evens out less the more moves of its two members were chosen before it. So the first in
