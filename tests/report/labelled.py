@@ -104,7 +104,11 @@ def sound() -> list[Labelled]:
         for policy in ("deferred", "incremental"):
             setup = {"scenario": "rolling-bounce", "policy": policy, **size}
             found.append(Labelled(name=f"bounced-{policy}-{n}", setup=setup))
-    for policy in ("deferred", "incremental", "simple", "cooperative-sticky"):
+    for members in (3, 5):
+        size = {"members": members, "partitions": 12, "policy": "cooperative-sticky"}
+        setup = {"scenario": "visit", "script": flaps(members, 1), **size}
+        found.append(Labelled(name=f"visited-{members}", setup=setup))
+    for policy in ("deferred", "cooperative-sticky", "incremental", "simple"):
         setup = {"scenario": "scale-up", "policy": policy, "members": 3, "partitions": 12}
         found.append(Labelled(name=f"grows-{policy}", setup=setup))
     return found

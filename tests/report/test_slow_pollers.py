@@ -181,11 +181,30 @@ def test_a_brokers_log_says_that_no_poll_came() -> None:
     """Also where the member was back before the round ended, so that the cause is a restart."""
     script, end_s = played(33, 12, 3, commits_s=2, **poll(300))
     assert "HF127" not in codes(found_in(script, end_s))
-    for row in script.rows["rebalances"]:
-        if row["n_left"]:
-            row["stated_reason"] = "m left; client reason: consumer poll timeout has expired."
-    first, *_ = found_in(script, end_s)
-    assert first.code == "HF127"
+    said = "Dynamic member {} has left group through explicit `LeaveGroup` request"
+    reason = "; client reason: consumer poll timeout has expired."
+    for who, is_found in (("slow", True), ("well", False)):
+        gone = iter([f"{who}-{i}" for i in range(3)])
+        for row in script.rows["rebalances"]:
+            if row["n_left"]:
+                row["stated_reason"] = said.format(next(gone)) + reason
+        assert ("HF127" in codes(found_in(script, end_s))) is is_found
+
+
+def test_a_brokers_log_tells_a_member_that_left_from_one_whose_session_ended() -> None:
+    """As aiokafka's, which leaves without a reason: what the log says of others is not of it."""
+    for words, severity in (
+        ("Dynamic member {} has left group through explicit `LeaveGroup` request", Severity.ERROR),
+        ("Member other in group g has failed, removing it from the group, not {}", Severity.WARN),
+        ("Member {} in group g has failed, removing it from the group", None),
+    ):
+        script, end_s = played(46, 12, 3, **poll(44))
+        gone = iter([f"slow-{i}" for i in range(3)])
+        for row in script.rows["rebalances"]:
+            if row["n_left"]:
+                row["stated_reason"] = words.format(next(gone))
+        found = {f.code: f.severity for f in found_in(script, end_s)}
+        assert found.get("HF127") == severity
 
 
 def deployed(every_s: float, idle: bool) -> tuple[Script, float]:

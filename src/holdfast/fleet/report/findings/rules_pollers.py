@@ -20,6 +20,7 @@ deployed says goodbye in the middle of its work, and its last commit is seconds 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,7 +50,7 @@ _JOIN_MS = 500
 _NOTICED_MS = 6_000
 """So long after its last commit and a session a member may be thrown out: it commits every five
 seconds, and the others have to come to the round."""
-_WORDS = ("LeaveGroup", "expir")
+_LEFT, _ENDED = "LeaveGroup", ("has failed", "session expired", "heartbeat expiration")
 """What a broker's log has where a member left, and where its session ended."""
 _STEADY_S, _STEADY_SHARE = 2.0, 0.1
 """Spans that differ by no more, in seconds or as a part of them, are one and the same."""
@@ -136,7 +137,7 @@ def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | 
         first = kept[0]
         if not (signs.stated.any() or first.back >= 0 or _went_alone_from_work(facts, first)):
             return None
-        interval_s = float(np.median(signs.poll_s[late]))
+        interval_s = float(np.median((signs.unseen_s if signs.own.all() else signs.poll_s)[late]))
         return SlowPoller(name=name, went=tuple(went), n_late=len(kept), interval_s=interval_s)
     known = SlowPoller(name=name, went=tuple(went), n_late=len(went), interval_s=0.0)
     if 2 * (signs.near & ~signs.own).sum() >= len(went) and _was_away(facts, went):
@@ -161,9 +162,10 @@ def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
 class _Signs:
     """What the departures of a process show, one entry each.
 
-    ``near``: it went its poll interval after its last sign; ``ended``: a session later, or so the
-    broker says; ``stated``: its client said why it left. ``own``: its rebalance timeout is that of
-    its session, so its poll interval may be another one.
+    ``near``: it went its poll interval after its last sign, and no log says that its session ended.
+    ``ended``: it went a session after that sign, and no log says that it left. ``stated``: its
+    client said why it left. ``own``: its rebalance timeout is that of its session, so its poll
+    interval may be another one.
     """
 
     near: BOOL
@@ -179,8 +181,11 @@ class _Signs:
         """The signs of some departures of one process."""
         p, rows = facts.presence, [one.row for one in went]
         words = dict(zip(facts.rebalance_index.tolist(), facts.rebalances.said, strict=True))
-        said = [words.get(one.gone, "") for one in went]
-        left, expired = (np.asarray([word in text for text in said]) for word in _WORDS)
+        names = facts.timeline.members
+        said = [_said_of(names[one.member], words.get(one.gone, "")) for one in went]
+        own = [text.partition("; client reason: ")[0] for text in said]
+        left = np.asarray([_LEFT in text for text in own])
+        expired = np.asarray([any(word in text for word in _ENDED) for text in own])
         static = np.asarray([p.static_name(row) is not None for row in rows])
         poll_ms, session_ms = p.rebalance_timeout_ms[rows], p.session_timeout_ms[rows]
         unseen_ms = 1000 * np.asarray([one.unseen_s for one in went])
@@ -189,14 +194,21 @@ class _Signs:
         ended &= unseen_ms <= session_ms + _NOTICED_MS
         return cls(
             # A static member says nothing: its session has to end, too.
-            near=near_poll_timeout(unseen_ms - static * session_ms, poll_ms, committed),
-            ended=~static & ~left & (ended | expired),
+            near=near_poll_timeout(unseen_ms - static * session_ms, poll_ms, committed)
+            & (static | ~expired),
+            ended=~static & ~left & ended,
             stated=np.asarray([says_poll_timeout(text) for text in said]),
             own=(poll_ms == session_ms) & (poll_ms > 0),
             unseen_s=unseen_ms / 1000,
             poll_s=poll_ms / 1000,
             session_s=session_ms / 1000,
         )
+
+
+def _said_of(member: str, words: str) -> str:
+    """What a broker's words say of one member, with its client's reason; empty for nothing."""
+    pattern = re.escape(member) + r"[^;]*(; client reason: [^;]*)?"
+    return " ".join(found[0] for found in re.finditer(pattern, words))
 
 
 def _of_unknown_interval(facts: Facts, known: SlowPoller, signs: _Signs) -> SlowPoller | None:
