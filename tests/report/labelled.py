@@ -78,6 +78,11 @@ def sound() -> list[Labelled]:
         for policy in ("deferred", "incremental"):
             setup = {"scenario": "rolling-bounce", "policy": policy, **size}
             found.append(Labelled(name=f"bounced-{policy}-{n}", setup=setup))
+    for policy in ("deferred", "incremental", "simple"):  # each member where no other one lives
+        setup = {"scenario": "first-start", "policy": policy, "place": str, "seed": 30}
+        found.append(
+            Labelled(name=f"apart-{policy}", setup=setup | {"members": 3, "partitions": 12})
+        )
     for policy in ("deferred", "cooperative-sticky"):
         setup = {"scenario": "scale-up", "policy": policy, "members": 3, "partitions": 12}
         found.append(Labelled(name=f"grows-{policy}", setup=setup))

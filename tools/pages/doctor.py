@@ -43,8 +43,8 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 126
-N_SOUND = 56
+N_GROUPS = 129
+N_SOUND = 59
 N_ON_BROKER = 55
 MEASURED = {
     "HF101": Measured(planted=4, on_broker=4, found=4),
