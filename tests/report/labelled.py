@@ -104,6 +104,11 @@ def sound() -> list[Labelled]:
         for policy in ("deferred", "incremental"):
             setup = {"scenario": "rolling-bounce", "policy": policy, **size}
             found.append(Labelled(name=f"bounced-{policy}-{n}", setup=setup))
+    for policy in ("deferred", "incremental", "simple"):  # each member where no other one lives
+        setup = {"scenario": "first-start", "policy": policy, "place": str, "seed": 30}
+        found.append(
+            Labelled(name=f"apart-{policy}", setup=setup | {"members": 3, "partitions": 12})
+        )
     for members in (3, 5):
         size = {"members": members, "partitions": 12, "policy": "cooperative-sticky"}
         setup = {"scenario": "visit", "script": flaps(members, 1), **size}

@@ -43,8 +43,8 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 142
-N_SOUND = 66
+N_GROUPS = 145
+N_SOUND = 69
 N_ON_BROKER = 55
 MEASURED = {
     "HF101": Measured(planted=4, on_broker=4, found=4),
