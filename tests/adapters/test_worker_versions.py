@@ -5,6 +5,7 @@ from tests.adapters.configured import NEEDED
 from tests.adapters.worker_group import KIND, WorkerGroup
 
 from holdfast import Worker
+from holdfast.core.machine.leader.new_resources import MOST
 from holdfast.errors import ConfigError
 
 OLD, NEW = 1, 2
@@ -43,13 +44,40 @@ def test_new_resources_stay_with_whoever_knows_them(policy, caplog):
 
 
 @every_design
-def test_new_resources_that_nobody_has_are_given_by_a_leader_that_knows_them(policy):
+def test_new_resources_that_nobody_has_run_where_they_are_known(policy):
     played = group(policy, 4, 6)
     played.settle("A", "B", "C")
-    assert sorted(n for name in "ABC" for n in played.owned(name)) == [*range(4)]
+    assert sorted(n for name in "ABC" for n in played.owned(name)) == [*range(6)]
+    assert {4, 5} <= set(played.owned("C"))
+    played.settle("A", "B", "C", "D")  # a claim stays
+    assert {4, 5} <= set(played.owned("C"))
+    played.stop("C")
+    for _ in range(3):
+        played.settle("A", "B", "D")
+    assert {4, 5} <= set(played.owned("D"))
     played.workers["A"].update({KIND: 6}, version=NEW)
-    played.settle("A", "C")
-    assert sorted(n for name in "AC" for n in played.owned(name)) == [*range(6)]
+    for _ in range(4):
+        played.settle("A", "B", "D")
+    assert sorted(n for name in "ABD" for n in played.owned(name)) == [*range(6)]
+    if policy != "incremental":  # which evens out in batches
+        assert {len(played.owned(name)) for name in "ABD"} == {2}
+
+
+@every_design
+def test_new_resources_are_divided_and_the_older_version_of_two_gets_none(policy):
+    played = group(policy, 2, 8)
+    more = {"holdfast.policy": policy, "scheduled.rebalance.max.delay.ms": 0}
+    played.workers["E"] = worker(4, 1, **more)
+    played.settle("A", "C", "D", "E")
+    new = {name: set(played.owned(name)) - {0, 1} for name in "ACDE"}
+    assert new["C"] | new["D"] == {*range(2, 8)}
+    assert (len(new["C"]), len(new["D"]), new["A"], new["E"]) == (3, 3, set(), set())
+
+
+def test_a_report_of_too_many_is_no_end():
+    played = WorkerGroup({"A": worker(4, 0), "C": worker(2**31 - 1, 1)})
+    assert not played.play("A", "C")
+    assert len(played.owned("C")) <= MOST + 4
 
 
 @every_design

@@ -43,7 +43,7 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 123
+N_GROUPS = 126
 N_SOUND = 56
 N_ON_BROKER = 55
 MEASURED = {
@@ -73,6 +73,7 @@ MEASURED = {
     "HF125": Measured(planted=4, on_broker=1, found=4),
     "HF126": Measured(planted=4, on_broker=1, found=4),
     "HF129": Measured(planted=3, on_broker=0, found=3),
+    "HF130": Measured(planted=3, on_broker=0, found=3),
     "HF131": Measured(planted=1, on_broker=1, found=1),
 }
 

@@ -115,8 +115,8 @@ class Worker:
         before ``stop`` is set has ended, and is not begun again here.
     version : int, optional
         Of ``resources``, 0 or more: a later one is a larger number, as the revision of a deploy is.
-        If another worker has a newer version than the leader, the leader plans for what both have,
-        and leaves alone what one of them has not.
+        If another worker has a newer version than the leader, what is new runs on the workers that
+        report the newest one, and what is gone stays where it is until the leader knows it.
 
     Attributes
     ----------

@@ -90,10 +90,10 @@ def run(
             raise ConfigError("--from: the file says what its members have now; leave one of both")
         bounces = _read(members, None if goal is None else _words_of(goal))
     elif goal is not None:
-        now = _Side(assignors=default_assignors(client))
-        now = now if start is None else _side(_words_of(start), "--from")
+        now = _Listed(assignors=default_assignors(client))
+        now = now if start is None else _listed(_words_of(start), "--from")
         before = now.of(Config(assignors=(), client=client))
-        after = _side(_words_of(goal), "--to").of(before)
+        after = _listed(_words_of(goal), "--to").of(before)
         bounces = [Bounce(member="all", before=before, after=after)]
     else:
         raise ConfigError("a file or --to is missing: what members offer after the bounce")
@@ -204,7 +204,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
+class _Listed:
     """What a list of names means for members."""
 
     assignors: tuple[str, ...]
@@ -220,7 +220,7 @@ def _words_of(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _side(words: list[str], flag: str) -> _Side:
+def _listed(words: list[str], flag: str) -> _Listed:
     """Read a list; ``lend`` in it is the protocol of its design, with ``holdfast.policy`` beside.
 
     Raises
@@ -244,7 +244,7 @@ def _side(words: list[str], flag: str) -> _Side:
         names[name] = None
     if len({*policies}) > 1:
         raise ConfigError(f"{flag}: {' and '.join(policies)}: a member has one policy")
-    return _Side(assignors=tuple(names), policy="".join(policies[:1]), own=tuple(own))
+    return _Listed(assignors=tuple(names), policy="".join(policies[:1]), own=tuple(own))
 
 
 def _own(name: str) -> ListedAssignor:
@@ -317,4 +317,4 @@ def _config(row: dict[str, Any]) -> Config:
         version=parts,
         protocol_type=str(row.get("protocol_type", "consumer")),
     )
-    return _side(assignors, "assignors").of(config)
+    return _listed(assignors, "assignors").of(config)

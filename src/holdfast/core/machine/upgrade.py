@@ -358,8 +358,7 @@ def has_way(client: Client, start: Sequence[str], goal: Sequence[str]) -> bool:
 def _bridge(start: Config, goal: Config) -> Config:
     """What a member offers between two bounces: in one of the two clients, or in place of them."""
     both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
-    policy = goal.policy or start.policy
-    own = tuple(dict.fromkeys((*goal.own, *start.own)))
+    policy, own = goal.policy or start.policy, tuple(dict.fromkeys((*goal.own, *start.own)))
     sides = [replace(side, assignors=both, policy=policy, own=own) for side in (goal, start)]
     bridges = (*sides, *map(_able, sides))
     return next((b for b in bridges if not _unsafe_in(_check_one(b))), sides[0])

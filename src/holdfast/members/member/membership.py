@@ -373,8 +373,9 @@ class Leadership:
             return None
         if newest.version != before:
             self._log.warning(
-                "this leader has %s of the resources, and another worker version %d: what differs "
-                "stays where it is until this worker is told of it or leaves",
+                "this leader has %s of the resources, and another worker version %d: what is new "
+                "runs on the workers that report that version, and what is gone stays where it is, "
+                "until this worker is told of it or leaves",
                 "no version" if own is None else f"version {own}",
                 newest.version,
             )

@@ -22,5 +22,6 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``ring``          the memory of a round, divided into shares
 ``record_limit``  what of it fits into the group's record
 ``counts``        the partition counts that a static leader planned with
+``new_resources`` resources of workers that the leader does not have yet
 ================  =================================================================================
 """

@@ -6,9 +6,10 @@
   its place to skip the assignment, and that process does not know what was planned.
 - A worker that has a version of its resources reports the version and the counts, as the assignor's
   data of its subscription. If a member reports a newer version than the leader has, the leader
-  plans for what both versions have, and leaves alone what one of them has not. Example: the leader
-  knows 10 shards, a member with a newer version 12. Whoever has shard 10 or 11 keeps it, and nobody
-  is given it. If the newer version has 8 shards, nobody is given shard 8 or 9.
+  plans for what both versions have. What the newer one has more runs on the members that report it
+  (:mod:`holdfast.core.machine.leader.new_resources`); what it has less stays where it is, and
+  nobody is given it. Example: the leader knows 10 shards. If a newer version has 8, whoever has
+  shard 8 or 9 keeps it.
 
 References: KIP-814; KIP-415 (the leader's configuration offset).
 """
@@ -94,20 +95,27 @@ class VersionedCounts:
 
     def shared_with(self, own: Mapping[str, int]) -> dict[str, int]:
         """Counts of what is in these and in ``own``."""
-        counts = {kind: min(n, self._of(kind)) for kind, n in own.items()}
+        counts = {kind: min(n, self.count_of(kind)) for kind, n in own.items()}
         return {kind: n for kind, n in counts.items() if n}
 
     def joined_with(self, own: Mapping[str, int]) -> dict[str, int]:
         """Counts of what is in these or in ``own``, of the kinds in ``own``."""
-        return {kind: max(n, self._of(kind)) for kind, n in own.items()}
+        return {kind: max(n, self.count_of(kind)) for kind, n in own.items()}
 
-    def _of(self, kind: str) -> int:
+    def count_of(self, kind: str) -> int:
+        """How many resources of a kind this version has."""
         return self.counts.get(key_of(kind), 0)
 
 
 def report_of(version: int, counts: Mapping[str, int]) -> bytes:
     """A version with its counts, for a subscription."""
     return _VERSION.pack(version) + _written(counts)
+
+
+def version_of(member: SubscribedMember) -> int | None:
+    """The version that a member reports, None if it reports none."""
+    said = member.subscription.assignor_data or b""
+    return _VERSION.unpack_from(said)[0] if len(said) >= _VERSION.size else None
 
 
 def newest_reported(members: Sequence[SubscribedMember]) -> VersionedCounts | None:

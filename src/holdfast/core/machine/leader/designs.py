@@ -534,6 +534,10 @@ class DesignAssignor:
                 awaited=awaited,
             ),
         )
+        if newer is not None:
+            from holdfast.core.machine.leader.new_resources import with_new_resources
+
+            done = with_new_resources(done, members, newer, known)
         turn.notes.extend(done.notes)
         turn.waiting.extend(done.waiting)
         turn.lent.extend(done.lent)
