@@ -109,6 +109,10 @@ def test_the_page_shows_names_as_python_does(size: int) -> None:
     done = subprocess.run([node, "-e", f"{words}\n{told}"], capture_output=True, check=True)
     shown = json.loads(done.stdout)
     assert len(shown) == size
+    names = ["café", "cafe\u0301", "\u212a \u1e69", " a ", "  ", "s\u0323\u0307\\\u200b", "ẛ\u0323"]
+    told = f"process.stdout.write(JSON.stringify({json.dumps(names)}.map(visible)))"
+    some = subprocess.run([node, "-e", f"{words}\n{told}"], capture_output=True, check=True)
+    assert json.loads(some.stdout) == [*map(visible, names)]
     # A browser knows newer characters than this Python does: those it may show.
     assert {
         code
@@ -270,3 +274,27 @@ def test_the_doctor_and_the_exporter_say_strangers_names_as_text() -> None:
     ]
     assert {s.name for s in samples} <= METRICS.keys()
     assert {s.labels["group"] for s in samples if "group" in s.labels} == {visible(EVIL)}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("café", "café"),
+        ("cafe\u0301", "cafe\\u0301"),  # looks like the one above
+        ("\u212a", "\\u212a"),  # the Kelvin sign
+        (" ", "\\u0020"),
+        ("a ", "a\\u0020"),
+        ("  a b", "\\u0020\\u0020a b"),
+        ("é ", "é\\u0020"),
+        ("a\\", "a\\\\"),
+    ],
+)
+def test_names_that_look_alike_are_shown_apart(name, shown):
+    assert visible(name) == shown
+
+
+@given(st.text("a é\u0301e\u0323ệ\u212aK\\u", max_size=6))
+def test_no_two_names_are_shown_alike_in_any_form_of_unicode(name):
+    others = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")} | {name.strip()}
+    shown = {unicodedata.normalize("NFC", visible(one)).strip() for one in {*others, name}}
+    assert len(shown) == len({*others, name})

@@ -27,7 +27,7 @@ def cluster():
     session = {"broker.session.timeout.ms": "600000"}
     with Broker.start(settings=BrokerSettings(brokers=3, properties=session)) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        topic = NewTopic("t", replica_assignment=[[1], [2], [3]])
+        topic = NewTopic("t", num_partitions=3, replica_assignment=[[1], [2], [3]])
         admin.create_topics([topic])["t"].result(60)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for partition in range(3):

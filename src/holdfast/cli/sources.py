@@ -160,12 +160,9 @@ def open_source(
     with ExitStack() as stack:
         dump = None
         if printed is not None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-")))
             note = notes(asked.quiet)
-            dump = dump_of_text(printed, folder, note, takes_described=takes_described)
-        if output is None:
-            scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
-            output = Path(stack.enter_context(scratch))
+            dump = dump_of_text(printed, _scratch(stack), note, takes_described=takes_described)
+        output = output or _scratch(stack)
         states = asked_states(asked, all_groups=spark_groups and not groups) if is_now else None
         made = make_history(
             asked,
@@ -183,6 +180,11 @@ def open_source(
             states.ask_all(made.tables.groups)
             opened = replace(opened, live=states.live)
         yield _windowed(opened, window, is_cut=is_cut)
+
+
+def _scratch(stack: ExitStack) -> Path:
+    """A folder that is gone behind the block."""
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-")))
 
 
 def _refuse_settled(source: Place, logs: Sequence[Path], output: Place | None) -> None:

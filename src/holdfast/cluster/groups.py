@@ -41,6 +41,7 @@ from holdfast.core.machine.codes import EXPECTED, ErrorCode
 from holdfast.core.model.partitions import TopicPartitions
 
 if TYPE_CHECKING:
+    from holdfast.cluster.connections import Connections
     from holdfast.cluster.lookup import Lookup
 
 AT_ONCE: Final = 500
@@ -140,7 +141,7 @@ class GroupQuestions:
         self, kind: GroupType, groups: Sequence[str]
     ) -> concurrent.futures.Future[list[GroupReader]]:
         """Members of ``groups``, all of one kind, and what each reads."""
-        return self._asked(groups, partial(self._describe, kind))
+        return self._asked(groups, partial(_describe, self._connections, kind))
 
     def states(self, groups: Sequence[str]) -> concurrent.futures.Future[list[SeenGroup]]:
         """Describe listed groups of any kind, each as its coordinator does or refuses to."""
@@ -183,11 +184,11 @@ class GroupQuestions:
 
     def commits(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
         """Commits of ``groups``; not for share groups."""
-        return self._asked(groups, self._fetch)
+        return self._asked(groups, partial(_fetch, self._connections))
 
     def share_starts(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
         """Start offsets of the share groups ``groups``."""
-        return self._asked(groups, self._share_starts)
+        return self._asked(groups, partial(_share_starts, self._connections))
 
     def _asked(
         self,
@@ -323,78 +324,86 @@ class GroupQuestions:
         listed = self._listed[group]
         return SeenGroup(group=group, kind=listed.kind, state=listed.state, refused=why)
 
-    async def _describe(
-        self, kind: GroupType, node: int, groups: list[str], failed: _Failures
-    ) -> list[GroupReader]:
-        answer = await self._connections.send(describe_request(kind, groups), node)
-        found = []
-        for one in answer.groups:
-            if one.error_code == NOT_FOUND or _fails(one, failed):
-                continue
-            read, subscribed = READ[kind](one), SUBSCRIBED[kind](one)
-            found += [
-                GroupReader(
-                    group=one.group_id,
-                    member_id=member.member_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    partitions=tuple(sorted(read(member))),
-                    subscribed=subscribed(member),
-                )
-                for member in one.members
-            ]
-        return found
 
-    async def _fetch(self, node: int, groups: list[str], failed: _Failures) -> list[Position]:
-        found: list[Position] = []
+# What a question for groups asks one coordinator; the groups that it refuses are put into `failed`.
 
-        def take(group: str, answer: Any) -> None:
-            try:
-                found.extend(commits_of(group, answer))
-            except Exception as error:
-                failed[group] = error
 
-        left = list(groups)
-        while left:
-            answer = await self._connections.send(fetch_request(left), node)
-            if answer.API_VERSION >= _GROUPS_SINCE:
-                for one in answer.groups:
-                    take(one.group_id, one)
-                return found
-            take(left.pop(0), answer)
-        return found
+async def _describe(
+    connections: Connections, kind: GroupType, node: int, groups: list[str], failed: _Failures
+) -> list[GroupReader]:
+    answer = await connections.send(describe_request(kind, groups), node)
+    found = []
+    for one in answer.groups:
+        if one.error_code == NOT_FOUND or _fails(one, failed):
+            continue
+        read, subscribed = READ[kind](one), SUBSCRIBED[kind](one)
+        found += [
+            GroupReader(
+                group=one.group_id,
+                member_id=member.member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                partitions=tuple(sorted(read(member))),
+                subscribed=subscribed(member),
+            )
+            for member in one.members
+        ]
+    return found
 
-    async def _share_starts(
-        self, node: int, groups: list[str], failed: _Failures
-    ) -> list[Position]:
-        from holdfast.cluster.messages import request_class
 
-        made = request_class("DescribeShareGroupOffsets")
-        kind = made.DescribeShareGroupOffsetsRequestGroup
-        request = made(
-            groups=[kind(group_id=group, topics=None) for group in groups],
-            **GROUP_REQUESTS["DescribeShareGroupOffsets"].bounds,
-        )
-        answer = await self._connections.send(request, node)
-        found = []
-        for one in answer.groups:
-            if one.error_code == NOT_FOUND or _fails(one, failed):
-                continue
-            for topic in one.topics:
-                for part in topic.partitions:
-                    raise_code(part.error_code, f"topic {topic.topic_name!r}")
-                    if part.start_offset < 0:
-                        continue
-                    found.append(
-                        Position(
-                            group=one.group_id,
-                            topic=topic.topic_name,
-                            partition=part.partition_index,
-                            offset=part.start_offset,
-                            share_lag=part.lag,
-                        )
+async def _fetch(
+    connections: Connections, node: int, groups: list[str], failed: _Failures
+) -> list[Position]:
+    found: list[Position] = []
+
+    def take(group: str, answer: Any) -> None:
+        try:
+            found.extend(commits_of(group, answer))
+        except Exception as error:
+            failed[group] = error
+
+    left = list(groups)
+    while left:
+        answer = await connections.send(fetch_request(left), node)
+        if answer.API_VERSION >= _GROUPS_SINCE:
+            for one in answer.groups:
+                take(one.group_id, one)
+            return found
+        take(left.pop(0), answer)
+    return found
+
+
+async def _share_starts(
+    connections: Connections, node: int, groups: list[str], failed: _Failures
+) -> list[Position]:
+    from holdfast.cluster.messages import request_class
+
+    made = request_class("DescribeShareGroupOffsets")
+    kind = made.DescribeShareGroupOffsetsRequestGroup
+    request = made(
+        groups=[kind(group_id=group, topics=None) for group in groups],
+        **GROUP_REQUESTS["DescribeShareGroupOffsets"].bounds,
+    )
+    answer = await connections.send(request, node)
+    found = []
+    for one in answer.groups:
+        if one.error_code == NOT_FOUND or _fails(one, failed):
+            continue
+        for topic in one.topics:
+            for part in topic.partitions:
+                raise_code(part.error_code, f"topic {topic.topic_name!r}")
+                if part.start_offset < 0:
+                    continue
+                found.append(
+                    Position(
+                        group=one.group_id,
+                        topic=topic.topic_name,
+                        partition=part.partition_index,
+                        offset=part.start_offset,
+                        share_lag=part.lag,
                     )
-        return found
+                )
+    return found
 
 
 def _fails(one: Any, failed: _Failures) -> bool:

@@ -82,8 +82,9 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
             asked("OffsetFetch", lambda _: questions.failure())
         topics = {one.topic for one in positions}
         topics |= {topic for reader in readers for topic, _ in reader.partitions}
-        ends = _Ends(asked, topics)
-        offsets = ends.offsets
+        unknown: dict[tuple[str, int], str] = {}
+        partitions, refused_topics = _topics(asked, topics, unknown)
+        offsets = offsets_of(asked, partitions, unknown)
         taken_at_us = round(datetime.now(UTC).timestamp() * 1_000_000)
         unread = _first_unread(asked, positions, offsets, taken_at_us // 1000)
     return GroupsNow(
@@ -94,8 +95,8 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         taken_at_us=taken_at_us,
         unread=unread,
         refused=questions.refused,
-        refused_topics=ends.refused,
-        unknown=ends.unknown,
+        refused_topics=refused_topics,
+        unknown=unknown,
         unanswered=unanswered,
     )
 
@@ -120,22 +121,21 @@ def _readers(
     return found
 
 
-class _Ends:
-    """Where partitions of topics begin and end, and of which it is not known."""
+def _topics(
+    asked: Asked, names: Collection[str], unknown: dict[tuple[str, int], str]
+) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Partitions with a leader of each topic, and why others are not described.
 
-    def __init__(self, asked: Asked, topics: Collection[str]):
-        self.offsets: list[tuple[str, int, int, int]] = []
-        self.refused: dict[str, str] = {}
-        self.unknown: dict[tuple[str, int], str] = {}
-        if not topics:
-            return
-        answer = asked("Metadata", lambda lookup: lookup.topics(topics))
-        self.refused = {name: name_of(code) for name, code in answer.refused.items()}
-        for topic in answer.found:
-            for partition in topic.leaders.keys() - {*led(topic)}:
-                self.unknown[topic.name, partition] = "it has no leader"
-        own = {topic.name: led(topic) for topic in answer.found}
-        self.offsets = offsets_of(asked, own, self.unknown)
+    ``unknown`` is told of partitions without a leader.
+    """
+    if not names:
+        return {}, {}
+    answer = asked("Metadata", lambda lookup: lookup.topics(names))
+    for topic in answer.found:
+        for partition in topic.leaders.keys() - {*led(topic)}:
+            unknown[topic.name, partition] = "it has no leader"
+    found = {topic.name: led(topic) for topic in answer.found}
+    return found, {name: name_of(code) for name, code in answer.refused.items()}
 
 
 def _first_unread(

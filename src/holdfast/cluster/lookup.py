@@ -145,13 +145,7 @@ class Lookup:
     def known_offsets(
         self, partitions: Collection[TopicPartition], at: int
     ) -> concurrent.futures.Future[tuple[dict[TopicPartition, int], dict[TopicPartition, str]]]:
-        """Ask as :meth:`list_offsets`, for what some leaders know while others do not answer.
-
-        Returns
-        -------
-        (dict, dict)
-            Offsets, and of each other partition, after NODE_PATIENCE_S, why there is none.
-        """
+        """Ask as :meth:`list_offsets`, and after NODE_PATIENCE_S say why others have no offset."""
 
         async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
             found: dict[TopicPartition, int] = {}
@@ -214,7 +208,8 @@ class Lookup:
         found: dict[TopicPartition, tuple[int, int]] = {}
         for node, topics in _by_node(times, leaders):
             try:
-                answer = await self._send(self._list_request(topics, committed_only), node)
+                request = _list_request(topics, committed_only, self.connections.timeout_ms)
+                answer = await self._send(request, node)
             except KafkaError as error:
                 named = type(error)(f"{self.connections.address(node)}: {words_of(error)}")
                 failed |= {(t, p): named for t, ps in topics.items() for p in ps}
@@ -229,29 +224,6 @@ class Lookup:
                         continue
                     found[tp] = part.offset, part.timestamp
         return found, failed
-
-    def _list_request(self, topics: Mapping[str, Mapping[int, int]], committed_only: bool) -> Any:
-        from kafka.protocol.consumer import ListOffsetsRequest
-
-        kind = ListOffsetsRequest.ListOffsetsTopic
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(committed_only),
-            topics=[
-                kind(
-                    name=topic,
-                    partitions=[
-                        kind.ListOffsetsPartition(
-                            partition_index=p, current_leader_epoch=-1, timestamp=at
-                        )
-                        for p, at in partitions.items()
-                    ],
-                )
-                for topic, partitions in topics.items()
-            ],
-            timeout_ms=self.connections.timeout_ms,
-            **REQUESTS["ListOffsets"].bounds,
-        )
 
     def first_batches(
         self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int = 1_000
@@ -412,6 +384,32 @@ class Lookup:
 
     async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         return _leaders_of((await self._metadata(topics)).topics)
+
+
+def _list_request(
+    topics: Mapping[str, Mapping[int, int]], committed_only: bool, timeout_ms: int
+) -> Any:
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(committed_only),
+        topics=[
+            kind(
+                name=topic,
+                partitions=[
+                    kind.ListOffsetsPartition(
+                        partition_index=p, current_leader_epoch=-1, timestamp=at
+                    )
+                    for p, at in partitions.items()
+                ],
+            )
+            for topic, partitions in topics.items()
+        ],
+        timeout_ms=timeout_ms,
+        **REQUESTS["ListOffsets"].bounds,
+    )
 
 
 def _leaders_of(topics: Iterable[Any]) -> dict[TopicPartition, int]:

@@ -3,8 +3,9 @@ r"""Names from a cluster are data from strangers: shown in full, obeyed never, a
 **Rules.** Text that leaves this module holds no control character, no bidirectional override, no
 lone surrogate, no unassigned or private character, no odd space and no other character without a
 shape: each is shown as its escape. :func:`visible` gives two different names two different texts,
-because it doubles the backslash. Writers of HTML, CSV, Prometheus text and terminals all start here
-and then add their own quoting.
+because it doubles the backslash, and texts that look different: a character that has a composed
+form is shown as its escape, and so is a space at an end of a name. Writers of HTML, CSV, Prometheus
+text and terminals all start here and then add their own quoting.
 
 **Strategy.** Python's ``str.isprintable`` is the rule: it is false for the Unicode categories Cc,
 Cf, Cs, Co, Cn, Zl, Zp and for every space but U+0020. :data:`BLANK` adds what Unicode counts as a
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterator
 from itertools import chain
 
@@ -40,6 +42,7 @@ SEPARATORS = ";,|"
 
 _UNUSUAL = re.compile(r"[^ -~]")
 _UNUSUAL_OR_BACKSLASH = re.compile(r"[^ -\[\]-~]")
+_END_SPACES = re.compile(r"^ +| +$")
 _FORMULA = frozenset("=+-@|%\t\r\n\uff1d\uff0b\uff0d\uff20")
 _PIECES = re.compile(f"(?<=[{SEPARATORS}])")
 
@@ -60,10 +63,16 @@ def visible(name: object) -> Visible:
 
     ``str`` is applied first. The text can be encoded as UTF-8. Different names give different
     texts: a backslash is followed by another one, by ``u`` and four digits, or by ``U`` and eight.
+    A space at an end is hidden, too, and so is what looks like its composed form (``e\u0301``).
     """
     if isinstance(name, Visible):
         return name
-    return Visible(_UNUSUAL_OR_BACKSLASH.sub(_escaped, str(name)))
+    text = str(name)
+    if text.isascii():
+        shown = _UNUSUAL_OR_BACKSLASH.sub(_escaped, text)
+    else:
+        shown = "".join(map(_shown, text, _decomposed(text)))
+    return Visible(_END_SPACES.sub(lambda match: "\\u0020" * len(match.group()), shown))
 
 
 def harmless(text: object) -> Visible:
@@ -76,12 +85,31 @@ def harmless(text: object) -> Visible:
     return Visible(_UNUSUAL.sub(_escaped, str(text)))
 
 
+def _decomposed(text: str) -> list[bool]:
+    """Which characters a composed form of the text has another one for."""
+    if unicodedata.is_normalized("NFC", text):
+        return [False] * len(text)
+    return [
+        unicodedata.category(one).startswith("M") or not unicodedata.is_normalized("NFC", one)
+        for one in text
+    ]
+
+
+def _shown(character: str, is_decomposed: bool) -> str:
+    return _code(character) if is_decomposed else _escape(character)
+
+
 def _escaped(match: re.Match[str]) -> str:
-    character = match.group()
+    return _escape(match.group())
+
+
+def _escape(character: str) -> str:
     if character == "\\":
         return "\\\\"
-    if not is_hidden(character):
-        return character
+    return _code(character) if is_hidden(character) else character
+
+
+def _code(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 

@@ -46,7 +46,7 @@ BEGINS: Final = re.compile(r"Dumping \S|baseOffset: \d+ lastOffset|\| offset: \d
 
 
 @dataclass(slots=True)
-class _Batch:
+class _PrintedBatch:
     line: int
     left: int  # records that are still to come
     producer_id: int
@@ -75,7 +75,7 @@ class PrintedLog:
     is_old: bool = False
     _folders: dict[str, int] = field(default_factory=dict)
     _partition: int | None = 0
-    _batch: _Batch | None = None
+    _batch: _PrintedBatch | None = None
 
     def records(self) -> Iterator[PrintedRecord]:
         """Records, control records included.
@@ -135,7 +135,7 @@ class PrintedLog:
         return self._folders[folder]
 
     def _begin(self, line: int, batch: re.Match[str]) -> None:
-        self._batch = _Batch(
+        self._batch = _PrintedBatch(
             line=line,
             left=int(batch["count"]),
             producer_id=int(batch["producer"]),

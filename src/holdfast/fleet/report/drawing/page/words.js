@@ -1,10 +1,17 @@
 // Text for people: times, durations, counts. Names reach the page as text nodes only, visible()
 // first: what acts or cannot be seen is shown as its escape, as names.py does; no two names look alike.
 const HIDDEN = /[\\\p{C}\p{Zl}\p{Zp}\xa0\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200a\u202f\u205f\u2800\u3000\u3164\ufe00-\ufe0f\uffa0\u{16fe4}\u{1d159}\u{e0100}-\u{e01ef}]/gu;
-const visible = (text) => String(text).replace(HIDDEN, (c) => {
+const escaped = (c) => {
   const code = c.codePointAt(0).toString(16);
   return c === "\\" ? "\\\\" : code.length > 4 ? "\\U" + code.padStart(8, "0") : "\\u" + code.padStart(4, "0");
-});
+};
+const visible = (name) => {
+  const text = String(name);
+  const isDecomposed = (c) => /\p{M}/u.test(c) || c.normalize("NFC") !== c;
+  const shown = text.normalize("NFC") === text ? text.replace(HIDDEN, escaped)
+    : Array.from(text, (c) => isDecomposed(c) ? escaped(c) : c.replace(HIDDEN, escaped)).join("");
+  return shown.replace(/^ +| +$/g, (spaces) => "\\u0020".repeat(spaces.length));
+};
 const shorten = (text, limit) => {
   const whole = visible(text);
   if (whole.length <= limit) return whole;
