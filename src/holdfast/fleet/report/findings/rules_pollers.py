@@ -102,8 +102,10 @@ class SlowPoller:
 
 def slow_pollers(facts: Facts) -> list[SlowPoller]:
     """Processes that polled too rarely, those that did so most often first."""
-    rebalances = zip(facts.rebalance_index.tolist(), facts.rebalances.unseen_ms, strict=True)
-    unseen_ms = {at: spans for at, spans in rebalances if at > 0 and spans}
+    spans, at = facts.rebalances.unseen_ms, facts.rebalance_index
+    somebody_went = np.fromiter(map(bool, spans), dtype=np.bool_, count=len(spans))
+    rows = np.flatnonzero(somebody_went & (at > 0)).tolist()
+    unseen_ms = {int(at[row]): spans[row] or () for row in rows}
     if not unseen_ms:
         return []
     p = facts.presence
