@@ -11,7 +11,8 @@ from tests.pipeline.class_files import classes, constants, logged
 from tests.pipeline.test_broker_log import cause_of, line
 from tests.pipeline.test_broker_log import preparing as of_reason
 
-from holdfast.fleet.pipeline.history.broker_log import read_statements, together
+from holdfast.core.model.poll_interval import says_poll_timeout
+from holdfast.fleet.pipeline.history.broker_log import read_statements, reason_of, together
 from holdfast.fleet.pipeline.history.broker_texts import (
     DEPARTURES,
     MEMBERS,
@@ -179,6 +180,9 @@ def test_a_member_says_that_it_leaves_because_no_poll_came(reason, cause):
     )
     new = preparing(6, "explicit `LeaveGroup` request for (m-1) members")
     assert said(old) == said(left, new) == [(7, cause)]
+    if cause == "poll_timeout":
+        (statement,) = read_statements([left, new], ["etl"])
+        assert says_poll_timeout(reason_of(statement.words))
     other = left.replace("m-1", "m-2").replace(reason, "the consumer is being closed")
     both = "leave" if cause == "leave" else "leave_and_timeout"
     assert said(left, other, new) == [(7, both)]

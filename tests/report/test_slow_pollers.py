@@ -194,8 +194,8 @@ def test_a_brokers_log_says_that_no_poll_came() -> None:
 def test_a_brokers_log_tells_a_member_that_left_from_one_whose_session_ended() -> None:
     """As aiokafka's, which leaves without a reason: what the log says of others is not of it."""
     for words, severity in (
-        ("Dynamic member {} has left group through explicit `LeaveGroup` request", Severity.ERROR),
-        ("Member other in group g has failed, removing it from the group, not {}", Severity.WARN),
+        ("explicit `LeaveGroup` request for ({}) members.", Severity.ERROR),
+        ("Member other in group g has failed; {} is another one", Severity.WARN),
         ("Member {} in group g has failed, removing it from the group", None),
     ):
         script, end_s = played(46, 12, 3, **poll(44))

@@ -5,4 +5,5 @@
 reads JSON. ``assignment`` is a checked owner column. ``measure``, ``measure_history``, ``lag`` and
 ``fidelity`` define the numbers. ``columns`` has the dtypes, ``limits`` special numbers of Kafka,
 ``designs`` their numbers and names, ``remembered`` a cache whose bytes are bounded.
+``poll_interval`` tells a member that polled too rarely.
 """

@@ -382,8 +382,9 @@ class _LogReader:
             self._say(group, generation - 1, said.take(), classic=True)
         told = said.take()
         if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in told}):
-            word = replace(word, cause="leave" if "leave" in why else "poll_timeout")
-        same = [replace(w, text="") if w.cause == word.cause else w for w in told]
+            # What the client said stands in the line before.
+            word = word if "leave" in why else replace(word, cause="poll_timeout", text="")
+        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in told]
         if word.cause in DEPARTURES and word.member is not None:
             said.gone.add(word.member)
         said.waiting, said.begun, said.epoch = [*same, word], generation, None

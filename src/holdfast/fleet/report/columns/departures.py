@@ -66,8 +66,8 @@ def read_departures(
     at_ms : int64[n_generations]
         When each generation was recorded.
     unseen_ms : mapping
-        Generation without some members -> as ``unseen_ms`` of its rebalance. Who went in another
-        one is left out, and who gave no sign.
+        Generation without some members -> as ``unseen_ms`` of its rebalance. Members that went in
+        another one are left out, and those that gave no sign.
 
     Notes
     -----

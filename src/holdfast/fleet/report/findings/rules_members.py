@@ -83,7 +83,7 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     standing, working, since = _standing(facts, limits)
     lag, names = facts.lag, _static_names(facts)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
-    # Who polls too rarely (HF127) is at work for as long as its batches take.
+    # A member that polls too rarely (HF127) is at work for as long as its batches take.
     busy_s = batches_s(facts)
     silent = {
         i: m

@@ -134,7 +134,7 @@ def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | 
     signs = _Signs.of(facts, went)
     sure = signs.stated | (signs.near & ~signs.ended)
     late = signs.stated | signs.near if 4 * sure.sum() >= len(went) else sure
-    if 2 * late.sum() >= len(went):
+    if 2 * late.sum() * _sharing(facts, name, went[0]) >= len(went):
         kept = [one for one, is_late in zip(went, late, strict=True) if is_late]
         first = kept[0]
         if not (signs.stated.any() or first.back >= 0 or _went_alone_from_work(facts, first)):
@@ -149,6 +149,12 @@ def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | 
     if signs.own.all():
         return _of_unknown_interval(facts, known, signs)
     return None
+
+
+def _sharing(facts: Facts, name: str, one: Departure) -> int:
+    """How many members have one name at once, as they do with a client's default id on one host."""
+    low, high = np.searchsorted(facts.presence.generation, [one.gone - 1, one.gone])
+    return sum(_process(facts, row) == name for row in range(low, high))
 
 
 def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
@@ -209,7 +215,7 @@ class _Signs:
 
 def _said_of(member: str, words: str) -> str:
     """What a broker's words say of one member, with its client's reason; empty for nothing."""
-    pattern = re.escape(member) + r"[^;]*(; client reason: [^;]*)?"
+    pattern = "[^;]*" + re.escape(member) + "[^;]*(; client reason: [^;]*)?"
     return " ".join(found[0] for found in re.finditer(pattern, words))
 
 
@@ -299,9 +305,9 @@ def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
     how="A member that goes gave its last sign, a commit or the round before, its poll interval "
     "before that, while no session could have ended; and it is back with the same client id from "
     "the same host. A broker's log says it (KIP-800). aiokafka's poll interval stands in no "
-    "record: there the same span again and again tells. Whoever went once and is not back must "
-    "have had work. Where a crash loop or a deploy would look alike, the finding says so, and is a "
-    "warning.",
+    "record: there the same span again and again tells. A member that went once and is not back "
+    "must have had work. Where a crash loop or a deploy would look alike, the finding says so, and "
+    "is a warning.",
     mend="Smaller batches: a lower max.poll.records (librdkafka: num_messages of consume; "
     "kafka-python and aiokafka: max_poll_records). Or a max.poll.interval.ms above the longest "
     "batch. Or do the work on another thread, and poll on meanwhile with the partitions paused. "
@@ -340,7 +346,7 @@ def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
 
 
 def _who(facts: Facts, found: Sequence[SlowPoller]) -> str:
-    """Who polled too rarely, how often, and after what time it went."""
+    """Names of members that polled too rarely, how often, and after what time they went."""
     first = found[0]
     times = count(first.n_late, "time")
     if len(found) > 1:
