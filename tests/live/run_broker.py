@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ _START_SECONDS = 360.0
 
 @dataclass(frozen=True)
 class RunBroker:
-    """Where the broker is: each listener's port, and the one that ``CUT`` tells its clients."""
+    """Each listener's port, the one that ``CUT`` tells its clients, and the broker's log."""
 
     ports: Mapping[str, int]
     cut_port: int
+    log: str
     settings = BrokerSettings()
 
     @property
@@ -45,7 +46,7 @@ class RunBroker:
         return f"127.0.0.1:{self.ports[listener]}"
 
 
-class _ShortLived(Broker):
+class ShortLived(Broker):
     """Java compiles it once and not again, better: that would take half of the CPU time."""
 
     def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
@@ -65,9 +66,9 @@ def started(security: Security) -> Iterator[RunBroker]:
         place.bind(("127.0.0.1", 0))
         cut_port = place.getsockname()[1]
         names = ("PLAINTEXT", *security.broker_settings(cut_port).listeners)
-        with _ShortLived.start(settings=security.broker_settings(cut_port)) as broker:
+        with ShortLived.start(settings=security.broker_settings(cut_port)) as broker:
             ports = {name: int(broker.bootstrap_of(name).split(":")[1]) for name in names}
-            yield RunBroker(ports, cut_port)
+            yield RunBroker(ports, cut_port, str(broker.logs[0]))
 
 
 class StartedForAll:
@@ -83,7 +84,7 @@ class StartedForAll:
     def _start(self) -> None:
         try:
             running = self._stack.enter_context(started(self._security))
-            found: dict[str, Any] = {"ports": running.ports, "cut_port": running.cut_port}
+            found: dict[str, Any] = asdict(running)
         except BaseException as error:
             found = {"error": f"{type(error).__name__}: {error}"}
         draft = self._file.with_suffix(".draft")
