@@ -82,6 +82,7 @@ RIGHT = {
     "session_timeout": {"silence"},
     "rebalance_timeout": {"silence"},
     "sync_timeout": {"silence"},
+    "poll_timeout": {"silence"},
     "leave_or_timeout": {"leave", "silence", "leave_and_silence"},
     "leave_and_timeout": {"leave_and_silence"},
     "join_and_leave": {"join_and_leave"},

@@ -61,6 +61,7 @@ COLUMN_OF = {
     "clientId": "client_id",
     "clientHost": "client_host",
     "rebalanceTimeout": "rebalance_timeout_ms",
+    "sessionTimeout": "session_timeout_ms",
 }
 
 

@@ -160,6 +160,28 @@ def test_kafka_3_says_that_a_member_left_once_more_when_the_round_is_over():
     assert said(joined, line(second), empty) == [(8, "join_and_leave")]
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("consumer poll timeout has expired.", "poll_timeout"),
+        ("max.poll.interval.ms passed without a poll", "poll_timeout"),
+        ("the consumer is being closed", "leave"),
+    ],
+)
+def test_a_member_says_that_it_leaves_because_no_poll_came(reason, cause):
+    """Kafka 3 says it in the reason of the round, Kafka 4 in the line before that."""
+    old = preparing(6, f"Removing member m-1 on LeaveGroup; client reason: {reason}")
+    left = line(
+        "[Group etl] Dynamic member m-1 has left group through explicit `LeaveGroup` request; "
+        f"client reason: {reason}"
+    )
+    new = preparing(6, "explicit `LeaveGroup` request for (m-1) members")
+    assert said(old) == said(left, new) == [(7, cause)]
+    other = left.replace("m-1", "m-2").replace(reason, "the consumer is being closed")
+    both = "leave" if cause == "leave" else "leave_and_timeout"
+    assert said(left, other, new) == [(7, both)]
+
+
 @pytest.mark.parametrize(("mark", "text"), [row for row in MODERN if "share" in row[1]])
 def test_who_leaves_a_share_group_bumps_its_epoch_unsaid(mark, text):
     gone = written(text.replace("[Group {g}]", "[GroupId {g}]").replace("{m}", "m-2"))

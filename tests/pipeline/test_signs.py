@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation
 
+from holdfast.core.model.poll_interval import near_poll_timeout
 from holdfast.fleet.pipeline.history.rebalances import CAUSES
 from holdfast.fleet.pipeline.history.signs import AFTER_SESSION_MS, TOLD
 from holdfast.fleet.pipeline.ingest.source import Dump
@@ -18,8 +20,8 @@ SESSION = 10  # seconds, in the records of these histories
 SLACK = AFTER_SESSION_MS // 1000
 
 
-def went(tmp_path, *commits, at=130, before=100, members=None, **more):
-    """Cause and confidence of a rebalance at second ``at`` in which b went."""
+def went(tmp_path, *commits, at=130, before=100, members=None, column="cause", **more):
+    """Cause, or another column, of a rebalance at second ``at`` in which b went."""
     history = [
         generation("g", 1, members or {"a": A, "b": B}, at=before, **more),
         generation("g", 2, {"a": ALL}, at=at, **more),
@@ -33,7 +35,7 @@ def went(tmp_path, *commits, at=130, before=100, members=None, **more):
     *_, row = tables.table("rebalances").to_pylist()
     assert row["cause_basis"] == "inferred"
     assert row["confidence"] == TOLD.get(row["cause"], row["confidence"])
-    return row["cause"]
+    return row[column]
 
 
 @pytest.mark.parametrize("protocol", ["range", COOPERATIVE])
@@ -54,14 +56,55 @@ def test_the_last_commit_tells(tmp_path, protocol, seconds, cause):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "cause"), [(11.999, "session_timeout"), (12, "leave_or_timeout")]
+    ("seconds", "cause"), [(12.499, "session_timeout"), (12.5, "leave_or_timeout")]
 )
 def test_a_member_that_may_have_been_too_late_for_its_poll_or_a_round_tells_nothing(
     tmp_path, seconds, cause
 ):
     """Its client says goodbye, or its broker removes it, when that time is over."""
-    members = {"a": A, "b": ({"rebalance_timeout_ms": 12_000}, B)}
+    members = {"a": A, "b": ({"rebalance_timeout_ms": 18_000}, B)}
     assert went(tmp_path, (2, 105), (3, 130 - seconds), members=members) == cause
+
+
+@pytest.mark.parametrize(
+    ("poll_s", "has_committed", "first_s", "last_s"),
+    [
+        (300, True, 294.5, 350),  # librdkafka commits after its last poll, Java's client before it
+        (300, False, 299.4, 350),  # nobody can poll before the round that it has joined
+        (8, True, 4, 18),
+        (8, False, 7.4, 18),
+    ],
+)
+def test_a_member_goes_when_its_poll_interval_is_over(poll_s, has_committed, first_s, last_s):
+    unseen_ms = np.asarray([first_s - 0.01, first_s, last_s, last_s + 0.01]) * 1000
+    poll_ms, committed = np.full(4, poll_s * 1000), np.full(4, has_committed)
+    near = near_poll_timeout(unseen_ms, poll_ms, committed)
+    assert near.tolist() == [False, True, True, False]
+
+
+POLLS_RARELY = {"a": A, "b": ({"rebalance_timeout_ms": 60_000}, B)}
+
+
+def test_a_member_that_polled_too_rarely_is_told_from_one_that_died(tmp_path):
+    """Its silence is as long as max.poll.interval.ms, and its session would have ended before."""
+    members = POLLS_RARELY
+    assert went(tmp_path / "late", (3, 170), at=230, members=members) == "poll_timeout"
+    assert went(tmp_path / "never", at=161, members=members) == "poll_timeout"
+    assert went(tmp_path / "died", (3, 170), at=185, members=members) == "session_timeout"
+    quick = {"a": A, "b": ({"rebalance_timeout_ms": 8_000, "session_timeout_ms": 45_000}, B)}
+    assert went(tmp_path / "quick", (3, 122), at=130, members=quick) == "poll_timeout"
+    assert went(tmp_path / "left", (3, 129), at=130, members=quick) == "leave"
+
+
+def test_of_several_members_that_went_each_has_its_time(tmp_path):
+    members = {"c": {"t": [0]}, "b": {"t": [1]}, "a": {"t": [2, 3]}}
+    went_c = went(tmp_path, (0, 118), (1, 125), members=members, column="unseen_ms")
+    assert went_c == [5_000, 12_000]  # of b and c, whatever their order in the record
+
+
+def test_the_time_since_a_members_last_sign_is_in_its_rebalance(tmp_path):
+    assert went(tmp_path / "commit", (3, 118), column="unseen_ms") == [12_000]
+    assert went(tmp_path / "round", column="unseen_ms") == [30_000]
 
 
 def test_nobodys_commit_and_a_commit_of_another_tell_nothing(tmp_path):

@@ -197,8 +197,23 @@ class Script:
             "leader_changed": False,
             "cooperative": True,
             "needed_moves_proven": True,
+            "unseen_ms": self._unseen_ms(common, people),
         }
         self.add("rebalances", **common, **{**row, **extra})
+
+    def _unseen_ms(self, common: Any, people: Mapping[str, Any]) -> list[int]:
+        """Since the members that went were seen last: the round before, or a commit of theirs."""
+        rows = self.rows["generations"][-2:-1]
+        found = []
+        for member in sorted(self.members.keys() - people.keys()):
+            signs = [row["timestamp"] for row in rows]
+            signs += [
+                row["timestamp"]
+                for row in self.rows.get("offset_commits", [])
+                if self.owners.get((row["topic"], row["partition"])) == member
+            ]
+            found.append(common["timestamp"] - max(signs))
+        return found
 
     def lag(self, lags: Mapping[tuple[str, int], int | None], **more: Any) -> Script:
         """Lag rows as of now."""

@@ -67,6 +67,31 @@ def restarts(slot: int, times: int, every_s: int, away_s: int) -> tuple[Scenario
     )
 
 
+def late_polls(slot: int, times: int) -> tuple[ScenarioStep, ...]:
+    """One member leaves each time after a minute, its poll interval, and comes back soon."""
+    return tuple(
+        step
+        for i in range(times)
+        for step in (
+            ScenarioStep(at_ms=(i * 80 + 62) * 1000, do="stop", slot=slot),
+            ScenarioStep(at_ms=(i * 80 + 74) * 1000, do="start", slot=slot),
+        )
+    )
+
+
+def flaps(members: int, times: int) -> tuple[ScenarioStep, ...]:
+    """Two new members come, and go half a minute later, again and again."""
+    return tuple(
+        step
+        for i in range(times)
+        for slot in (members + 2 * i, members + 2 * i + 1)
+        for step in (
+            ScenarioStep(at_ms=(30 + i * 60) * 1000, do="start", slot=slot),
+            ScenarioStep(at_ms=(60 + i * 60) * 1000, do="stop", slot=slot, returns=False),
+        )
+    )
+
+
 def sound() -> list[Labelled]:
     """Groups with nothing wrong: starts, bounces under a delay, growth, all read."""
     found = []
@@ -78,7 +103,11 @@ def sound() -> list[Labelled]:
         for policy in ("deferred", "incremental"):
             setup = {"scenario": "rolling-bounce", "policy": policy, **size}
             found.append(Labelled(name=f"bounced-{policy}-{n}", setup=setup))
-    for policy in ("deferred", "cooperative-sticky"):
+    for members in (3, 5):
+        size = {"members": members, "partitions": 12, "policy": "cooperative-sticky"}
+        setup = {"scenario": "visit", "script": flaps(members, 1), **size}
+        found.append(Labelled(name=f"visited-{members}", setup=setup))
+    for policy in ("deferred", "cooperative-sticky", "incremental", "simple"):
         setup = {"scenario": "scale-up", "policy": policy, "members": 3, "partitions": 12}
         found.append(Labelled(name=f"grows-{policy}", setup=setup))
     return found
@@ -101,6 +130,8 @@ def ill() -> list[Labelled]:
             for slot in range(members)
         )
         loop = {"scenario": "loop", "policy": "deferred", "script": restarts(1, 8, 40, 10)}
+        slow = calm | {"scenario": "slow", "script": late_polls(1, 6)}
+        flap = calm | {"scenario": "flaps", "script": flaps(members, 4)}
         deploy = {"scenario": "rolling-bounce", "policy": "simple"}
         found += [
             _ill(f"stuck-{n}", calm, "stuck", "HF105", "HF104"),
@@ -110,6 +141,8 @@ def ill() -> list[Labelled]:
             _ill(f"hot-{n}", calm, "hot", "HF104"),
             _ill(f"never-{n}", calm, "never", "HF107"),
             _ill(f"loops-{n}", size | loop, "well", "HF124"),
+            _ill(f"slow-{n}", slow, "well", "HF127", "HF101 HF103"),
+            _ill(f"flaps-{n}", flap, "well", "HF132", "HF101 HF103"),
             _ill(f"evicted-{n}", calm | {"scenario": "hung", "script": hung}, "evicted", "HF105"),
             _ill(f"static-{n}", calm | {"static": True}, "stuck", "HF109", "HF104"),
             _ill(f"empty-{n}", calm | {"scenario": "gone", "script": gone}, "left", "HF115"),

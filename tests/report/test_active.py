@@ -36,6 +36,7 @@ from holdfast.fleet.tables.reading import read_tables
 
 HAPPENED = {
     *("HF101", "HF102", "HF103", "HF110", "HF111", "HF112", "HF113", "HF118", "HF119", "HF124"),
+    *("HF127", "HF132"),
 }
 """Codes of what happened; all others are of how things are."""
 OF_A_GENERATION = {"HF108", "HF121", "HF122"}

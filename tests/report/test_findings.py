@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tests.cli.running import write_tables
 from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_bounce, tables
+from tests.report.test_slow_pollers import played, poll
+from tests.report.test_turnover import deployment, scaled
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.report.columns import rebuilding
@@ -272,10 +274,15 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
     "HF124": (lambda: looping(6), lambda: looping(4)),
     "HF125": (lambda: tended({1: 400}, age_s=400), lambda: tended({1: 400}, age_s=30)),
     "HF126": (lambda: tended({}, age_s=400), lambda: tended({}, age_s=200)),
+    "HF127": (
+        lambda: played(60.4, 12, 3, **poll(60))[0],
+        lambda: played(30, 12, 3, **poll(60))[0],
+    ),
     "HF129": (
         lambda: lagging([5] * 4, not_subscribed=True),
         lambda: lagging([5] * 4, not_subscribed=False),
     ),
+    "HF132": (lambda: scaled()[0], lambda: deployment()[0]),
     "HF131": (lambda: failing("a-1"), lambda: failing("a-1", rounds=2)),
 }
 

@@ -43,8 +43,8 @@ class Measured:
         return self.found / max(self.found + self.false, 1)
 
 
-N_GROUPS = 123
-N_SOUND = 56
+N_GROUPS = 133
+N_SOUND = 60
 N_ON_BROKER = 55
 MEASURED = {
     "HF101": Measured(planted=4, on_broker=4, found=4),
@@ -72,8 +72,10 @@ MEASURED = {
     "HF124": Measured(planted=4, on_broker=1, found=4),
     "HF125": Measured(planted=4, on_broker=1, found=4),
     "HF126": Measured(planted=4, on_broker=1, found=4),
+    "HF127": Measured(planted=4, on_broker=1, found=4),
     "HF129": Measured(planted=3, on_broker=0, found=3),
     "HF131": Measured(planted=1, on_broker=1, found=1),
+    "HF132": Measured(planted=3, on_broker=0, found=3),
 }
 
 
@@ -137,8 +139,9 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
   does not record when a rebalance starts: time counts from the last sign of an owner. JSON and CSV
   have both bounds too, in partition-seconds. Time in which it is known that no record waited is no
   downtime;
-- `follows`: the code of the finding that explains this one. A deploy (HF102) or a crash loop
-  (HF124) that made nine in ten of the rebalances is listed first, the others under it;
+- `follows`: the code of the finding that explains this one. A slow poller (HF127), a crash loop
+  (HF124), a deploy (HF102) or an autoscaler (HF132) that made nine in ten of the rebalances since
+  it began is listed first, the others under it;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
   no broker, `HOST:PORT` stands for one.
 

@@ -631,7 +631,7 @@ SCENES = (
     _ill("unreadable", unreadable, "HF121", "HF114"),
     _ill("large", large, "HF122"),
     _ill("stuck", stuck, "HF105"),
-    _ill("evicted", evicted, "HF105"),
+    _ill("evicted", evicted, "HF105 HF127"),
     _ill("poison", poison, "HF125"),
     _ill("too-slow", too_slow, "HF126"),
     _ill("hot", hot, "HF104"),

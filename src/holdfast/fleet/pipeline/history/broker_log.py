@@ -68,6 +68,7 @@ SAYS_MORE: Final = {
     "leave": frozenset({"restart"}),
     "session_timeout": frozenset({"restart"}),
     "rebalance_timeout": frozenset({"restart"}),
+    "poll_timeout": frozenset({"restart"}),
     "leave_and_timeout": frozenset({"restart"}),
     "join_and_leave": frozenset({"restart"}),
     "rejoin": _CHANGES,

@@ -27,6 +27,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from holdfast.core.model.poll_interval import says_poll_timeout
+
 MEMBERS: Final = """
 -            [Group {g}] Static member {m} with instance id {} temporarily left the consumer group
 -            [Group {g}] Member {m} new assignment state: {}
@@ -102,8 +104,12 @@ rebalance_timeout      it failed to transition from epoch {}
 """
 """What stands for ``{r}``, up to "; client reason: "."""
 
-DEPARTURES: Final = ("session_timeout", "rebalance_timeout", "sync_timeout", "leave")
+DEPARTURES: Final = (
+    *("session_timeout", "rebalance_timeout", "sync_timeout", "poll_timeout"),
+    "leave",
+)
 """Causes by which members go; of several timeouts, the first one is stated."""
+
 
 _VALUES: Final = {
     "m": r"(?P<member>.*?)",
@@ -231,8 +237,15 @@ def stated(reason: str) -> Word:
     own = reason.partition("; client reason: ")[0]
     for cause, pattern in _REASONS:
         if match := pattern.match(own):
-            return Word(cause=cause, text=reason, member=match.groupdict().get("member"))
+            member = match.groupdict().get("member")
+            return Word(cause=_why_it_left(cause, reason), text=reason, member=member)
     return Word(cause=None, text=reason)
+
+
+def _why_it_left(cause: str, words: str) -> str:
+    """The cause of a departure, by what the member itself said of it."""
+    is_late = cause == "leave" and says_poll_timeout(words)
+    return "poll_timeout" if is_late else cause
 
 
 def words_at(line: str) -> int:
@@ -313,7 +326,7 @@ class _LogReader:
             self.ends(group)
         said.brief = []
         if text.mark != "-":
-            cause = (reason and stated(reason).cause) or text.mark
+            cause = (reason and stated(reason).cause) or _why_it_left(text.mark, words)
             certain = values.get("protocol") != "classic"
             word = Word(cause=cause, text=words, member=values.get("member"), certain=certain)
             self._word(group, word, brief=text.brief)
@@ -367,7 +380,10 @@ class _LogReader:
         if word.cause == "protocol_change" and said.waiting:
             # the record that was converted lacks who left
             self._say(group, generation - 1, said.take(), classic=True)
-        same = [replace(w, text="") if w.cause == word.cause else w for w in said.take()]
+        told = said.take()
+        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in told}):
+            word = replace(word, cause="leave" if "leave" in why else "poll_timeout")
+        same = [replace(w, text="") if w.cause == word.cause else w for w in told]
         if word.cause in DEPARTURES and word.member is not None:
             said.gone.add(word.member)
         said.waiting, said.begun, said.epoch = [*same, word], generation, None

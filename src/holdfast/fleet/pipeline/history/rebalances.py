@@ -18,7 +18,7 @@ first_seen                   nothing is known before it                         
 restart                      every member that came had gone a short while before        0.98
 join                         members came, none went                                     0.97
 leave                        members went, none came; each had announced that it stops    0.96
-leave_or_timeout             members went, none came; their last signs may tell which,   0.97
+leave_or_timeout             members went, none came; their last signs may tell how,     0.97
                              :mod:`holdfast.fleet.pipeline.history.signs`
 join_and_leave               both, and they do not match                                 0.75
 protocol_change              same members; the group was converted to another protocol   0.9
@@ -334,6 +334,7 @@ def rebalance_table(
         "stickiness": pa.array(share[keep], mask=(fresh | shares | np.isnan(share))[keep]),
         **{name: np.zeros(len(keep)) for name in PAUSE_SUMS},
         "silent_seconds": pa.nulls(len(keep), pa.float64()),
+        "unseen_ms": pa.nulls(len(keep), pa.list_(pa.int64())),
         "needed_moves_proven": ~unproven[keep],
     }
     return from_columns("rebalances", columns)

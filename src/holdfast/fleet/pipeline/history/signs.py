@@ -13,6 +13,9 @@ leave               every member that went gave a sign less than a session befor
 session_timeout     the last sign of every one of them is a commit, a session to a session and
                     ``AFTER_SESSION_MS`` before the record, and less than its rebalance timeout:
                     clients say goodbye, and brokers remove a member, when it is so long too late
+poll_timeout        the last sign of every one of them lies about its rebalance timeout before the
+                    record (:mod:`holdfast.core.model.poll_interval`), and no session could have
+                    ended then
 leave_or_timeout    anything else
 ==================  ==============================================================================
 
@@ -38,7 +41,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.kinds.kind import GroupType
-from holdfast.core.model.columns import F64, I64
+from holdfast.core.model.columns import F64, I64, Mask
+from holdfast.core.model.poll_interval import near_poll_timeout
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import Events
 from holdfast.fleet.pipeline.history.pauses import (
@@ -64,13 +68,15 @@ DEPARTURES: Final = "_departures"
 """Staged by the pauses job for ``rebalances``: how the members of a row went."""
 
 UNTOLD: Final = "leave_or_timeout"
-TOLD: Final = {"leave": 0.96, "session_timeout": 0.95}
+TOLD: Final = {"leave": 0.96, "session_timeout": 0.95, "poll_timeout": 0.98}
 """Causes that signs tell, and how often they are right."""
 
 AFTER_SESSION_MS: Final = 10_000
 """A member may have died so long after its last commit, or its group may have noticed so late."""
 SHORTEST_SESSION_MS: Final = 6_000
 """``group.min.session.timeout.ms`` of a broker that is not configured."""
+LONGEST_SESSION_MS: Final = 60_000
+"""``group.consumer.max.session.timeout.ms`` of a broker that is not configured."""
 LIVELY_MS: Final = 120_000
 """A partition whose last commit is no older is read by a member that works."""
 JOIN_MS: Final = 2_000
@@ -79,6 +85,8 @@ JOIN_MS: Final = 2_000
 _KEY: Final = ("group", "generation", "timestamp")
 _SIGNS: Final = ("last_seen", "session_timeout_ms", "rebalance_timeout_ms")
 """What is the same in every row of a member that went."""
+_CHANGED: Final = ("cause", "confidence", "silent_seconds", "unseen_ms")
+"""Columns of rebalances that departures tell."""
 
 
 def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
@@ -100,6 +108,8 @@ def departure_rows(
     before = ints(gens.members, "row")[member]
     new = ~gens.head["context"].to_numpy()[before + 1]
     member, before = member[new], before[new]
+    # Members that went are numbered in the order of their ids.
+    by_id = pc.rank(gens.members["member_id"].take(pa.array(member)), tiebreaker="dense").to_numpy()
     owned, which = gather(row_starts(ints(gens.owned, "member"), gens.members.num_rows), member)
     nothing = np.flatnonzero(np.bincount(which, minlength=len(member)) == 0)
     place = np.concatenate([which, nothing])
@@ -119,7 +129,7 @@ def departure_rows(
         partitions=pa.concat_arrays([lists, none]),
         basis=pa.repeat(LEFT, len(place)),
         last_seen=pa.array(joined).cast(TIMESTAMP),
-        member=pa.array(member[place].astype(np.int32)),
+        member=pa.array(by_id[place].astype(np.int32)),
         **{name: gens.members[name].take(pa.array(member[place])) for name in _SIGNS[1:]},
     )
 
@@ -151,13 +161,17 @@ def how_they_went(rows: pa.Table) -> pa.Table:
     last = ints(members, "commit_max")
     silent = _silence(members, last, floats(members, "lively_max"))
     went = members.select(list(_KEY)).append_column("told", pa.array(_told(members, last)))
-    found = went.append_column("silent", pa.array(silent)).group_by(list(_KEY))
-    found = found.aggregate([("told", "min"), ("told", "max"), ("silent", "max")])
+    unseen = pa.array(_unseen_ms(members, last))
+    went = went.append_column("unseen", unseen).append_column("silent", pa.array(silent))
+    went = went.take(pa.array(np.argsort(ints(members, "member"), kind="stable")))
+    sums = [("told", "min"), ("told", "max"), ("silent", "max"), ("unseen", "list")]
+    found = went.group_by(list(_KEY), use_threads=False).aggregate(sums)
     least, longest = ints(found, "told_min"), floats(found, "silent_max")
     agreed = np.where(least == ints(found, "told_max"), least, len(TOLD))
     columns: dict[str, Any] = {name: found[name] for name in _KEY}
     columns["cause"] = pa.array([*TOLD, UNTOLD]).take(pa.array(agreed))
     columns["silent_seconds"] = pa.array(longest, mask=longest < 0)
+    columns["unseen_ms"] = found["unseen_list"]
     return from_columns("departures", columns)
 
 
@@ -209,22 +223,43 @@ def _told(members: pa.Table, commit: I64) -> I64:
     spoke |= (record - joined < session - JOIN_MS * 1000) & (joined > 0)
     silent = known & (commit > joined) & (record - commit <= session + AFTER_SESSION_MS * 1000)
     patient = members["rebalance_timeout_ms"].is_valid().to_numpy()
-    silent &= ~patient | (record - commit < ints(members, "rebalance_timeout_ms") * 1000)
-    return np.select([spoke, silent], [0, 1], len(TOLD)).astype(np.int64)
+    poll_ms = np.where(patient, ints(members, "rebalance_timeout_ms"), 0)
+    silent &= ~patient | (record - commit < poll_ms * 1000)
+    late, ended = _late_for_poll(members, commit, poll_ms)
+    either = late & ended
+    told = np.select([either, late, spoke, silent], [len(TOLD), 2, 0, 1], len(TOLD))
+    return told.astype(np.int64)
+
+
+def _unseen_ms(members: pa.Table, commit: I64) -> I64:
+    """Milliseconds from a member's last sign to the record without it; -1 where it gave none."""
+    last = np.maximum(commit, ints(members, "last_seen"))
+    return np.where(last > 0, (ints(members, "timestamp") - last) // 1000, -1).astype(np.int64)
+
+
+def _late_for_poll(members: pa.Table, commit: I64, poll_ms: I64) -> tuple[Mask, Mask]:
+    """Which members went when their poll interval was over; which when a session may have ended."""
+    joined = ints(members, "last_seen")
+    unseen_ms = _unseen_ms(members, commit).astype(np.float64)
+    known = members["session_timeout_ms"].is_valid().to_numpy()
+    session_ms = ints(members, "session_timeout_ms")
+    soonest = np.where(known, session_ms, SHORTEST_SESSION_MS) - JOIN_MS
+    latest = np.where(known, session_ms, LONGEST_SESSION_MS) + AFTER_SESSION_MS
+    ended = (unseen_ms >= soonest) & (unseen_ms <= latest)
+    return near_poll_timeout(unseen_ms, poll_ms, commit > joined), ended
 
 
 def with_departures(rebalances: pa.Table, departures: Sequence[pa.Table]) -> pa.Table:
     """Rebalances with the silence of those who went, and ``leave_or_timeout`` as signs tell it."""
     told = {_key(row): row for table in departures for row in table.to_pylist()}
-    rows = rebalances.select([*_KEY, "cause", "confidence", "silent_seconds"]).to_pylist()
+    rows = rebalances.select([*_KEY, *_CHANGED]).to_pylist()
     for row in rows if told else ():
         if (found := told.get(_key(row))) is None:
             continue
-        row["silent_seconds"] = found["silent_seconds"]
+        row |= {name: found[name] for name in ("silent_seconds", "unseen_ms")}
         if row["cause"] == UNTOLD and found["cause"] in TOLD:
             row |= {"cause": found["cause"], "confidence": TOLD[found["cause"]]}
-    changed = ("cause", "confidence", "silent_seconds")
-    return replaced(rebalances, **{name: [row[name] for row in rows] for name in changed})
+    return replaced(rebalances, **{name: [row[name] for row in rows] for name in _CHANGED})
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

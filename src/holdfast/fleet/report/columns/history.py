@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -43,6 +44,11 @@ class Rebalances:
     silent_s : float64[n]
         Longest time without a commit of a member that went, while most others committed; NaN where
         there was none.
+    unseen_ms : tuple of (sequence of int or None)
+        Time since the last sign of each member that went, in the order of their ids: -1 for one
+        that gave none; None where that is not known.
+    said : tuple of str
+        The broker's words where a log has some, whether they state the cause or not; else "".
     """
 
     generation: I64
@@ -56,6 +62,8 @@ class Rebalances:
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
+    unseen_ms: tuple[Sequence[int] | None, ...]
+    said: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:
         """Those since a moment, in UTC milliseconds."""
@@ -120,6 +128,8 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
         idle_lower_s=idle_lower,
         idle_upper_s=idle_upper,
         silent_s=floats(table, "silent_seconds")[order],
+        unseen_ms=tuple(table["unseen_ms"].take(pa.array(order)).to_pylist()),
+        said=tuple(pc.fill_null(table["stated_reason"], "").take(pa.array(order)).to_pylist()),
     )
 
 

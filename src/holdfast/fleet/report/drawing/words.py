@@ -28,6 +28,7 @@ _DURING: Mapping[str, str] = {
     "join": "as members joined",
     "leave": "as members left",
     "leave_or_timeout": "after members left or timed out",
+    "poll_timeout": "after members polled too rarely",
     "join_and_leave": "as members came and went",
     "announced_leave": "as members left in order",
     "cooperative_follow_up": "in rounds that followed",

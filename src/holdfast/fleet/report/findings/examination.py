@@ -19,26 +19,37 @@ from holdfast.fleet.report.findings import (
     rules_lag,
     rules_members,
     rules_now,
+    rules_pollers,
     rules_rebalances,
+    rules_scaling,
     rules_workers,
 )
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule, Severity
 
-RULE_MODULES = (rules_rebalances, rules_members, rules_lag, rules_workers, rules_now)
+RULE_MODULES = (
+    *(rules_rebalances, rules_pollers, rules_scaling, rules_members),
+    *(rules_lag, rules_workers, rules_now),
+)
 """Importing them has registered their rules."""
 
 
 LEADS = {
+    "HF127": ("HF101", "HF102", "HF103", "HF105", "HF111", "HF113", "HF118", "HF119", "HF124"),
     "HF124": ("HF101", "HF102", "HF103", "HF111"),
     "HF102": ("HF101", "HF103", "HF111"),
+    "HF132": ("HF101", "HF103", "HF111", "HF119"),
 }
-"""Code of a cause -> what follows from it: a crash loop or a deploy makes storms, moves and visits
-of partitions elsewhere. The first cause that fits counts."""
+"""Code of a cause -> what follows from it: a slow poller, a crash loop, a deploy or an
+autoscaler makes storms, moves and visits of partitions elsewhere. The first cause that fits
+counts."""
 
 MOSTLY = 0.9
-"""The part of a finding's rebalances that its cause has, at least: the round that follows the last
-return may lie after it."""
+"""The part of a finding's rebalances that its cause has, at least, from when that began: the round
+that follows the last return may lie after it."""
+
+SOME = 1 / 3
+"""The part of all of a finding's rebalances that its cause has, at least: a group starts before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +105,9 @@ def all_rules() -> tuple[Rule, ...]:
 def examine(facts: Facts, limits: Limits | None = None) -> Examination:
     """Run all rules over one group; ``limits`` are the thresholds.
 
-    The active findings come first, and of them the worst; what follows from one comes right behind
-    it, and a cause stands where the worst of what follows from it would.
+    The active findings come first, and of them the worst, of equal ones those that name a cause.
+    What follows from one comes right behind it, and a cause stands where the worst of what follows
+    from it would.
     """
     limits = limits or Limits()
     told = (f for rule in all_rules() for f in rule.find(facts, limits))
@@ -103,7 +115,7 @@ def examine(facts: Facts, limits: Limits | None = None) -> Examination:
     found.sort(key=lambda f: (*_badness(f), -f.cost_upper_s, f.code, f.text))
     below = {lead: [f for f in found if f.follows == lead] for lead in LEADS}
     families = [[f, *below.get(f.code, ())] for f in found if not f.follows]
-    families.sort(key=lambda family: min(map(_badness, family)))
+    families.sort(key=lambda family: (*min(map(_badness, family)), family[0].code not in LEADS))
     return Examination(facts=facts, findings=tuple(f for family in families for f in family))
 
 
@@ -119,7 +131,9 @@ def _folded(found: Sequence[Finding]) -> list[Finding]:
     for cause, codes in LEADS.items():
         for f in found:
             if cause in causes and cause not in follows and f.code in codes and f.rebalances:
+                begun = min(causes[cause], default=0)
                 inside = len(f.rebalances & causes[cause])
-                if inside >= MOSTLY * len(f.rebalances):
+                since = sum(at >= begun for at in f.rebalances)
+                if inside and inside >= MOSTLY * since and inside >= SOME * len(f.rebalances):
                     follows.setdefault(f.code, cause)
     return [replace(f, follows=follows.get(f.code, "")) for f in found]

@@ -375,6 +375,16 @@ class Facts:
         topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
         return f"{topic}{self.kind.words.joint}{partition}" if partition >= 0 else str(topic)
 
+    def had_work(self, rows: I64, at_ms: int) -> bool:
+        """Whether some timeline rows had work at a moment: they got on later, or are behind."""
+        t, lag = self.timeline, self.lag
+        busy = {
+            (topic, int(lag.partition[i]))
+            for i, topic in enumerate(lag.topic)
+            if lag.position_ms[i] > at_ms or lag.work[i] > 0
+        }
+        return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
+
     def owner_at(self, generation: int) -> I32:
         """Owner of each timeline row when a generation was settled: member index or negative."""
         t = self.timeline

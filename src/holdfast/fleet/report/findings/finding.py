@@ -244,6 +244,8 @@ class Limits:
     recent_s: float = 600.0
     rebalancing_s: float = 10.0
     apart_s: float = 10.0
+    visitors: int = 3
+    flap_gap_s: float = 1_200.0
 
     def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
         """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""

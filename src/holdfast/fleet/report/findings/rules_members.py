@@ -36,7 +36,11 @@ from holdfast.fleet.report.findings.finding import (
     rule,
     to_cooperative,
 )
+from holdfast.fleet.report.findings.rules_pollers import batches_s
 from holdfast.fleet.tables.columns.values import ArrowTable, ints, times_ms
+
+_BATCHES = 2
+"""A slow poller that is silent for so many of its longest batches is stuck."""
 
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
@@ -79,10 +83,13 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     standing, working, since = _standing(facts, limits)
     lag, names = facts.lag, _static_names(facts)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
+    # Who polls too rarely (HF127) is at work for as long as its batches take.
+    busy_s = batches_s(facts)
     silent = {
         i: m
         for i, m in enumerate(lag.member)
         if m and standing[i] and m not in moving and (m in names) is static
+        if facts.end_ms - lag.commit_ms[i] > _BATCHES * 1000 * busy_s.get(m, 0)
     }
     if not silent:
         return
@@ -133,7 +140,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         gone = sorted(present[0] - present[1])
         owner = facts.owner_at(after - 1)
         rows = np.flatnonzero(np.isin(owner, gone))
-        if not _read_on(facts, rows, int(r.at_ms[i])):
+        if not facts.had_work(rows, int(r.at_ms[i])):
             continue
         yield Symptom(
             severity=Severity.WARN,
@@ -148,21 +155,10 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
                 partitions=few_names(facts.partition_name(int(row)) for row in rows),
                 figures={"silent_s": float(r.silent_s[i])},
             ),
+            rebalances=frozenset({int(i)}),
             cost_upper_s=float(r.silent_s[i]) * len(rows),
             command=on_group(facts, "history", "--table", "rebalances"),
         )
-
-
-def _read_on(facts: Facts, rows: I64, at_ms: int) -> bool:
-    """Whether some of the timeline rows had work: they got on afterwards, or are behind."""
-    lag = facts.lag
-    busy = {
-        (topic, int(lag.partition[i]))
-        for i, topic in enumerate(lag.topic)
-        if lag.position_ms[i] > at_ms or lag.work[i] > 0
-    }
-    t = facts.timeline
-    return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
 
 
 @rule(

@@ -32,51 +32,13 @@ from holdfast.fleet.report.findings.finding import (
     to_cooperative,
     unplanned_of,
 )
+from holdfast.fleet.report.findings.of_rebalances import pause_s, show_rebalances, symptom_of
+from holdfast.fleet.report.findings.rules_pollers import explains, slow_pollers
+from holdfast.fleet.report.findings.rules_scaling import changes_of
 from holdfast.fleet.report.findings.rules_workers import failed_in
 
 _FOLLOW_UP_MS = 10_000
 """The round that gives back what was revoked follows the last return by moments."""
-
-
-def _symptom(
-    facts: Facts,
-    chosen: BOOL,
-    text: str,
-    command: str,
-    *,
-    severity: Severity | None = None,
-    share: float = 1.0,
-    members: Iterable[str] = (),
-    rows: Iterable[int] = (),
-    **figures: float | None,
-) -> Symptom:
-    """What some rebalances show: ``chosen`` is bool[n_rebalances], ``rows`` are timeline rows.
-
-    It costs their pauses, or the given share of them. A figure that is None is left out.
-    """
-    r = facts.rebalances
-    at = r.at_ms[chosen]
-    return Symptom(
-        severity=severity,
-        text=text,
-        evidence=Evidence(
-            generations=few(r.generation[chosen].tolist()),
-            from_ms=int(at.min()) if len(at) else -1,
-            to_ms=int(at.max()) if len(at) else -1,
-            members=few_names(members),
-            partitions=few_names(facts.partition_name(row) for row in rows),
-            figures={name: value for name, value in figures.items() if value is not None},
-        ),
-        cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
-        cost_upper_s=_pause_s(facts, chosen) * share,
-        command=command,
-        rebalances=frozenset(np.flatnonzero(chosen).tolist()),
-    )
-
-
-def _pause_s(facts: Facts, chosen: BOOL) -> float:
-    """Partition-seconds without an owner that some rebalances cost at most."""
-    return float(np.nansum(facts.rebalances.pause_upper_s[chosen]))
 
 
 def _real(facts: Facts) -> BOOL:
@@ -133,11 +95,17 @@ def _announced(facts: Facts, limits: Limits) -> BOOL:
     return found
 
 
+def _restarts(facts: Facts) -> list[Absence]:
+    """Absences of processes that restarted: not of those that polled too rarely (HF127)."""
+    slow = slow_pollers(facts)
+    return [absence for absence in facts.absences if not explains(facts, slow, absence)]
+
+
 def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
     """Processes that restarted again and again within a few minutes, and their restarts."""
     g = facts.generations
     by_process: dict[int, list[Absence]] = {}
-    for absence in facts.absences:
+    for absence in _restarts(facts):
         if absence.away_s <= limits.round_trip_s:
             by_process.setdefault(absence.identity, []).append(absence)
     found = {}
@@ -176,11 +144,11 @@ def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     begun, ended = (np.bincount(edge, minlength=len(at) + 1) for edge in (first, end[first]))
     chosen[counted[np.cumsum(begun - ended)[:-1] > 0]] = True
     minutes = limits.storm_window_s / 60
-    yield _symptom(
+    yield symptom_of(
         facts,
         chosen,
         f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
-        _show_rebalances(facts),
+        show_rebalances(facts),
         severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else None,
         worst_per_window=float(inside[worst]),
     )
@@ -190,14 +158,16 @@ def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF102",
     name="deploy churn",
     severity=Severity.WARN,
-    what="A rolling restart made more than 1.5 rebalances per restarted member.",
+    what="A rolling restart made more than 1.5 rebalances per restarted member, or new processes "
+    "took the place of most others, one by one.",
     why="Each restart costs a round when the member goes, one when it returns, and with "
     "cooperative assignors one more to hand over. Under an eager assignor all members stop each "
     "time.",
     how="Member ids of one process (same static name, client id or host) are put together; "
     "rebalances between the first departure and the last return of a deploy are counted. Restarts "
     "during which no partition went to another process do not count, nor do crash loops (HF124). "
-    "What a move costs is how much later than usual the first commit after it comes.",
+    "Pods of a Deployment get new names: there, at least as many processes gave way to new ones as "
+    "stayed. What a move costs is how much later than usual the first commit after it comes.",
     mend="First cooperative-sticky, where the assignor is eager: the others read on. Then a static "
     "id (group.instance.id) and a session timeout above the restart, where a process keeps its "
     "name: nothing moves. Only if a move costs more than half the longest restart, because members "
@@ -205,12 +175,47 @@ def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "restart. The finding says what a move costs, where enough commits are on record.",
 )
 def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    yield from _restarted(facts, limits)
+    yield from _replaced(facts, limits)
+
+
+def _replaced(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Processes that gave way to new ones: a deploy in which nobody keeps its name."""
+    lives, found = changes_of(facts, limits.deploy_gap_s)
+    at, real, settled_ms = facts.rebalances.at_ms, _real(facts), facts.generations.at_ms
+    chosen, n_replaced, worst = np.zeros(len(at), dtype=bool), 0, 0.0
+    gone = np.zeros(len(lives.process), dtype=bool)
+    for one in found:
+        end_ms = settled_ms[one.end] + _FOLLOW_UP_MS
+        inside = slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))
+        ratio = real[inside].sum() / max(one.replaced, 1)
+        if one.is_deploy and ratio > limits.churn_per_restart:
+            chosen[inside] |= real[inside]
+            n_replaced, worst = n_replaced + one.replaced, max(worst, ratio)
+            gone |= (lives.went >= one.begin) & (lives.went <= one.end)
+    if not chosen.any():
+        return
+    names = facts.timeline.identities.names
+    yield symptom_of(
+        facts,
+        chosen,
+        f"{count(int(chosen.sum()), 'rebalance')} while {count(n_replaced, 'member')} gave way to "
+        f"new ones (up to {worst:.1f} per member): a deploy under new names",
+        to_cooperative(facts, [_last_protocol(facts)]),
+        members=[names[i] for i in lives.process[gone]],
+        rebalances_per_member=worst,
+        replaced=float(n_replaced),
+    )
+
+
+def _restarted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    """Processes that came back under their names: a deploy, or the beginning of a crash loop."""
     g = facts.generations
     looping = _crash_loops(facts, limits)
     harmless = set(_costless(facts, limits))
     restarts = [
         a
-        for a in facts.absences
+        for a in _restarts(facts)
         if a.away_s <= limits.round_trip_s and a.identity not in looping and a not in harmless
     ]
     if len(restarts) < 2:
@@ -234,8 +239,10 @@ def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     longest = max(a.away_s for a in restarts)
     is_dear, told, cost = _by_what_moves_cost(facts, longest)
+    if len(processes) == 1 and facts.n_members > 1:
+        told = f": a deploy of one member, or a crash loop that begins{told}"
     delayed = _simulate(facts, "deferred", "--delay", _delay(longest))
-    yield _symptom(
+    yield symptom_of(
         facts,
         chosen,
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
@@ -271,7 +278,7 @@ def _for_restarts(facts: Facts, delayed: str, *, is_dear: bool) -> str:
         Whether a move costs so much that they had.
     """
     if not facts.kind.takes_assignors:
-        return _show_rebalances(facts)
+        return show_rebalances(facts)
     if is_dear or _has_delay(facts):
         return delayed
     last = _last_protocol(facts)
@@ -313,14 +320,14 @@ def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     chosen = moves > 0
     share = needless / max(total, needless)
-    yield _symptom(
+    yield symptom_of(
         facts,
         chosen,
         f"{needless} of {max(total, needless)} moved partitions need not have moved "
         f"({share:.0%}) for the same balance",
         on_group(facts, "replay", "--assignor", "cooperative-sticky")
         if facts.kind.takes_assignors
-        else _show_rebalances(facts),
+        else show_rebalances(facts),
         share=share,
         avoidable_moves=float(needless),
     )
@@ -340,7 +347,7 @@ def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 )
 def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     trips = []
-    for absence in facts.absences:
+    for absence in _restarts(facts):
         if 0 < absence.away_s <= limits.round_trip_s:
             visited = _round_trip(facts, absence)
             if visited.any():
@@ -357,7 +364,7 @@ def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = around[np.where(index < 0, len(g.number), index)] & (index >= 0)
     longest = max(a.away_s for a, _ in trips)
     is_dear, *_ = _by_what_moves_cost(facts, longest)
-    yield _symptom(
+    yield symptom_of(
         facts,
         chosen,
         f"{count(n_visits, 'time')} a partition went to another member and back while "
@@ -412,7 +419,7 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         cost_upper_s=cost,
         command=_replay_deferred(facts, usual or 10)
         if _has_delay(facts)
-        else _show_rebalances(facts),
+        else show_rebalances(facts),
     )
 
 
@@ -434,7 +441,7 @@ def _spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if chosen.sum() < limits.spurious:
         return
     text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
-    yield _symptom(facts, chosen, text, _show_rebalances(facts))
+    yield symptom_of(facts, chosen, text, show_rebalances(facts))
 
 
 def _reports_failures(facts: Facts) -> BOOL:
@@ -461,7 +468,7 @@ def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     missed = np.maximum(facts.rebalances.counts["n_missed_generations"], 0)
     if missed.sum() < limits.missed:
         return
-    yield _symptom(
+    yield symptom_of(
         facts,
         missed > 0,
         f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
@@ -490,13 +497,13 @@ def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 )
 def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
-    if chosen.sum() < 2 or _pause_s(facts, chosen) < limits.eager_pause_s:
+    if chosen.sum() < 2 or pause_s(facts, chosen) < limits.eager_pause_s:
         return
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
     if others := unplanned_of(facts):
         text += f"; members run {', '.join(others)}, for which there is no plan here"
-    yield _symptom(facts, chosen, text, to_cooperative(facts, [_last_protocol(facts)]))
+    yield symptom_of(facts, chosen, text, to_cooperative(facts, [_last_protocol(facts)]))
 
 
 @rule(
@@ -515,11 +522,17 @@ def _crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not loops:
         return
     restarts = [absence for found in loops.values() for absence in found]
-    yield _symptom(
+    p = facts.presence
+    own = p.rebalance_timeout_ms == p.session_timeout_ms
+    own &= p.session_timeout_ms > 0
+    is_open = bool(own[np.isin(p.identity, [*loops])].all())
+    doubt = ", or a member that blocks its heartbeats for longer than a session" if is_open else ""
+    yield symptom_of(
         facts,
         _during(facts, restarts),
-        f"{count(len(loops), 'member')} restarted {count(len(restarts), 'time')}: a crash loop",
-        _show_rebalances(facts),
+        f"{count(len(loops), 'member')} restarted {count(len(restarts), 'time')}: a crash loop"
+        f"{doubt}",
+        show_rebalances(facts),
         members=_names(facts, restarts),
         restarts=float(len(restarts)),
     )
@@ -534,10 +547,6 @@ def _before_a_leave(facts: Facts, limits: Limits) -> BOOL:
     return soon
 
 
-def _show_rebalances(facts: Facts) -> str:
-    return on_group(facts, "history", "--table", "rebalances")
-
-
 def _simulate(facts: Facts, policy: str, *words: str) -> str:
     n_members = max(int(facts.generations.n_members.max(initial=1)), 1)
     n_partitions = max(len(facts.timeline.row_partition), 1)
@@ -550,7 +559,7 @@ def _simulate(facts: Facts, policy: str, *words: str) -> str:
 
 def _replay_deferred(facts: Facts, restart_s: float) -> str:
     if not facts.kind.takes_assignors:
-        return _show_rebalances(facts)
+        return show_rebalances(facts)
     return on_group(facts, "replay", "--policy", "deferred", "--delay", _delay(restart_s))
 
 

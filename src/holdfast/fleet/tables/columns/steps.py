@@ -189,7 +189,9 @@ PAUSE_INPUT = Table(
 DEPARTURES = Table(
     name="departures",
     doc="How the members of a rebalance went, by the last signs of them.",
-    columns=REBALANCES.pick("group", "generation", "timestamp", "cause", "silent_seconds"),
+    columns=REBALANCES.pick(
+        "group", "generation", "timestamp", "cause", "silent_seconds", "unseen_ms"
+    ),
 )
 
 FLEET = Table(

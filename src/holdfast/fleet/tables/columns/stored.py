@@ -281,6 +281,14 @@ REBALANCES = Table(
             "seconds",
             nullable=True,
         ),
+        Column(
+            "unseen_ms",
+            DType.INT64_LIST,
+            "since the last sign, a commit or the round before, of each member that went, "
+            "in the order of their ids; -1 for one that gave none",
+            "milliseconds",
+            nullable=True,
+        ),
         Column("leader_changed", _B, "the leader is another member id"),
         Column("cooperative", _B, "members keep working through the rebalance"),
         Column("needed_moves_proven", _B, "n_needed_moves comes from an exact optimum"),

@@ -1,0 +1,113 @@
+"""Members of one group that went: what was seen of each before, and when its process came back.
+
+**Rules.** A process is told by its static name, or else by client id and host: that is the same for
+one that goes and comes back without a restart. Generations are told by their index.
+
+**Strategy.** Members that went are set differences on (generation, member) numbers. A departure is
+matched with the next new member id of its process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.core.model.columns import I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A member that went.
+
+    Parameters
+    ----------
+    row : int
+        Its last row among those of the group's members.
+    member : int
+        Its member id, by index.
+    gone : int
+        First generation without it.
+    back : int
+        First generation with a new member id of its process, ``gone`` or later; -1 for none.
+    unseen_s : float
+        Seconds from its last sign, a commit of its own or the round before, to the record without
+        it.
+    has_committed : bool
+        Whether that sign is a commit.
+    """
+
+    row: int
+    member: int
+    gone: int
+    back: int
+    unseen_s: float
+    has_committed: bool
+
+
+def read_departures(
+    generation: I64,
+    member: I64,
+    process: Callable[[int], str],
+    at_ms: I64,
+    unseen_ms: Mapping[int, Sequence[int]],
+) -> dict[str, list[Departure]]:
+    """Departures of one group by process, in the order in which they went.
+
+    Parameters
+    ----------
+    generation, member : int64[n]
+        The group's members, a row for each generation: ascending by generation and member id.
+    process : callable
+        Which process a row is about.
+    at_ms : int64[n_generations]
+        When each generation was recorded.
+    unseen_ms : mapping
+        Generation without some members -> as ``unseen_ms`` of its rebalance. Who went in another
+        one is left out, and who gave no sign.
+
+    Notes
+    -----
+    Cost: a sort of the rows, and some steps for each departure and each member id.
+    """
+    n_members = int(member.max(initial=0)) + 1
+    people = generation * n_members + member
+    last = len(at_ms) - 1
+    went = np.flatnonzero(~np.isin(people + n_members, people) & (generation < last))
+    _, first = np.unique(member, return_index=True)
+    arrivals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    if len(went):
+        for row in np.sort(first).tolist():
+            arrivals[process(row)].append((int(generation[row]), int(member[row])))
+    for one in arrivals.values():
+        one.sort()
+    found: dict[str, list[Departure]] = defaultdict(list)
+    place: dict[int, int] = defaultdict(int)
+    for row in went.tolist():
+        gone, name = int(generation[row]) + 1, process(row)
+        spans, at = unseen_ms.get(gone, ()), place[gone]
+        place[gone] += 1
+        if at >= len(spans) or spans[at] < 0:
+            continue
+        unseen = spans[at] / 1000
+        since_round_s = float(at_ms[gone] - at_ms[gone - 1]) / 1000
+        found[name].append(
+            Departure(
+                row=row,
+                member=int(member[row]),
+                gone=gone,
+                back=_back(arrivals[name], gone, int(member[row])),
+                unseen_s=unseen,
+                has_committed=unseen < since_round_s - 0.05,
+            )
+        )
+    return dict(found)
+
+
+def _back(arrivals: Sequence[tuple[int, int]], gone: int, member: int) -> int:
+    """The first generation from ``gone`` on in which another member id came."""
+    after = bisect_left(arrivals, (gone, -1))
+    return next((at for at, who in arrivals[after : after + 2] if who != member), -1)

@@ -1,0 +1,66 @@
+"""Symptoms that are about some of a group's rebalances.
+
+**Rules.** Cost is partition-seconds without an owner, at least and at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from holdfast.fleet.report.findings.facts import BOOL, Facts
+from holdfast.fleet.report.findings.finding import (
+    Evidence,
+    Severity,
+    Symptom,
+    few,
+    few_names,
+    on_group,
+)
+
+
+def symptom_of(
+    facts: Facts,
+    chosen: BOOL,
+    text: str,
+    command: str,
+    *,
+    severity: Severity | None = None,
+    share: float = 1.0,
+    members: Iterable[str] = (),
+    rows: Iterable[int] = (),
+    **figures: float | None,
+) -> Symptom:
+    """What some rebalances show: ``chosen`` is bool[n_rebalances], ``rows`` are timeline rows.
+
+    It costs their pauses, or the given share of them. A figure that is None is left out.
+    """
+    r = facts.rebalances
+    at = r.at_ms[chosen]
+    return Symptom(
+        severity=severity,
+        text=text,
+        evidence=Evidence(
+            generations=few(r.generation[chosen].tolist()),
+            from_ms=int(at.min()) if len(at) else -1,
+            to_ms=int(at.max()) if len(at) else -1,
+            members=few_names(members),
+            partitions=few_names(facts.partition_name(row) for row in rows),
+            figures={name: value for name, value in figures.items() if value is not None},
+        ),
+        cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
+        cost_upper_s=pause_s(facts, chosen) * share,
+        command=command,
+        rebalances=frozenset(np.flatnonzero(chosen).tolist()),
+    )
+
+
+def pause_s(facts: Facts, chosen: BOOL) -> float:
+    """Partition-seconds without an owner that some rebalances cost at most."""
+    return float(np.nansum(facts.rebalances.pause_upper_s[chosen]))
+
+
+def show_rebalances(facts: Facts) -> str:
+    """A command that shows the group's rebalances."""
+    return on_group(facts, "history", "--table", "rebalances")

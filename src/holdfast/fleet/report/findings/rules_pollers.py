@@ -1,0 +1,385 @@
+"""The rule about members that poll too rarely, and what other rules ask of it.
+
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Nothing says why a member went
+but a broker's log, so a departure is judged by how long before it the member gave its last sign
+(:mod:`holdfast.core.model.poll_interval`):
+
+- It was *late* if it went its poll interval after that sign, while no session could have ended, or
+  if the broker's log says so.
+- A session may be as long as the poll interval. Then a member that crashes goes like a slow one.
+- A rebalance timeout that is that of the session shows a client, such as aiokafka, whose poll
+  interval stands in no record. Then one and the same time, again and again, tells; once, it does
+  not tell a slow poller from a crash or a deploy.
+
+A slow poller goes like that mostly, and comes back with the same client id from the same host, at
+its next poll. A process that crashes says nothing, and is thrown out a session later; one that is
+deployed says goodbye in the middle of its work, and its last commit is seconds old.
+
+**Strategy.** Departures are grouped by process, and a process is judged by all of its departures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from holdfast.core.machine.clients import client_of
+from holdfast.core.machine.upgrade import Client
+from holdfast.core.model.columns import F64, I64
+from holdfast.core.model.poll_interval import (
+    DEFAULT_MS,
+    near_poll_timeout,
+    says_poll_timeout,
+)
+from holdfast.fleet.report.columns.departures import Departure, read_departures
+from holdfast.fleet.report.columns.spans import span
+from holdfast.fleet.report.findings.facts import BOOL, Absence, Facts
+from holdfast.fleet.report.findings.finding import Limits, Severity, Symptom, count, few, rule
+from holdfast.fleet.report.findings.of_rebalances import show_rebalances, symptom_of
+
+CODE = "HF127"
+_NAMED = 3
+"""So many members are named in the text; all are in the evidence."""
+_FOLLOW_UP_MS = 10_000
+"""The round that gives back what was revoked follows the last return by moments."""
+_JOIN_MS = 500
+"""A session begins anew when a round is joined, which is before the round's record."""
+_NOTICED_MS = 6_000
+"""So long after its last commit and a session a member may be thrown out: it commits every five
+seconds, and the others have to come to the round."""
+_LEFT, _ENDED = "LeaveGroup", ("has failed", "session expired", "heartbeat expiration")
+"""What a broker's log has where a member left, and where its session ended."""
+_STEADY_S, _STEADY_SHARE = 2.0, 0.1
+"""Spans that differ by no more, in seconds or as a part of them, are one and the same."""
+_SHORTEST_S = 5.0
+"""Shorter poll intervals are not looked for where no record has them."""
+_ROOM = 1.5
+"""A poll interval should be longer than the longest batch by this."""
+
+_KEYS = {
+    Client.KAFKA_PYTHON: ("max_poll_interval_ms", "max_poll_records"),
+    Client.AIOKAFKA: ("max_poll_interval_ms", "max_poll_records, or max_records of getmany"),
+    Client.CONFLUENT: ("max.poll.interval.ms", "num_messages of consume"),
+    Client.JAVA: ("max.poll.interval.ms", "max.poll.records"),
+    Client.HOLDFAST: ("max.poll.interval.ms", "max.poll.records"),
+}
+"""What a client calls its poll interval, and what makes its batches smaller."""
+_ANY_KEYS = ("max.poll.interval.ms", "max.poll.records")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowPoller:
+    """A process that polls too rarely.
+
+    Parameters
+    ----------
+    name : str
+        Static name or client id, and host.
+    went : tuple of Departure
+        When it went.
+    n_late : int
+        How often because its poll interval was over.
+    interval_s : float
+        Its poll interval, as far as that is known.
+    doubt : str
+        What it may be instead; empty where nothing else fits.
+    """
+
+    name: str
+    went: tuple[Departure, ...]
+    n_late: int
+    interval_s: float
+    doubt: str = ""
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it came back after the last time."""
+        return self.went[-1].back >= 0
+
+
+def slow_pollers(facts: Facts) -> list[SlowPoller]:
+    """Processes that polled too rarely, those that did so most often first."""
+    rebalances = zip(facts.rebalance_index.tolist(), facts.rebalances.unseen_ms, strict=True)
+    unseen_ms = {at: spans for at, spans in rebalances if at > 0 and spans}
+    if not unseen_ms:
+        return []
+    p = facts.presence
+    departures = read_departures(
+        p.generation,
+        p.member.astype(np.int64),
+        lambda row: _process(facts, row),
+        facts.generations.at_ms,
+        unseen_ms,
+    )
+    judged = (_judged(facts, name, went) for name, went in departures.items())
+    found = [one for one in judged if one is not None]
+    return sorted(_beside_a_deploy(found), key=lambda one: -one.n_late)
+
+
+def _process(facts: Facts, row: int) -> str:
+    """The name of a process: a slow poller has its client id and its host for good."""
+    p, who = facts.presence, facts.timeline.identities
+    name = p.static_name(row) or p.rows["client_id"][row].as_py()
+    host = who.hosts[who.host[p.member[row]]]
+    return f"{name} on {host}" if host else str(name)
+
+
+def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | None:
+    """What the departures of a process say of it; None where they do not say that it is slow."""
+    signs = _Signs.of(facts, went)
+    sure = signs.stated | (signs.near & ~signs.ended)
+    late = signs.stated | signs.near if 4 * sure.sum() >= len(went) else sure
+    if 2 * late.sum() >= len(went):
+        kept = [one for one, is_late in zip(went, late, strict=True) if is_late]
+        first = kept[0]
+        if not (signs.stated.any() or first.back >= 0 or _went_alone_from_work(facts, first)):
+            return None
+        interval_s = float(np.median((signs.unseen_s if signs.own.all() else signs.poll_s)[late]))
+        return SlowPoller(name=name, went=tuple(went), n_late=len(kept), interval_s=interval_s)
+    known = SlowPoller(name=name, went=tuple(went), n_late=len(went), interval_s=0.0)
+    if 2 * (signs.near & ~signs.own).sum() >= len(went) and _was_away(facts, went):
+        again = "a crash loop" if len(went) > 1 else "a crash"
+        doubt = f"or {again}: its session is about as long as its poll interval"
+        return replace(known, interval_s=float(np.median(signs.poll_s)), doubt=doubt)
+    if signs.own.all():
+        return _of_unknown_interval(facts, known, signs)
+    return None
+
+
+def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
+    """Whether a process was away for a round mostly, or is away from work.
+
+    One that is killed and started at once is back before its group has noticed that it went.
+    """
+    away = sum(one.back > one.gone for one in went)
+    return 2 * away >= len(went) if went[0].back >= 0 else _went_alone_from_work(facts, went[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signs:
+    """What the departures of a process show, one entry each.
+
+    ``near``: it went its poll interval after its last sign, and no log says that its session ended.
+    ``ended``: it went a session after that sign, and no log says that it left. ``stated``: its
+    client said why it left. ``own``: its rebalance timeout is that of its session, so its poll
+    interval may be another one.
+    """
+
+    near: BOOL
+    ended: BOOL
+    stated: BOOL
+    own: BOOL
+    unseen_s: F64
+    poll_s: F64
+    session_s: F64
+
+    @classmethod
+    def of(cls, facts: Facts, went: Sequence[Departure]) -> _Signs:
+        """The signs of some departures of one process."""
+        p, rows = facts.presence, [one.row for one in went]
+        words = dict(zip(facts.rebalance_index.tolist(), facts.rebalances.said, strict=True))
+        names = facts.timeline.members
+        said = [_said_of(names[one.member], words.get(one.gone, "")) for one in went]
+        own = [text.partition("; client reason: ")[0] for text in said]
+        left = np.asarray([_LEFT in text for text in own])
+        expired = np.asarray([any(word in text for word in _ENDED) for text in own])
+        static = np.asarray([p.static_name(row) is not None for row in rows])
+        poll_ms, session_ms = p.rebalance_timeout_ms[rows], p.session_timeout_ms[rows]
+        unseen_ms = 1000 * np.asarray([one.unseen_s for one in went])
+        committed = np.asarray([one.has_committed for one in went])
+        ended = (session_ms > 0) & (unseen_ms >= session_ms - _JOIN_MS)
+        ended &= unseen_ms <= session_ms + _NOTICED_MS
+        return cls(
+            # A static member says nothing: its session has to end, too.
+            near=near_poll_timeout(unseen_ms - static * session_ms, poll_ms, committed)
+            & (static | ~expired),
+            ended=~static & ~left & ended,
+            stated=np.asarray([says_poll_timeout(text) for text in said]),
+            own=(poll_ms == session_ms) & (poll_ms > 0),
+            unseen_s=unseen_ms / 1000,
+            poll_s=poll_ms / 1000,
+            session_s=session_ms / 1000,
+        )
+
+
+def _said_of(member: str, words: str) -> str:
+    """What a broker's words say of one member, with its client's reason; empty for nothing."""
+    pattern = re.escape(member) + r"[^;]*(; client reason: [^;]*)?"
+    return " ".join(found[0] for found in re.finditer(pattern, words))
+
+
+def _of_unknown_interval(facts: Facts, known: SlowPoller, signs: _Signs) -> SlowPoller | None:
+    """Judge a process whose poll interval may stand in no record, as that of aiokafka.
+
+    It has the default one, or goes again and again after the same time. Before it has gone three
+    times, all that shows is that it went in the middle of its work.
+    """
+    usual_s, times = float(np.median(signs.unseen_s)), len(known.went)
+    default_s = DEFAULT_MS / 1000
+    all_ms, committed = np.full(times, DEFAULT_MS), np.full(times, True)
+    is_default = near_poll_timeout(1000 * signs.unseen_s, all_ms, committed).all()
+    if is_default and known.went[0].back >= 0:
+        return replace(known, interval_s=default_s)
+    steady = np.abs(signs.unseen_s - usual_s) <= max(_STEADY_S, _STEADY_SHARE * usual_s)
+    died = abs(usual_s - float(np.median(signs.session_s))) <= _STEADY_S
+    if usual_s < _SHORTEST_S or 2 * steady.sum() < times or (died and times >= 3):
+        return None
+    unknown = "its poll interval stands in no record, as that of aiokafka"
+    if times >= 3:
+        doubt = f"or a crash loop, after the same time again and again: {unknown}"
+        return replace(known, interval_s=usual_s, doubt=doubt)
+    if not _went_alone_from_work(facts, known.went[0]):
+        return None
+    doubt = f"or it blocked its heartbeats, crashed, or was deployed anew: {unknown}"
+    return replace(known, interval_s=usual_s, doubt=doubt)
+
+
+def _went_alone_from_work(facts: Facts, one: Departure) -> bool:
+    """Whether a member that did not come back went by itself, with records to read."""
+    before, after = (facts.presence.members_of(at) for at in (one.gone - 1, one.gone))
+    if len(np.setdiff1d(before, after)) > 1:
+        return False
+    rows: I64 = np.flatnonzero(facts.owner_at(one.gone - 1) == one.member)
+    return facts.had_work(rows, int(facts.generations.at_ms[one.gone]))
+
+
+def _beside_a_deploy(found: Sequence[SlowPoller]) -> list[SlowPoller]:
+    """Mark processes that went once each, as several do in a deploy of a group without work."""
+    once = [one for one in found if one.n_late == 1]
+    if len(once) < 3 or len(once) < len(found):
+        return list(found)
+    doubt = "or a deploy: each of them went once"
+    return [replace(one, doubt=one.doubt or doubt) for one in found]
+
+
+def explains(facts: Facts, found: Iterable[SlowPoller], absence: Absence) -> bool:
+    """Whether a process was absent because it polled too rarely."""
+    identity = facts.timeline.identities.identity
+    gone = (absence.last_with + 1, absence.identity)
+    return any((d.gone, int(identity[d.member])) == gone for one in found for d in one.went)
+
+
+def batches_s(facts: Facts) -> dict[str, float]:
+    """About how long the longest batch of each slow poller of the last generation took, by id."""
+    p, names = facts.presence, facts.timeline.members
+    longest = {one.name: _batch_s(facts, one)[1] for one in slow_pollers(facts)}
+    rows = np.flatnonzero(facts.members_now).tolist() if longest else []
+    known = {names[p.member[row]]: longest.get(_process(facts, row)) for row in rows}
+    return {member: seconds for member, seconds in known.items() if seconds is not None}
+
+
+def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
+    """How long the longest batch of a process took, at least and about, in seconds.
+
+    No round that ended before the last one without it had it: it had not polled.
+    """
+    at_ms = facts.generations.at_ms
+    least = about = 0.0
+    for d in one.went:
+        if d.back >= 0:
+            about = max(about, float(at_ms[d.back] - at_ms[d.gone]) / 1000)
+            least = max(least, float(at_ms[max(d.back - 1, d.gone)] - at_ms[d.gone]) / 1000)
+    return one.interval_s + least, one.interval_s + max(about, least)
+
+
+@rule(
+    CODE,
+    name="slow poller",
+    severity=Severity.ERROR,
+    what="A member worked longer on a batch than max.poll.interval.ms allows between two polls. "
+    "Its client left the group, and joined it anew at its next poll.",
+    why="The process never restarted, but each time the group rebalances twice, and what the "
+    "member had read and not committed is read again by another one: a batch that is too long for "
+    "everybody goes round for ever.",
+    how="A member that goes gave its last sign, a commit or the round before, its poll interval "
+    "before that, while no session could have ended; and it is back with the same client id from "
+    "the same host. A broker's log says it (KIP-800). aiokafka's poll interval stands in no "
+    "record: there the same span again and again tells. Whoever went once and is not back must "
+    "have had work. Where a crash loop or a deploy would look alike, the finding says so, and is a "
+    "warning.",
+    mend="Smaller batches: a lower max.poll.records (librdkafka: num_messages of consume; "
+    "kafka-python and aiokafka: max_poll_records). Or a max.poll.interval.ms above the longest "
+    "batch. Or do the work on another thread, and poll on meanwhile with the partitions paused. "
+    "Neither another assignor nor a static id helps.",
+)
+def _slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    found = slow_pollers(facts)
+    for doubt in dict.fromkeys(one.doubt for one in found):
+        yield _symptom(facts, [one for one in found if one.doubt == doubt], doubt)
+
+
+def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
+    """What is said of the members of which there is the same doubt."""
+    batches = [_batch_s(facts, one) for one in found]
+    least, about = max(batches)
+    n_late = sum(one.n_late for one in found)
+    at_ms = facts.generations.at_ms
+    pauses_s = [0.0]
+    for one in found:
+        pauses_s += (np.diff(at_ms[[d.gone for d in one.went]]) / 1000).tolist()
+    symptom = symptom_of(
+        facts,
+        _from_leave_to_return(facts, found),
+        f"{_who(facts, found)}; the longest batch took {span(least)} or more"
+        + (f", about {span(about)}" if span(about) != span(least) else "")
+        + _help(facts, found, about)
+        + (f"; {doubt}" if doubt else ""),
+        show_rebalances(facts),
+        severity=Severity.WARN if doubt or n_late == 1 else None,
+        members=[one.name for one in found],
+        times=float(n_late),
+        poll_interval_s=max(one.interval_s for one in found),
+        longest_batch_s=least,
+    )
+    return replace(symptom, every_s=max(*pauses_s, about))
+
+
+def _who(facts: Facts, found: Sequence[SlowPoller]) -> str:
+    """Who polled too rarely, how often, and after what time it went."""
+    first = found[0]
+    times = count(first.n_late, "time")
+    if len(found) > 1:
+        named = [f"{one.name} ({count(one.n_late, 'time')})" for one in found[:_NAMED]]
+        names = few([*named, *found[_NAMED:]]).text(", ", _NAMED)
+        n_late = sum(one.n_late for one in found)
+        return (
+            f"{count(len(found), 'member')} polled too rarely and left {n_late:,} times, "
+            f"{span(first.interval_s)} after a poll: {names}"
+        )
+    back = "and came back"
+    if not first.is_back:
+        back = "and is not back: it works on, hangs or ended"
+        back = "and came back; it is away now" if len(first.went) > 1 else back
+    late = f"left {times}, {span(first.interval_s)} after a poll"
+    return f"{first.name} polled too rarely: it {late}, {back}"
+
+
+def _help(facts: Facts, found: Sequence[SlowPoller], about_s: float) -> str:
+    """What helps, in the words of the members' client."""
+    p, group = facts.presence, facts.group
+    keys = set()
+    for one in found:
+        row = one.went[-1].row
+        protocol = facts.generations.protocol[int(p.generation[row])]
+        ids = (p.rows[name][row].as_py() for name in ("client_id", "rack"))
+        client = client_of(group, protocol, *ids)
+        keys.add(_KEYS.get(client, _ANY_KEYS) if isinstance(client, Client) else _ANY_KEYS)
+    interval, batch = keys.pop() if len(keys) == 1 else _ANY_KEYS
+    return (
+        f"; a lower {batch} helps, or {interval} above {span(_ROOM * about_s)}, or work off the "
+        "thread that polls"
+    )
+
+
+def _from_leave_to_return(facts: Facts, found: Sequence[SlowPoller]) -> BOOL:
+    """Rebalances from the departures of members to their returns."""
+    at_ms, settled_ms = facts.rebalances.at_ms, facts.generations.at_ms
+    chosen = np.zeros(len(at_ms), dtype=bool)
+    for d in (d for one in found for d in one.went):
+        end_ms = settled_ms[max(d.back, d.gone)] + _FOLLOW_UP_MS
+        first, last = np.searchsorted(at_ms, settled_ms[d.gone]), np.searchsorted(at_ms, end_ms)
+        chosen[first:last] = True
+    return chosen

@@ -1,0 +1,78 @@
+"""The rule about a number of members that goes up and down, and the changes behind it.
+
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. In a deploy the processes that
+were there give way to new ones, and the new ones stay. An autoscaler that flaps leaves most of them
+alone: those that it starts are those that it stops.
+
+**Strategy.** :mod:`holdfast.fleet.report.columns.turnover` has the stretches of time in which
+processes came and went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from holdfast.fleet.report.columns.spans import span
+from holdfast.fleet.report.columns.turnover import Lives, Turnover, read_lives, turnovers
+from holdfast.fleet.report.findings.facts import Facts
+from holdfast.fleet.report.findings.finding import Limits, Severity, Symptom, count, rule
+from holdfast.fleet.report.findings.of_rebalances import show_rebalances, symptom_of
+from holdfast.fleet.report.findings.rules_pollers import slow_pollers
+
+_FOLLOW_UP_MS = 10_000
+
+
+def changes_of(facts: Facts, gap_s: float) -> tuple[Lives, list[Turnover]]:
+    """Processes that came and went for good, but slow pollers, and when.
+
+    A process of which nothing but its member id is known is a new one each time that it starts.
+    """
+    p, settled = facts.presence, facts.generations
+    who = facts.timeline.identities.identity
+    slow = {int(who[d.member]) for one in slow_pollers(facts) for d in one.went}
+    lives = read_lives(p.generation, p.identity, len(settled.number)).without(slow)
+    return lives, turnovers(lives, settled.at_ms, gap_s, facts.since_ms)
+
+
+@rule(
+    "HF132",
+    name="autoscaler flapping",
+    severity=Severity.WARN,
+    what="Members came and went again, three or more in a short time, while the others stayed.",
+    why="Each change rebalances the group, and partitions go to members that are gone soon. While "
+    "the group rebalances its lag grows, for which an autoscaler by lag adds members again.",
+    how="A member that came for the first time and went for good before most of the others did; "
+    "member ids of one process are put together as for HF102. In a deploy the members that were "
+    "there before go, too.",
+    mend="Give the autoscaler a longer cooldown or stabilization window, a target further from the "
+    "usual lag, or a fixed number of members. With cooperative-sticky the others read on "
+    "meanwhile.",
+)
+def _flapping(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+    lives, found = changes_of(facts, limits.flap_gap_s)
+    at, settled_ms = facts.rebalances.at_ms, facts.generations.at_ms
+    chosen = np.zeros(len(at), dtype=bool)
+    visitors: list[int] = []
+    for one in found:
+        if one.is_deploy or len(one.visitors) < limits.visitors or not one.stayed:
+            continue
+        end_ms = settled_ms[one.end] + _FOLLOW_UP_MS
+        chosen[slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))] = True
+        visitors += one.visitors
+    if not chosen.any():
+        return
+    stays_s = (settled_ms[lives.went[visitors]] - settled_ms[lives.came[visitors]]) / 1000
+    names = facts.timeline.identities.names
+    sizes = facts.generations.n_members[facts.rebalance_index[chosen]]
+    yield symptom_of(
+        facts,
+        chosen,
+        f"{count(len(visitors), 'member')} came and went again, after {span(float(stays_s.max()))} "
+        f"at most, while others stayed: {sizes.min()} to {sizes.max()} members",
+        show_rebalances(facts),
+        members=[names[lives.process[i]] for i in visitors],
+        longest_stay_s=float(stays_s.max()),
+        visits=float(len(visitors)),
+    )
