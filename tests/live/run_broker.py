@@ -29,11 +29,12 @@ _START_SECONDS = 360.0
 
 @dataclass(frozen=True)
 class RunBroker:
-    """Where the broker is: each listener's port, and the one that ``CUT`` tells its clients."""
+    """Each listener's port, the one that ``CUT`` tells its clients, and the broker's log."""
 
     ports: Mapping[str, int]
     cut_port: int
     folder: str  # with the data of its one node in ``node-1/data``
+    log: str
     settings = BrokerSettings()
 
     @property
@@ -46,7 +47,7 @@ class RunBroker:
         return f"127.0.0.1:{self.ports[listener]}"
 
 
-class _ShortLived(Broker):
+class ShortLived(Broker):
     """Java compiles it once and not again, better: that would take half of the CPU time."""
 
     def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
@@ -66,9 +67,9 @@ def started(security: Security) -> Iterator[RunBroker]:
         place.bind(("127.0.0.1", 0))
         cut_port = place.getsockname()[1]
         names = ("PLAINTEXT", *security.broker_settings(cut_port).listeners)
-        with _ShortLived.start(settings=security.broker_settings(cut_port)) as broker:
+        with ShortLived.start(settings=security.broker_settings(cut_port)) as broker:
             ports = {name: int(broker.bootstrap_of(name).split(":")[1]) for name in names}
-            yield RunBroker(ports, cut_port, str(broker.folder))
+            yield RunBroker(ports, cut_port, str(broker.folder), str(broker.logs[0]))
 
 
 class StartedForAll:

@@ -14,7 +14,7 @@ from tests.live.kinds import Members, await_spread, rows_of, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import produce
 from tests.live.waiting import until
-from tests.live.wild import broker_that_logs
+from tests.live.wild import broker_with_short_sessions
 
 pytestmark = pytest.mark.broker
 
@@ -26,7 +26,7 @@ RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 @pytest.fixture(scope="module")
 def logged():
-    with broker_that_logs() as broker:
+    with broker_with_short_sessions() as broker:
         yield broker
 
 
@@ -55,8 +55,7 @@ def test_a_member_that_stalls_has_not_lost_its_session(logged, tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         groups = dict(zip(CASES, pool.map(group_of, CASES), strict=True))
-    log = logged.folder / "node-1" / "server.log"
-    told = tables_of(logged.bootstrap, tmp_path / "stated", [log])
+    told = tables_of(logged.bootstrap, tmp_path / "stated", logged.logs)
     untold = tables_of(logged.bootstrap, tmp_path / "inferred")
     for case, (cause, words) in CASES.items():
         stated, inferred = (departure(tables, groups[case]) for tables in (told, untold))

@@ -18,7 +18,14 @@ from tests.live.kinds import Members, ask, assigned, described, rows_of, streams
 from tests.live.processes import create_topic
 from tests.live.test_more_kinds import admin_view, lags, our_lags
 from tests.live.waiting import until
-from tests.live.wild import GROUPS, SESSION_MS, WildGroup, broker_that_logs, in_turn, is_within
+from tests.live.wild import (
+    GROUPS,
+    SESSION_MS,
+    WildGroup,
+    broker_with_short_sessions,
+    in_turn,
+    is_within,
+)
 from tests.pipeline.kinds import printed
 
 from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED
@@ -30,7 +37,7 @@ N_GROUPS, PARTITIONS, ACTS = 5, 6, 5
 
 @pytest.fixture
 def logged():
-    with broker_that_logs() as broker:
+    with broker_with_short_sessions() as broker:
         yield broker
 
 
@@ -137,7 +144,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
             )
         seen = {group.name: view(bootstrap, group) for group in groups}
         lag = {g.name: lags(bootstrap, g.name) for g in groups if g.kind in PLAIN}
-        tables = tables_of(bootstrap, tmp_path, [logged.folder / "node-1" / "server.log"])
+        tables = tables_of(bootstrap, tmp_path, logged.logs)
         assert {group.name: view(bootstrap, group) for group in groups} == seen
     for group in groups:
         check_members(tables, group, seen[group.name])

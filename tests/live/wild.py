@@ -17,12 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.live.kinds import Members
-from tests.pipeline.captured.capture import LOGGERS
 
 from holdfast.cluster.broker import broker as brokers
-from holdfast.cluster.broker import properties
 
 BENCH = Path(__file__).parents[2] / "bench"
 SESSION_MS = 8_000
@@ -56,14 +53,12 @@ SESSIONS = {
 
 
 @contextmanager
-def broker_that_logs() -> Iterator[brokers.Broker]:
-    """A broker that logs what its coordinator does, with short sessions."""
+def broker_with_short_sessions() -> Iterator[brokers.Broker]:
+    """A broker to itself, with short sessions."""
     own = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(properties, "_LOG4J_2", properties._LOG4J_2 + LOGGERS)
-        settings = brokers.BrokerSettings(properties=own | SESSIONS)
-        with brokers.Broker.start(settings=settings) as broker:
-            yield broker
+    settings = brokers.BrokerSettings(properties=own | SESSIONS)
+    with brokers.Broker.start(settings=settings) as broker:
+        yield broker
 
 
 ENDS = ("leave", "kill", "stop")

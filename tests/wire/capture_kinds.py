@@ -24,12 +24,11 @@ from typing import Any
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from tests.live.kinds import Members, ask
-from tests.pipeline.captured.capture import LOGGERS, Stage
+from tests.pipeline.captured.capture import Stage
 from tests.wire.capture import read_all
 
 from holdfast import Resource, StopEvent, Worker
 from holdfast.cluster.broker import broker as brokers
-from holdfast.cluster.broker import properties
 from holdfast.cluster.cluster import LiveCluster
 
 FOLDER = Path(__file__).parent / "captured"
@@ -52,7 +51,7 @@ class Scene:
     def __init__(self, broker: brokers.Broker, actors: Members, group: str):
         self.broker, self.actors, self.group = broker, actors, group
         self.bootstrap = broker.bootstrap
-        self.log = broker.folder / "node-1" / "server.log"
+        (self.log,) = broker.logs
         self.moments: list[dict[str, Any]] = []
         self.ends: list[Callable[[], None]] = []  # done when all is written down
 
@@ -366,7 +365,6 @@ def capture(broker: brokers.Broker, kind: str) -> None:
 
 def main() -> None:
     """Capture the kinds named, or all."""
-    properties._LOG4J_2 += LOGGERS
     settings = brokers.BrokerSettings(properties=PROPERTIES)
     with brokers.Broker.start(settings=settings) as broker:
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

@@ -18,7 +18,6 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
 from holdfast.cluster.broker import broker as brokers
-from holdfast.cluster.broker import properties
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
@@ -61,9 +60,6 @@ with Consumer(conf) as consumer:
         consumer.poll(0.1)
 """
 """A member of the project's own; it commits by itself."""
-LOGGERS = """logger.groups.name = org.apache.kafka.coordinator.group
-logger.groups.level = info
-"""
 
 
 class Stage:
@@ -71,7 +67,7 @@ class Stage:
 
     def __init__(self, broker: brokers.Broker):
         self.broker = broker
-        self.log = broker.folder / "node-1" / "server.log"
+        (self.log,) = broker.logs
         self.truth: list[dict[str, object]] = []
         self.members: dict[tuple[str, str], subprocess.Popen[str]] = {}
 
@@ -193,7 +189,6 @@ def records(bootstrap: str) -> dict[str, list[object]]:
 
 def main() -> None:
     """Live, and write down."""
-    properties._LOG4J_2 += LOGGERS
     settings = brokers.BrokerSettings(properties={"group.initial.rebalance.delay.ms": "0"})
     with brokers.Broker.start(settings=settings) as broker:
         admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)

@@ -43,7 +43,8 @@ def run(  # noqa: PLR0917 - every option is passed by name
 ) -> None:
     """Start a real Apache Kafka on this machine and keep it until Ctrl-C.
 
-    Prints the bootstrap address on stdout. The data live in a temporary folder and go with it.
+    Prints the bootstrap address on stdout. The data live in a temporary folder and go with it. The
+    log of each node says why groups rebalance; other commands read it as --broker-log.
     """
     from holdfast.cluster.broker.broker import Broker, BrokerSettings
     from holdfast.jvm.jars import KAFKA_VERSION
@@ -62,6 +63,8 @@ def run(  # noqa: PLR0917 - every option is passed by name
         with nullcontext() if quiet else stderr_console().status("starting Kafka ..."):
             running = stack.enter_context(Broker.start(settings=settings, note=note))
         note(f"Kafka is ready after {running.start_seconds:.1f} s; Ctrl-C stops it")
+        for log in running.logs:
+            note(f"log, for --broker-log: {log}")
         if keep:
             note(f"data folder: {Path(running.folder)}")
         sys.stdout.write(running.bootstrap + "\n")

@@ -111,6 +111,11 @@ class Broker:
         """``host:port`` of every node on one listener."""
         return ",".join(f"127.0.0.1:{node.ports[listener]}" for node in self._nodes)
 
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        """The log of every node; it says why groups rebalance."""
+        return tuple(node.log for node in self._nodes)
+
     def process_ids(self) -> tuple[int, ...]:
         """Process id of every node's server that runs."""
         return tuple(node.pid for node in self._nodes if node.is_running())

@@ -3,7 +3,7 @@
 **Rules.** All versions of Kafka get the same properties, but for where the metadata live: in the
 brokers themselves since Kafka 3.3, the first release whose KRaft is made for production, and in a
 ZooKeeper before. A version ignores a property that it does not know. Logging is that of log4j 2
-since Kafka 4.0, of log4j 1 before.
+since Kafka 4.0, of log4j 1 before; coordinators log why a group rebalances, as they do by default.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 logger.server.name = kafka.server.KafkaRaftServer
 logger.server.level = info
+logger.groups.name = org.apache.kafka.coordinator.group
+logger.groups.level = info
 """
 _LOG4J_1 = """\
 log4j.rootLogger=WARN, console
@@ -34,6 +36,8 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 log4j.logger.kafka.server.KafkaRaftServer=INFO
 log4j.logger.kafka.server.KafkaServer=INFO
 log4j.logger.org.apache.zookeeper.server.NIOServerCnxnFactory=INFO
+log4j.logger.kafka.coordinator.group=INFO
+log4j.logger.org.apache.kafka.coordinator.group=INFO
 """
 
 _LEAST_HEAP_MB = 64

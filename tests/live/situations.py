@@ -1,0 +1,433 @@
+"""Groups that somebody is paged for, of stock clients, and what is true of each.
+
+A :class:`Situation` is played on a broker, beside others: its waits overlap with theirs. Where its
+play has ended, what happened is on record, and the members that live still do.
+
+**Rules.** What is true stands in the row of :data:`SITUATIONS` before the group lives, and is what
+its processes do. Every member is a process or a thread of one, with a stock client. A wait is for
+what the group does then: for a session to end, for a batch to take too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from tests.live.disturbed import (
+    AIOKAFKA,
+    CONFLUENT,
+    JAVA,
+    KAFKA_PYTHON,
+    QUIET,
+    Stage,
+    admin_of,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """One group: what its members do, and what ``doctor`` has to say first.
+
+    Parameters
+    ----------
+    first : str
+        The code; empty where nothing is wrong.
+    is_early : bool
+        Whether it is told already where the play looks the first time: after one eviction, or one
+        deploy.
+    """
+
+    name: str
+    play: Callable[[Stage], None]
+    truth: str
+    first: str
+    is_early: bool = False
+
+
+# A member that polls too rarely.
+
+
+def slow(
+    client: str, seconds: int, *, healthy: int = 0, named: bool = True, times: int = 6, **how: Any
+) -> Callable[[Stage], None]:
+    """One member whose batches take half as long again as its interval allows."""
+
+    def play(stage: Stage) -> None:
+        stage.read(6, 20)
+        interval_ms = seconds * 1000
+        if healthy and client != JAVA:
+            names = [f"well-{i}" if named else "" for i in range(healthy)]
+            others = [stage.member(name, client, interval_ms=interval_ms) for name in names]
+            stage.start("well", *others)
+        for i in range(healthy if client == JAVA else 0):
+            stage.pod(f"well-{i}", client, interval_ms=interval_ms)
+        if healthy:
+            stage.settles(healthy)
+        own = {"interval_ms": interval_ms, "work_s": 1.5 * seconds, **how}
+        if named:
+            stage.pod("slow", client, **own)
+        else:
+            stage.start("slow", stage.member("", client, **own))
+        stage.reads("slow")
+        stage.lasts(5 + 1.5 * seconds * how.get("every", 1))
+        stage.looks("first")
+        stage.lasts((times - 1) * (1.5 * seconds + 4))
+
+    return play
+
+
+# A process that dies.
+
+
+def crash_loop(
+    *, closes: bool = False, kills: bool = False, named: bool = True, times: int = 7
+) -> Callable[[Stage], None]:
+    """One of three processes ends again and again, and is restarted with the same client id."""
+
+    def play(stage: Stage) -> None:
+        stage.read(6, 20)
+        names = ["well-0", "well-1", "c"] if named else ["", "", ""]
+        *others, name = names
+        stage.start("well", *(stage.member(other, session_ms=10_000) for other in others))
+        stage.settles(2)
+        stage.wait(6)
+        for i in range(times):
+            dies = {} if kills else {"dies_after_s": 6, "closes": closes}
+            stage.start(f"c-{i}", stage.member(name, session_ms=10_000, **dies))
+            if kills:
+                stage.settles(3)
+                stage.wait(6)
+                stage.kill(f"c-{i}")
+            else:
+                stage.gone(f"c-{i}")
+            stage.wait(5)
+            if i == 1:
+                stage.looks("first")
+
+    return play
+
+
+# Members that are restarted on purpose.
+
+
+def statefulset(
+    strategy: str, deploys: int = 2, client: str = CONFLUENT
+) -> Callable[[Stage], None]:
+    """Each of four pods ends in order and starts again under its name, one after the other."""
+
+    def play(stage: Stage) -> None:
+        stage.read(12, 20)
+        conf = {"partition.assignment.strategy": strategy} if strategy else {}
+        pods = [f"orders-{i}" for i in range(4)]
+        for pod in pods:
+            stage.pod(pod, client, conf=conf)
+        stage.settles(4)
+        stage.wait(20)
+        for deploy in range(deploys):
+            for pod in reversed(pods):
+                stage.stop(pod)
+                stage.wait(3)
+                stage.pod(pod, client, conf=conf)
+                stage.settles(4)
+                stage.wait(6)
+            if deploy == 0:
+                stage.looks("first")
+            stage.wait(15)
+
+    return play
+
+
+def pod_name(revision: int, i: int) -> str:
+    """As a Deployment names its pods: a hash of the revision, and one of the pod."""
+    rng = f"{revision * 7919 + i * 104729 + 12345:x}"
+    return f"orders-{revision * 48271 % 99991:x}7b9-{rng[-5:]:x>5}"
+
+
+def deployment(
+    strategy: str, deploys: int = 2, *, named: bool = True, client: str = CONFLUENT
+) -> Callable[[Stage], None]:
+    """Each of four pods gives way to a new one with a new name; the new one starts first."""
+
+    def play(stage: Stage) -> None:
+        stage.read(12, 20)
+        conf = {"partition.assignment.strategy": strategy} if strategy else {}
+
+        def start(pod: str) -> None:
+            stage.start(pod, stage.member(pod if named else "", client, conf=conf))
+
+        pods = [pod_name(0, i) for i in range(4)]
+        for pod in pods:
+            start(pod)
+        stage.settles(4)
+        stage.wait(20)
+        for deploy in range(1, deploys + 1):
+            for i, old in enumerate(pods):
+                pods[i] = pod_name(deploy, i)
+                start(pods[i])
+                stage.settles(5)
+                stage.wait(3)
+                stage.stop(old)
+                stage.settles(4)
+                stage.wait(4)
+            if deploy == 1:
+                stage.looks("first")
+            stage.wait(15)
+
+    return play
+
+
+def flapping(stage: Stage) -> None:
+    """An autoscaler has five pods for a while, then two again."""
+    stage.read(12, 20)
+    for i in range(2):
+        stage.pod(pod_name(0, i))
+    stage.settles(2)
+    stage.wait(15)
+    for turn in range(1, 4):
+        more = [pod_name(0, 10 * turn + i) for i in range(3)]
+        for pod in more:
+            stage.pod(pod)
+            stage.wait(1)
+        stage.settles(5)
+        stage.wait(20)
+        for pod in more:
+            stage.stop(pod)
+        stage.settles(2)
+        stage.wait(20)
+        if turn == 1:
+            stage.looks("first")
+
+
+# Members that stay.
+
+
+def hung(healthy: int = 2, client: str = CONFLUENT) -> Callable[[Stage], None]:
+    """One member sends heartbeats and never polls again; its interval is the default."""
+
+    def play(stage: Stage) -> None:
+        stage.read(6, 20)
+        stage.start("well", *(stage.member(f"well-{i}", client) for i in range(healthy)))
+        stage.pod("hung", client, hangs_after_s=15)
+        stage.reads("hung")
+        stage.lasts(40)
+        stage.looks("first")
+        stage.lasts(140)
+
+    return play
+
+
+def hot_partition(stage: Stage) -> None:
+    """Nearly all records have one key; its owner works on a few a second."""
+    stage.read(6, 20)
+    producer = Producer({"bootstrap.servers": stage.bootstrap, **QUIET})
+    for _ in range(9_000):
+        producer.produce(stage.topic, b"x", partition=2)
+    producer.flush(60)
+    for i in range(3):
+        stage.pod(f"orders-{i}", batch=10, work_s=0.5)
+    stage.lasts(90)
+
+
+def retention_loss(stage: Stage) -> None:
+    """The broker deletes what the group has not read yet."""
+    stage.read(3, 2_000, written=[])
+    stage.start("orders", *(stage.member(f"orders-{i}", batch=20, work_s=1.0) for i in range(2)))
+    stage.lasts(40)
+    stage.close()
+    places = [TopicPartition(stage.topic, p, 1_900) for p in range(3)]
+    for done in admin_of(stage.bootstrap).delete_records(places).values():
+        with suppress(KafkaException):
+            done.result(60)
+    stage.lasts(3)
+
+
+def abandoned(stage: Stage) -> None:
+    """All pods were scaled away, and records go on coming."""
+    stage.read(3, 3_000)
+    stage.start("orders", *(stage.member(f"orders-{i}", batch=20, work_s=0.5) for i in range(2)))
+    stage.lasts(30)
+    stage.close()
+    stage.lasts(30)
+
+
+def well(stage: Stage) -> None:
+    """Three pods that start one after the other and read."""
+    stage.read(6, 20)
+    for i in range(3):
+        stage.pod(f"orders-{i}")
+        stage.lasts(2)
+    stage.lasts(60)
+
+
+SLOW, CRASH, DEPLOY = "HF127", "HF124", "HF102"
+
+
+def _slow_ones() -> list[Situation]:
+    found = []
+    for client, sizes in (
+        (CONFLUENT, (8, 20, 60)),
+        (AIOKAFKA, (8, 20)),
+        (KAFKA_PYTHON, (8, 20)),
+        (JAVA, (8, 20)),
+    ):
+        for seconds in sizes:
+            for healthy in (0, 2):
+                beside = f"-beside-{healthy}" if healthy else ""
+                found.append(
+                    Situation(
+                        name=f"slow-{client}-{seconds}{beside}",
+                        play=slow(client, seconds, healthy=healthy, commits="batch"),
+                        truth=f"client slow works {1.5 * seconds:g} s on each batch and commits "
+                        f"then; max.poll.interval.ms is {seconds} s; no process restarts"
+                        + (f"; {healthy} members beside it are well" if healthy else ""),
+                        first=SLOW,
+                        is_early=True,
+                    )
+                )
+    auto = {"commits": "auto"}
+    more = {
+        "slow-confluent-8-auto": slow(CONFLUENT, 8, **auto),
+        "slow-confluent-20-auto-beside-2": slow(CONFLUENT, 20, healthy=2, **auto),
+        "slow-confluent-8-default-ids-beside-2": slow(
+            CONFLUENT, 8, healthy=2, named=False, commits="batch"
+        ),
+        "slow-confluent-20-at-times-beside-2": slow(CONFLUENT, 20, healthy=2, every=4, **auto),
+        "slow-aiokafka-8-blocks": slow(AIOKAFKA, 8, blocks=True, **auto),
+        "slow-aiokafka-20-blocks-beside-2": slow(AIOKAFKA, 20, healthy=2, blocks=True, **auto),
+        "slow-kafka-python-20-auto-beside-2": slow(KAFKA_PYTHON, 20, healthy=2, **auto),
+    }
+    for name, play in more.items():
+        truth = "as the name says: a batch takes 1.5 times max.poll.interval.ms, auto commit"
+        if "at-times" in name:
+            truth += "; only every fourth batch does"
+        if "default-ids" in name:
+            truth += "; all three members have librdkafka's default client id; commits by batch"
+        if "blocks" in name:
+            truth += "; the work blocks the event loop, so heartbeats stop with it"
+        found.append(Situation(name=name, play=play, truth=truth, first=SLOW, is_early=True))
+    return found
+
+
+SITUATIONS = (
+    *_slow_ones(),
+    Situation(
+        name="crash-exception",
+        play=crash_loop(),
+        truth="client c dies of an exception 6 s after its start without close(), and is "
+        "restarted 5 s later under the same client id; two members beside it are well",
+        first=CRASH,
+    ),
+    Situation(
+        name="crash-exception-closes",
+        play=crash_loop(closes=True),
+        truth="client c dies of an exception 6 s after its start, closes its consumer on the way "
+        "out (LeaveGroup), and is restarted 5 s later under the same client id",
+        first=CRASH,
+    ),
+    Situation(
+        name="crash-exception-default-ids",
+        play=crash_loop(named=False),
+        truth="as crash-exception, but all three members have librdkafka's default client id",
+        first=CRASH,
+    ),
+    Situation(
+        name="crash-kill-9",
+        play=crash_loop(kills=True),
+        truth="client c is killed (kill -9) some 6 s after its start and restarted 5 s later under "
+        "the same client id: session timeout 10 s",
+        first=CRASH,
+    ),
+    *(
+        Situation(
+            name=f"statefulset-{name}",
+            play=statefulset(strategy),
+            truth="two deploys of four pods, in place, under the same client ids, one pod after "
+            "the other, each leaves in order and is away for some 3 s",
+            first=DEPLOY,
+            is_early=True,
+        )
+        for name, strategy in (("range", ""), ("cooperative", "cooperative-sticky"))
+    ),
+    *(
+        Situation(
+            name=f"deployment-{name}",
+            play=deployment(strategy, named="default" not in name),
+            truth="two deploys of four pods with new client ids, one pod after the other; the new "
+            "pod starts before the old one leaves in order"
+            + ("; all have librdkafka's default client id" if "default" in name else ""),
+            first=DEPLOY,
+            is_early=True,
+        )
+        for name, strategy in (
+            ("range", ""),
+            ("cooperative", "cooperative-sticky"),
+            ("default-ids", ""),
+        )
+    ),
+    Situation(
+        name="autoscaler-flapping",
+        play=flapping,
+        truth="an autoscaler goes from 2 to 5 pods and back, three times; new pods have new names",
+        first="HF101",
+    ),
+    Situation(
+        name="hung",
+        play=hung(),
+        truth="client hung polls no more 15 s after its start and goes on sending heartbeats; "
+        "max.poll.interval.ms (300 s) has not passed yet",
+        first="HF105",
+    ),
+    Situation(
+        name="hot-partition",
+        play=hot_partition,
+        truth="partition 2 has nearly all records, and one member has to read them",
+        first="HF104",
+    ),
+    Situation(
+        name="retention-loss",
+        play=retention_loss,
+        truth="records were deleted before the group had read them; its members are gone",
+        first="HF116",
+    ),
+    Situation(
+        name="abandoned",
+        play=abandoned,
+        truth="all members have left, and records are unread",
+        first="HF115",
+    ),
+    Situation(
+        name="well",
+        play=well,
+        truth="nothing is wrong: three pods started two seconds apart",
+        first="",
+    ),
+)
+"""Every group that somebody is paged for, and one for which nobody should be."""
+
+LONG = (
+    Situation(
+        name="slow-confluent-300",
+        play=slow(CONFLUENT, 300, times=2, commits="auto"),
+        truth="client slow works 450 s on each batch; max.poll.interval.ms is the default, 300 s",
+        first=SLOW,
+        is_early=True,
+    ),
+    Situation(
+        name="slow-confluent-300-beside-2",
+        play=slow(CONFLUENT, 300, healthy=2, times=2, commits="batch"),
+        truth="as slow-confluent-300, with a commit after each batch, beside two healthy members",
+        first=SLOW,
+        is_early=True,
+    ),
+    Situation(
+        name="slow-java-300-beside-2",
+        play=slow(JAVA, 300, healthy=2, times=2, commits="batch"),
+        truth="a Java member works 450 s on each batch beside two healthy ones",
+        first=SLOW,
+        is_early=True,
+    ),
+)
+"""The same at the default interval: a quarter of an hour."""

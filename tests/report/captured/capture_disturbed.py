@@ -1,0 +1,143 @@
+"""How ``disturbed.*`` beside this were made: the groups of ``tests.live.situations``, on a broker.
+
+``python -c "from tests.report.captured.capture_disturbed import main; main()"`` (ten minutes) plays
+them beside each other; with ``-m`` each member would import this module, too.
+``disturbed.parquet`` has their records of the offsets topic; ``disturbed.json`` has their topics,
+their ends and the moment at which each was looked at, which may be more than one;
+``disturbed.log.gz`` is what the broker logged of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.live.disturbed import Left, Stage, Writer, left_by
+from tests.live.run_broker import ShortLived
+from tests.live.situations import SITUATIONS, Situation
+
+from holdfast.cluster.broker.properties import BrokerSettings
+from holdfast.cluster.snapshot import ClusterSnapshot
+
+HERE = Path(__file__).parent
+RECORDS, LOOKS, LOG = (HERE / f"disturbed.{end}" for end in ("parquet", "json", "log.gz"))
+PROPERTIES = {"offsets.topic.num.partitions": "3", "broker.session.timeout.ms": "90000"}
+"""A machine that is busy with so many members may fence its only broker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """A group at a moment: how many of its records there were, and where its topic ended."""
+
+    group: str
+    is_last: bool
+    n_records: int
+    topics: Sequence[Sequence[Any]]
+    offsets: Sequence[Sequence[Any]]
+    taken_at: str
+    cluster_id: str
+
+    @property
+    def name(self) -> str:
+        return self.group if self.is_last else f"{self.group}, early"
+
+    def dump(self, folder: Path) -> Path:
+        """Write it as a dump."""
+        told = _records()[self.group]
+        columns = {name: values[: self.n_records] for name, values in told.items()}
+        topics, offsets = ([tuple(row) for row in rows] for rows in (self.topics, self.offsets))
+        taken = ClusterSnapshot(
+            cluster_id=self.cluster_id, topics=topics, offsets=offsets, taken_at=self.taken_at
+        )
+        return Left(columns=columns, taken=taken).dump(folder)
+
+
+@cache
+def _records() -> dict[str, dict[str, list[Any]]]:
+    """Group -> columns; its records stand in one partition of the offsets topic, in order."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for row in pq.read_table(RECORDS).to_pylist():
+        columns = found.setdefault(row.pop("group"), {name: [] for name in row})
+        for name, value in row.items():
+            columns[name].append(value)
+    return found
+
+
+def looks() -> Iterator[Look]:
+    """Every look that is here."""
+    for told in json.loads(LOOKS.read_text()):
+        yield Look(**told)
+
+
+class Captured:
+    """What was seen of all situations."""
+
+    def __init__(self, bootstrap: str, writer: Writer, folder: Path):
+        self.bootstrap, self.writer, self.folder = bootstrap, writer, folder
+        self.seen: list[tuple[str, bool, Left]] = []
+        self._lock = threading.Lock()
+
+    def live(self, situation: Situation) -> None:
+        """Play one, and keep what it leaves."""
+        name = situation.name
+        folder = self.folder / name
+        folder.mkdir()
+        try:
+            with Stage(self.bootstrap, name, folder, self.writer) as stage:
+                if situation.is_early:
+                    stage.looks = lambda _: self._look(name, is_last=False)
+                situation.play(stage)
+                self._look(name, is_last=True)
+        except Exception:
+            print(name, "failed:", traceback.format_exc(), file=sys.stderr)
+
+    def _look(self, name: str, *, is_last: bool) -> None:
+        with self._lock:
+            self.seen.append((name, is_last, left_by(self.bootstrap, name)))
+            print(time.strftime("%H:%M:%S"), name, file=sys.stderr)
+
+    def write_down(self, log: Path) -> None:
+        """Write the three files."""
+        self.seen.sort(key=lambda one: one[:2])
+        told, tables = [], []
+        for name, is_last, left in self.seen:
+            n_records = len(left.columns["offset"])
+            taken = asdict(left.taken)
+            del taken["share_state"]
+            told.append(asdict(Look(group=name, is_last=is_last, n_records=n_records, **taken)))
+            if is_last:
+                tables.append(pa.table({"group": [name] * n_records, **left.columns}))
+        LOOKS.write_text(json.dumps(told, indent=0) + "\n")
+        pq.write_table(pa.concat_tables(tables), RECORDS, compression="zstd")
+        with log.open("rb") as lines, gzip.open(LOG, "wb") as kept:
+            kept.writelines(line for line in lines if b"coordinator.group" in line)
+
+
+def main() -> None:
+    """Live, and write down."""
+    folder = Path(tempfile.mkdtemp())
+    with ShortLived.start(settings=BrokerSettings(properties=PROPERTIES)) as broker:
+        writer = Writer(broker.bootstrap)
+        captured = Captured(broker.bootstrap, writer, folder)
+        threads = [threading.Thread(target=captured.live, args=(one,)) for one in SITUATIONS]
+        for thread in threads:
+            thread.start()
+            time.sleep(1)
+        for thread in threads:
+            thread.join()
+        writer.close()
+        captured.write_down(broker.logs[0])
+    shutil.rmtree(folder)
