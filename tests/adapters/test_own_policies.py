@@ -62,7 +62,7 @@ def test_every_client_takes_damped_and_its_window(client):
     assert design.policy.stabilization_ms == 5_000
 
 
-@pytest.mark.parametrize("given", ["damped", "lend", patient], ids=str)
+@pytest.mark.parametrize("given", ["damped", "lend", patient], ids=["damped", "lend", "own"])
 def test_a_policy_of_a_whole_group_is_none_of_a_kind(given):
     config = {**NEEDED, POLICY: "deferred", "holdfast.kinds": {"t": {POLICY: given}}}
     with pytest.raises(ConfigError, match="is a policy of a whole group"):
