@@ -347,7 +347,7 @@ def test_a_policy_without_a_design_has_no_such_laws():
         (("mine", find), "expected a function of one argument"),
         (("mine", dict), "expected a function of one argument"),
     ],
-    ids=lambda each: str(each)[:30],
+    ids=["name", "policy", "assignor", "number", "two", "keyword", "silent", "class"],
 )
 def test_what_is_no_policy_is_refused(arguments, text):
     if arguments[1] is find:

@@ -33,6 +33,7 @@ _MEMORY = (
     "| --- | --- | --- |",
     "| `recall` | `core/machine/leader/recall.py` | puts the shares together: whom to believe |",
     "| plan | `core/machine/leader/deferral.py` | departed members, deadlines, newcomers |",
+    "| plan | `core/machine/leader/resolvers.py` | what waits on, what may move now |",
     "| `shares` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
     "| `fitting_shares` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
     "",

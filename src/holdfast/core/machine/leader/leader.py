@@ -25,7 +25,7 @@ pins that question 4 lets go:
    generation (:mod:`holdfast.core.assignors.claims`).
 2. *What was before?* :mod:`~holdfast.core.machine.leader.recall` alone: who was there, what they
    owned, what waits or is lent, and how much time is left.
-3. *What waits, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
+3. *What may wait, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
    :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
    partitions to members that are back and to newcomers in a departed member's place. Under ``lend``
    nothing waits: it says what is lent, and pins that to members that are back.
@@ -33,7 +33,10 @@ pins that question 4 lets go:
    ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
    What a member gives up for balance is what it has borrowed, as far as it has. Last, what has
    failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
-5. *What is asked back, and when do members join again?* The planner here, with the claims that
+5. *What of it waits on, which moves are made now, and when does the group look at the others?* The
+   resolver of the policy (:mod:`~holdfast.core.machine.leader.resolvers`). It is told what would be
+   moved (questions 3 and 4) under any waits that it asks for.
+6. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 
 Then :mod:`~holdfast.core.machine.leader.record_limit` only leaves parts of the memory out.
