@@ -24,7 +24,7 @@ from tests.suites import further
 from holdfast.cli.histories import OLD_TRANSACTION_S
 from holdfast.core.wire.one.offsets_partition import offsets_partition
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 LATER = {"commit": 5, "abort": None}
 """How the transaction ends, and what its group has committed then."""
@@ -48,7 +48,8 @@ def opened(bootstrap, group, topic):
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     reader.subscribe([topic])
     until(lambda: (reader.poll(0.1) and False) or reader.assignment(), "an assignment")
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": fresh("open")})
+    own = {"transactional.id": fresh("open"), "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": bootstrap, **own})
     producer.init_transactions(60)
     producer.begin_transaction()
     at = [TopicPartition(topic, 0, 5)]

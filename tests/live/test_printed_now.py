@@ -93,6 +93,7 @@ def records_of(dump, groups):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_printed_log_makes_the_tables_of_a_dump(spark, broker, lived, tmp_path):
     (working, exact), _ = lived
