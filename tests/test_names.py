@@ -21,8 +21,10 @@ from tests.suites import further
 
 from holdfast.cli.output import csv_cell
 from holdfast.core.names import (
+    EMPTY,
     shell_word,
     shorten,
+    shown_name,
     spreadsheet_text,
     visible,
     visible_json,
@@ -74,6 +76,13 @@ def test_two_names_are_never_one_text(one: str, other: str) -> None:
     assert (visible(one) == visible(other)) == (one == other)
     cells = (spreadsheet_text(visible(one)), spreadsheet_text(visible(other)))
     assert (cells[0] == cells[1]) == (one == other)
+
+
+@given(ANY)
+def test_the_empty_name_is_seen_and_no_other_name_is_shown_like_it(name: str) -> None:
+    assert shown_name("") == EMPTY and str(name_of("")) == f'<bdi class="name">{EMPTY}</bdi>'
+    assert (shown_name(name) == EMPTY) == (name == "")
+    assert shown_name(name) == (visible(name) or EMPTY)
 
 
 LOOKALIKES = [

@@ -650,7 +650,7 @@ def test_lag_is_by_partition_or_by_group_and_leaves_out_what_is_less(
     ]
     assert shown == printed
     if "--total" in flags:
-        counts = {"n_partitions": 2, "n_unknown": 0}
+        counts = {"n_partitions": 2, "n_unknown": 0, "catch_up_seconds": None}
         assert found[0] == {"group": "a", "lag": 7, "lag_seconds": 30.0, **counts}
         unknown = {row["group"]: row["n_unknown"] for row in found}
         assert unknown == {"a": 0, "c": 0, **({} if "--min-lag" in flags else {"b": 1})}

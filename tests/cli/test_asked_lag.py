@@ -17,10 +17,11 @@ from holdfast.cluster.groups_now import GroupsNow
 from holdfast.cluster.record_times import RecordTime
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table, with_record_ages
+from holdfast.fleet.pipeline.history.lag_slope import with_slopes
 from holdfast.fleet.tables.columns.schemas import from_columns
 
 NOW_US = 1_700_000_000_000_000
-NOT_SAID = {"commit_timestamp", "position_timestamp"}
+NOT_SAID = {"commit_timestamp", "position_timestamp", "expire_timestamp"}
 GROUPS, TOPICS = ("a", "b", "shared"), ("t", "u")
 
 
@@ -38,7 +39,14 @@ def answers(draw: st.DrawFn) -> GroupsNow:
         left = draw(st.integers(-1, 3)) if group == "shared" else None
         offset = draw(st.integers(0, 12))
         positions.append(
-            Position(group=group, topic=topic, partition=partition, offset=offset, share_lag=left)
+            Position(
+                group=group,
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                share_lag=left,
+                metadata=draw(st.none() | st.sampled_from(["", "by hand"])),
+            )
         )
     readers = [
         GroupReader(
@@ -95,6 +103,7 @@ def as_input(found: GroupsNow) -> pa.Table:
                 "since": NOW_US,
                 "log_offset": at,
                 "delivered": done,
+                "metadata": one.metadata,
             }
         )
     for reader in found.readers:
@@ -127,7 +136,8 @@ def by_the_pipeline(found: GroupsNow, reset: str) -> list[dict[str, Any]]:
     def unread(wanted: Any) -> list[FirstUnread]:
         return [found.unread.get(one[:3], NOT_KNOWN) for one in wanted]
 
-    rows: list[dict[str, Any]] = with_record_ages(table, unread, NOW_US).to_pylist()
+    aged = with_record_ages(table, unread, NOW_US)
+    rows: list[dict[str, Any]] = with_slopes(aged, None, NOW_US).to_pylist()
     for row in rows:
         if row["lag_seconds_basis"] == "position":  # since when is not said
             row |= {"lag_seconds": None, "lag_seconds_basis": None}

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.broker
 
 OF_THE_LOG = {
     *("commit_timestamp", "position_timestamp"),
-    *("lag_seconds", "lag_seconds_basis", "has_unread"),
+    *("lag_seconds", "lag_seconds_basis", "has_unread", "catch_up_seconds"),
 }
 """What only one of the two knows: the log of commits, or the leaders of partitions."""
 

@@ -41,12 +41,12 @@ def record(number, version, key, value):
     )
 
 
-def commit(group, topic, partition, offset, *, at, version=4, expire=None):
+def commit(group, topic, partition, offset, *, at, version=4, expire=None, metadata=""):
     """A commit at second ``at``; ``offset`` None is a tombstone."""
     key = {"group": group, "topic": topic, "partition": partition}
     if offset is None:
         return record(1, None, key, None)
-    value = {"offset": offset, "metadata": "", "commitTimestamp": int(at * 1000)}
+    value = {"offset": offset, "metadata": metadata, "commitTimestamp": int(at * 1000)}
     if version >= 3:
         value["leaderEpoch"] = 0
     if version == 1:

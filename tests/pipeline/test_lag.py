@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.split import POSITION, reduced
 
+METADATA = "by hand"
 ISO = "1970-01-01T00:16:40+00:00"
 COLUMNS = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "member_id")
 
@@ -41,6 +43,7 @@ def lag(
             at=at,
             version=version,
             expire=expire[0] if expire else None,
+            metadata=METADATA,
         )
         records.append((group, at, value))
     fleet.write_dump(tmp_path / "dump", records, offsets=offsets, taken_at=ISO)
@@ -123,6 +126,15 @@ def test_an_expired_commit_counts_only_for_a_partition_with_an_owner(tmp_path):
     history = [generation("g", 1, {"m": {"t": [2]}})]
     found = lag(tmp_path, commits, history, columns=("partition", "current_offset", "status"))
     assert found == [(0, None, "expired"), (1, 4, "committed"), (2, 4, "committed")]
+    columns = ("partition", "metadata", "expire_timestamp")
+    shutil.rmtree(tmp_path / "dump")
+    at = [datetime.fromtimestamp(second, UTC) for second in (1001, 999)]
+    assert lag(tmp_path, commits, history, columns=columns) == [
+        (0, None, None),
+        (1, METADATA, at[0]),
+        (2, METADATA, at[1]),
+    ]
+    assert lag(tmp_path / "later", [("g", "t", 0, 4, 1)], columns=columns) == [(0, METADATA, None)]
 
 
 def test_seconds_count_from_the_first_commit_in_a_row_that_says_the_same(tmp_path):

@@ -36,7 +36,7 @@ DELETES = st.tuples(
 REBALANCES = st.tuples(st.just("round"), GROUPS, st.integers(0, 1), st.integers(0, 2))
 
 
-SINCE = ("position_timestamp", "lag_seconds")
+SINCE = ("position_timestamp", "lag_seconds", "lag_per_second", "catch_up_seconds")
 """Of a position that was left in a transaction, and taken again before the transaction ended, a
 stream does not know since when it stands."""
 

@@ -44,6 +44,25 @@ def test_kafka_names_and_labels_are_those_of_the_exporters() -> None:
     }
 
 
+def test_lags_may_have_the_client_of_the_owner() -> None:
+    script = rolling_bounce()
+    script.lag(dict.fromkeys(script.owners, 3), client_id='a "client"')
+    script.lag({("orders", 99): 3})  # nobody owns it
+    found = read_tables(tables(script))
+    text = exposition(found, examine_all(found, last_ms=START_MS + 600_000), client_ids=True)
+    owners = {
+        (row["group"], row["topic"], str(row["partition"])): row["client_id"] or ""
+        for row in found.table("lag").to_pylist()
+    }
+    samples = samples_of(text)
+    lags = [s.labels for s in samples if s.name == "kafka_consumergroup_lag"]
+    place = ("consumergroup", "topic", "partition")
+    assert {tuple(one[name] for name in place): one["client_id"] for one in lags} == owners
+    assert {*owners.values()} - {""}
+    others = [s for s in samples if s.name != "kafka_consumergroup_lag"]
+    assert others and not any("client_id" in s.labels for s in others)
+
+
 def test_values_are_those_of_the_tables() -> None:
     text = text_of(bounced())
     assert 'kafka_consumergroup_lag{consumergroup="etl",topic="orders",partition="7"} 11\n' in text

@@ -30,6 +30,8 @@ CHANCES = (60, 1, 30, 1, 1, 60)
 N_PARTITIONS = 3
 OF_A_MOMENT = (
     "lag_seconds",
+    "lag_per_second",
+    "catch_up_seconds",
     "lag_seconds_basis",
     "has_unread",
     "idle_lower_seconds",

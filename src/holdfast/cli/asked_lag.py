@@ -12,13 +12,14 @@ Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.histories import refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now
-from holdfast.core.names import visible
+from holdfast.core.names import shown_name
 from holdfast.errors import nearest
 from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
 
@@ -31,6 +32,8 @@ MOST_GROUPS: Final = 4_000
 """So many groups at most: of 4,000 the pipeline takes six times as long (``bench/lag.py``)."""
 
 MOST_NAMED: Final = 5
+LEAST_FALL: Final = 1 / 60
+"""Records per second, as in the pipeline."""
 _LATEST = "latest"
 _Partition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -43,6 +46,7 @@ def asked_lag(
     all_groups: bool,
     reset: str,
     note: Callable[[str], None],
+    over_s: float | None = None,
 ) -> list[dict[str, Any]] | None:
     """Rows of ``lag`` from the coordinators; None where there are too many groups.
 
@@ -56,16 +60,19 @@ def asked_lag(
         ``auto.offset.reset`` of a partition without a commit.
     note : callable
         Is told of a name that no group has, and of what coordinators and leaders do not tell.
+    over_s : float, optional
+        Ask twice, so many seconds apart, for how fast lags change.
 
     Raises
     ------
     SourceError
         The cluster cannot be reached, or refuses, or has none of the groups.
     """
+    chosen: list[str] = []
 
     def choose(known: Collection[str]) -> list[str] | None:
         refuse_unknown(groups, known)
-        chosen = chosen_groups(known, groups, all_groups=all_groups)
+        chosen[:] = chosen_groups(known, groups, all_groups=all_groups)
         if len(chosen) > MOST_GROUPS:
             return None
         for name in groups:
@@ -77,9 +84,22 @@ def asked_lag(
     if found is None:
         return None
     rows = [*lag_rows(found, reset)]
+    if over_s is not None:
+        time.sleep(over_s)
+        earlier = found
+        found = _asked_again(cluster, chosen)
+        seconds = (found.taken_at_us - earlier.taken_at_us) / 1e6
+        rows = [*with_slopes(lag_rows(found, reset), rows, seconds)]
     for text in not_known(found):
         note(text)
     return rows
+
+
+def _asked_again(cluster: LiveCluster, groups: Sequence[str]) -> GroupsNow:
+    """Ask for those of groups that are still there."""
+    found = groups_now(cluster, lambda known: [group for group in groups if group in known])
+    assert found is not None, "they were chosen"
+    return found
 
 
 def not_known(found: GroupsNow) -> Iterator[str]:
@@ -110,7 +130,7 @@ def _counted(n: int, what: str) -> str:
 
 def _some(names: Sequence[str]) -> str:
     """At most MOST_NAMED names, and how many more there are."""
-    shown = ", ".join(visible(name) for name in names[:MOST_NAMED])
+    shown = ", ".join(shown_name(name) for name in names[:MOST_NAMED])
     more = len(names) - MOST_NAMED
     return shown if more <= 0 else f"{shown} and {more} more"
 
@@ -143,12 +163,38 @@ def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
                 row["lag_by_reset"] = 0 if reset == _LATEST else max(end - begin, 0)
         else:
             row |= {"status": "shared" if shared else "committed"}
-            row["current_offset"] = position.offset
+            row |= {"current_offset": position.offset, "metadata": position.metadata}
             if not shared and (asked := subscribed.get(group)) is not None:
                 row["not_subscribed"] = owner is None and topic not in asked
             if begin is not None and end is not None:
                 row |= _behind(position, begin, end)
                 row |= _seconds(row, found)
+                row["catch_up_seconds"] = 0.0 if row["has_unread"] is False else None
+        yield row
+
+
+def with_slopes(
+    rows: Iterable[dict[str, Any]], earlier: Iterable[dict[str, Any]], seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``lag`` with how fast it changes, by those of an earlier moment.
+
+    The rules are those of :mod:`holdfast.fleet.pipeline.history.lag_slope`.
+    """
+    before = {(row["group"], row["topic"], row["partition"]): row for row in earlier}
+    for row in rows:
+        then = before.get((row["group"], row["topic"], row["partition"]))
+        if (
+            then is not None
+            and row["lag"] is not None
+            and then["lag"] is not None
+            and row["clamped"] == "none"
+            and row["log_end_offset"] >= then["log_end_offset"]
+            and seconds > 0
+        ):
+            slope = (row["lag"] - then["lag"]) / seconds
+            row["lag_per_second"] = slope
+            if row["catch_up_seconds"] is None and slope <= -LEAST_FALL:
+                row["catch_up_seconds"] = row["lag"] / -slope
         yield row
 
 
@@ -176,9 +222,10 @@ def _subscribed(readers: Sequence[GroupReader]) -> dict[str, set[str] | None]:
 
 def _empty_row(group: str, topic: str, partition: int, owner: GroupReader | None) -> dict[str, Any]:
     unknown = ("current_offset", "lag", "lag_by_reset", "lag_seconds", "lag_seconds_basis")
-    more = ("has_unread", "not_subscribed", "delivered", "commit_timestamp", "position_timestamp")
+    more = ("has_unread", "not_subscribed", "delivered", "lag_per_second", "catch_up_seconds")
+    of_commit = ("commit_timestamp", "position_timestamp", "metadata", "expire_timestamp")
     return {
-        **dict.fromkeys(unknown + more),
+        **dict.fromkeys(unknown + more + of_commit),
         "group": group,
         "topic": topic,
         "partition": partition,

@@ -12,7 +12,7 @@ from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.kinds.rows import is_read
-from holdfast.core.names import visible
+from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
 from holdfast.fleet.tables.columns.chosen import means
 
@@ -91,7 +91,7 @@ def tell_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> Non
         if at_us is None or one.since_us > at_us - OLD_TRANSACTION_S * 1_000_000:
             continue
         since = datetime.fromtimestamp(one.since_us / 1e6, UTC).isoformat(timespec="seconds")
-        groups = ", ".join(map(visible, one.groups))
+        groups = ", ".join(map(shown_name, one.groups))
         many = one.n_records > 1
         what = (
             f"{one.n_records} records of {groups} count" if many else f"1 record of {groups} counts"

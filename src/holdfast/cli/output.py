@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.names import harmless, spreadsheet_text, visible, visible_json
+from holdfast.core.names import harmless, shown_name, spreadsheet_text, visible, visible_json
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Format(StrEnum):
     JSON = "json"
     JSONL = "jsonl"
     CSV = "csv"
+
+
+NAMES = frozenset({"group", "topic"})
+"""Columns whose empty values are names, and shown."""
 
 
 def csv_cell(value: object) -> object:
@@ -235,7 +239,7 @@ def _write_for_people(
             f"left out: {', '.join(columns[MAIN_COLUMNS:])} (--columns all has every column)"
         )
         columns = columns[:MAIN_COLUMNS]
-    cells = ([_cell(row[c]) for c in columns] for row in rows)
+    cells = ([_name(row[c]) if c in NAMES else _cell(row[c]) for c in columns] for row in rows)
     first = list(islice(cells, MAX_ROWS))
     if is_drawn:
         _draw_table(first, columns, title, console)
@@ -304,6 +308,10 @@ def _widths(cells: Sequence[Sequence[str]], n_columns: int) -> list[int]:
 
 def _is_numeric(column: Sequence[str]) -> bool:
     return any(column) and all(map(_NUMBER.match, column))
+
+
+def _name(value: object) -> str:
+    return "" if value is None else shown_name(value)
 
 
 def _cell(value: object) -> str:

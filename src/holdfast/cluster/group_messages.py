@@ -42,6 +42,7 @@ class Position:
     offset: int  # the commit, or where a share group starts
     # What a share group has not done yet, -1 where its broker does not say; None for others.
     share_lag: int | None = None
+    metadata: str | None = None  # what the committer wrote beside it; None where nobody says
 
 
 def seen_group(kind: GroupType, one: Any) -> SeenGroup:
@@ -117,6 +118,7 @@ def commits_of(group: str, answer: Any) -> list[Position]:
                         topic=topic.name,
                         partition=part.partition_index,
                         offset=part.committed_offset,
+                        metadata=part.metadata,
                     )
                 )
     return found

@@ -53,6 +53,10 @@ class Visible(str):
     __slots__ = ()
 
 
+EMPTY = Visible("\\empty")
+"""The empty name for people; no other name is shown so, for a backslash is doubled."""
+
+
 def is_hidden(character: str) -> bool:
     """Whether a character acts, or cannot be seen."""
     return not character.isprintable() or character in BLANK
@@ -73,6 +77,11 @@ def visible(name: object) -> Visible:
     else:
         shown = "".join(map(_shown, text, _decomposed(text)))
     return Visible(_END_SPACES.sub(lambda match: "\\u0020" * len(match.group()), shown))
+
+
+def shown_name(name: object) -> Visible:
+    """Show a name as :func:`visible` does, and the empty one, which nobody could see, as EMPTY."""
+    return visible(name) or EMPTY
 
 
 def harmless(text: object) -> Visible:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
+from holdfast.cli.durations import above_zero_s
 from holdfast.cli.histories import live_cluster, rows_of
 from holdfast.cli.output import Format, notes, write_rows, write_table
 from holdfast.cli.printed_texts import described_lag, is_described
@@ -27,7 +29,11 @@ Examples:
   holdfast lag --input described.txt --total
 """
 
-_TOTALS = ("group", "lag", "lag_seconds", "n_partitions", "n_unknown")
+_TOTALS = ("group", "lag", "lag_seconds", "n_partitions", "n_unknown", "catch_up_seconds")
+_AGES = ("lag_seconds", "catch_up_seconds")
+_WITH_CATCH_UP = replace(
+    LAG, first=(*LAG.first[:5], "catch_up_seconds", "lag_per_second", *LAG.first[5:])
+)
 
 
 def run(
@@ -44,6 +50,14 @@ def run(
     min_lag: Annotated[
         int, Option("--min-lag", min=0, help="Only what is behind by so many records, or more.")
     ] = 0,
+    over: Annotated[
+        str | None,
+        Option(
+            "--over",
+            metavar="DURATION",
+            help="Of a cluster: read lags twice, so far apart, for the time until caught up.",
+        ),
+    ] = None,
     output: options.TablesFolder = None,
 ) -> None:
     """Show how far groups are behind, the most first, and who owns it.
@@ -53,14 +67,12 @@ def run(
     of tables has the lag as of the moment when they were made.
     """
     note = notes(asked.quiet)
+    over_s = None if over is None else above_zero_s(over, "--over")
     rows = None
     if asked.bootstrap is not None and asked.source is None and output is None:
-        from holdfast.cli.asked_lag import asked_lag
-
-        cluster = live_cluster(asked.bootstrap, asked.command_config, asked.timeout)
-        rows = asked_lag(
-            cluster, asked.group or (), all_groups=all_groups, reset=str(reset), note=note
-        )
+        rows = _of_coordinators(asked, all_groups=all_groups, reset=str(reset), over_s=over_s)
+    elif over_s:
+        raise ConfigError("--over asks a cluster twice: give -b, without --input and -o")
     if is_described(asked.source) and asked.source is not None and output is None:
         rows = described_lag(asked.source, asked.group, str(reset), note)
     if rows is None:
@@ -85,7 +97,28 @@ def run(
         _tell_unknown(rows, note)
         write_rows(rows, _TOTALS, fmt, title="lag")
     else:
-        write_table(LAG, rows, fmt, title="lag", every_column=columns.are_all)
+        table = _WITH_CATCH_UP if over_s else LAG
+        write_table(table, rows, fmt, title="lag", every_column=columns.are_all)
+
+
+def _of_coordinators(
+    asked: options.SourceOptions, *, all_groups: bool, reset: str, over_s: float | None
+) -> list[dict[str, Any]] | None:
+    """Rows as coordinators answer; None where there are too many groups."""
+    from holdfast.cli.asked_lag import asked_lag
+
+    cluster = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
+    rows = asked_lag(
+        cluster,
+        asked.group or (),
+        all_groups=all_groups,
+        reset=reset,
+        note=notes(asked.quiet),
+        over_s=over_s,
+    )
+    if rows is None and over_s:
+        raise ConfigError("--over: so many groups are read once; name some with --group")
+    return rows
 
 
 def _tell_age(tables: Tables, note: Callable[[str], None]) -> None:
@@ -121,15 +154,17 @@ def _tell_unknown(totals: Iterable[dict[str, Any]], note: Callable[[str], None])
 
 
 def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row a group: the sum of the lags that are known, and the longest time.
+    """Return a row a group: the sum of the lags that are known, and the longest times.
 
-    The time is that of topics that members subscribe to, and null where it may be more than 0.
+    Times are those of topics that members subscribe to. The age is null where it may be more than
+    0, the time until caught up where that of a partition is not known.
     """
     found: dict[str, dict[str, Any]] = {}
     untimed: set[str] = set()
+    never: set[str] = set()
     for row in rows:
         group = row["group"]
-        nothing = {"group": group, "lag": None, "lag_seconds": None}
+        nothing = {"group": group, "lag": None, **dict.fromkeys(_AGES)}
         total = found.setdefault(group, {**nothing, "n_partitions": 0, "n_unknown": 0})
         total["n_partitions"] += 1
         total["n_unknown"] += row["lag"] is None
@@ -137,10 +172,13 @@ def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             total["lag"] = (total["lag"] or 0) + row["lag"]
         if row["not_subscribed"]:
             continue
-        if row["lag_seconds"] is not None:
-            total["lag_seconds"] = max(total["lag_seconds"] or 0.0, row["lag_seconds"])
-        elif row["lag"]:
-            untimed.add(group)
+        for name, unknown in zip(_AGES, (untimed, never), strict=True):
+            if row[name] is not None:
+                total[name] = max(total[name] or 0.0, row[name])
+            elif row["lag"]:
+                unknown.add(group)
+    for group in never:
+        found[group]["catch_up_seconds"] = None
     for group in untimed:
         found[group]["lag_seconds"] = found[group]["lag_seconds"] or None
     return [*found.values()]

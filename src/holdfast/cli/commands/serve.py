@@ -63,6 +63,13 @@ def run(
         str, Option("--every", metavar="DURATION", help="Between looks at the cluster.")
     ] = EVERY,
     since: options.RecentSince = None,
+    client_ids: Annotated[
+        bool,
+        Option(
+            "--client-id-label",
+            help="In /metrics: label lags with the client id of the partition's owner.",
+        ),
+    ] = False,
     kept: options.Kept,
     quiet: options.Quiet = False,
 ) -> None:
@@ -77,7 +84,7 @@ def run(
     token = read_token(token_file)
     begin = window_begin(since, options.SINCE_OF_NOW if bootstrap else None)
     if bootstrap is None:
-        fleet, keeper = tables_of_others(source, begin), None
+        fleet, keeper = tables_of_others(source, begin, client_ids=client_ids), None
     elif source is not None:
         raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, tables of it")
     else:
@@ -90,7 +97,9 @@ def run(
             every_seconds=above_zero_s(every, "--every"),
             max_records=BATCH_RECORDS,
         )
-        fleet, keeper = own_tables(told, has_answered=output is None, quiet=quiet, since=begin)
+        fleet, keeper = own_tables(
+            told, has_answered=output is None, quiet=quiet, since=begin, client_ids=client_ids
+        )
     serve(fleet, keeper, host, port, token, quiet=quiet)
 
 
@@ -109,7 +118,9 @@ def window_begin(since: str | None, default: str | None) -> Since | None:
     return lambda end_ms: parse_moment_us(text, "--since", 1000 * end_ms) // 1000
 
 
-def tables_of_others(source: Place | None, since: Since | None = None) -> ServedFleet:
+def tables_of_others(
+    source: Place | None, since: Since | None = None, *, client_ids: bool = False
+) -> ServedFleet:
     """Tables that another process keeps, or nobody.
 
     Raises
@@ -131,11 +142,16 @@ def tables_of_others(source: Place | None, since: Since | None = None) -> Served
         line = holdfast_line("history", "--input", str(source), "-o", FOLDER)
         raise ConfigError(f"{source} is a dump: make tables of it (`{line}`)")
     load_arrow()
-    return ServedFleet(source, print_error, since=since)
+    return ServedFleet(source, print_error, since=since, client_ids=client_ids)
 
 
 def own_tables(
-    told: Watching, *, has_answered: bool, quiet: bool, since: Since | None = None
+    told: Watching,
+    *,
+    has_answered: bool,
+    quiet: bool,
+    since: Since | None = None,
+    client_ids: bool = False,
 ) -> tuple[ServedFleet, Keeper]:
     """Tables that are kept here, and their keeper, which has begun.
 
@@ -187,6 +203,7 @@ def own_tables(
             since=since,
             ask_now=states.ask,
             every_s=told.every_seconds or NOW_S,
+            client_ids=client_ids,
         )
     except BaseException:
         keeper.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow.compute as pc
@@ -138,18 +138,33 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def exposition(tables: Tables, examinations: Iterable[Examination]) -> str:
-    """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group."""
+CLIENT_ID = "client_id"
+_LAG = "kafka_consumergroup_lag"
+
+
+def exposition(
+    tables: Tables, examinations: Iterable[Examination], *, client_ids: bool = False
+) -> str:
+    """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group.
+
+    Parameters
+    ----------
+    client_ids : bool
+        Label the lag of a partition with the client id of its owner, empty where it has none. A new
+        owner begins a new series.
+    """
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
     if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
         samples["holdfast_tables_timestamp_seconds"].append(({}, taken_us / 1_000_000))
-    for name, sample in _lag(tables):
+    for name, sample in _lag(tables, client_ids=client_ids):
         samples[name].append(sample)
     ours = {examination.facts.group: list(_ours(examination)) for examination in examinations}
     for _, found in sorted(ours.items()):  # whatever was examined first
         for name, sample in found:
             samples[name].append(sample)
-    return "".join(_text(METRICS[name], rows) for name, rows in samples.items() if rows)
+    own = METRICS[_LAG]
+    shown = METRICS | ({_LAG: replace(own, labels=(*own.labels, CLIENT_ID))} if client_ids else {})
+    return "".join(_text(shown[name], rows) for name, rows in samples.items() if rows)
 
 
 def _text(metric: Metric, rows: Iterable[Sample]) -> str:
@@ -169,19 +184,21 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def _lag(tables: Tables) -> Iterator[tuple[str, Sample]]:
+def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
     rows = tables.stored("lag")
-    names = (words(rows, name) for name in ("group", "topic"))
+    names = (words(rows, name) for name in ("group", "topic", CLIENT_ID))
     numbers = ("partition", "current_offset", "lag", "delivered")
     columns = (ints(rows, name).tolist() for name in numbers)
     sums: dict[tuple[str, str, str], int] = {}
-    for group, topic, partition, offset, lag, done in zip(*names, *columns, strict=True):
+    for group, topic, client, partition, offset, lag, done in zip(*names, *columns, strict=True):
         place = {"topic": topic, "partition": str(partition)}
+        of_client = {CLIENT_ID: client} if client_ids else {}
         for name, value in (("current_offset", offset), ("lag", lag)):
             if value >= 0:  # a group without commits has neither, and no sum of them either
                 key = (name, group, topic)
                 sums[key] = sums.get(key, 0) + value
-                yield f"kafka_consumergroup_{name}", ({"consumergroup": group, **place}, value)
+                labels = {"consumergroup": group, **place, **(of_client if name == "lag" else {})}
+                yield f"kafka_consumergroup_{name}", (labels, value)
         if done >= 0:
             yield "holdfast_share_group_delivered", ({"group": group, **place}, done)
     for (name, group, topic), total in sums.items():

@@ -51,6 +51,7 @@ from holdfast.fleet.pipeline.batches.jobs import (
 from holdfast.fleet.pipeline.batches.kept import kept_groups, kept_positions
 from holdfast.fleet.pipeline.batches.state import STATE, CarriedState, read_state
 from holdfast.fleet.pipeline.history.lag import OWNERS, AskUnread, Ends
+from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
@@ -263,6 +264,7 @@ class Stream:
             self.selection,
             taken_at_us=to_us(cluster.taken_at) or 0,
             reset=self.auto_offset_reset,
+            earlier=EarlierLag.of(self.tables),
         )
 
 

@@ -14,7 +14,8 @@ is the lag. Of its several readers of a partition one is named. ``lag_seconds_ba
 its position (``position``). It is 0 only where no record is unread. Only partitions with lag and a
 commit are asked for: those furthest behind, and no more than one question may name
 (:mod:`holdfast.cluster.first_unread`). A commit is ``not_subscribed`` where the subscriptions of
-all members of the last generation are known, and none of them names the topic.
+all members of the last generation are known, and none of them names the topic. How fast a lag
+changes is known by two readings (:mod:`holdfast.fleet.pipeline.history.lag_slope`).
 
 **Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.split`), owners and subscriptions of a
 group come to one task, as rows of one table; one sort by partition brings each position and its
@@ -40,6 +41,7 @@ from holdfast.cluster.first_unread import MOST_ASKED, NOT_KNOWN, FirstUnread, Wa
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
 from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.fleet.pipeline.history.lag_slope import EarlierLag, with_slopes
 from holdfast.fleet.pipeline.history.movements import take
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
@@ -83,6 +85,8 @@ class Ends:
         ``latest``, or anything else for the whole log.
     share : Table of POSITION, optional
         Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
+    earlier : EarlierLag, optional
+        An earlier reading of the lag, for how fast it changes.
     """
 
     offsets: pa.Table
@@ -90,6 +94,7 @@ class Ends:
     reset: str
     share: pa.Table = field(default_factory=POSITION.empty_table)
     n_bad_share: int = 0
+    earlier: EarlierLag | None = None
 
     @classmethod
     def of(
@@ -101,6 +106,7 @@ class Ends:
         *,
         taken_at_us: int,
         reset: str,
+        earlier: EarlierLag | None = None,
     ) -> Ends:
         """The ends by ``offsets``, and share groups by the records of their topic."""
         share, n_bad = share_positions(share_state, names, selection)
@@ -110,6 +116,7 @@ class Ends:
             reset=reset,
             share=share,
             n_bad_share=n_bad,
+            earlier=earlier,
         )
 
 
@@ -130,6 +137,7 @@ def lag_of_groups(
     lag = lag_table(pa.concat_tables([rows.filter(is_owner), latest]), ends)
     if unread is not None:
         lag = with_record_ages(lag, unread, ends.taken_at_us)
+    lag = with_slopes(lag, ends.earlier, ends.taken_at_us)
     return {LATEST: latest.select(POSITION.names), "lag": lag}
 
 
@@ -300,11 +308,15 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
             pa.array(["position"]), np.where(known_lag & (lag > 0) & ~untold, 0, -1)
         ),
         "has_unread": pa.array(np.zeros(len(lag), np.bool_), mask=~known_lag | (lag > 0)),
+        "lag_per_second": pa.nulls(len(lag)),
+        "catch_up_seconds": pa.nulls(len(lag)),
         "member_id": take(rows["member_id"], owner),
         "client_id": take(rows["client_id"], owner),
         "client_host": take(rows["client_host"], owner),
         "commit_timestamp": pa.array(time, mask=~has).cast(TIMESTAMP),
         "position_timestamp": pa.array(since, mask=~has).cast(TIMESTAMP),
+        "metadata": take(rows["metadata"], np.where(has, commit, -1)),
+        "expire_timestamp": pa.array(expires, mask=~has | (expires < 0)).cast(TIMESTAMP),
         "status": take(pa.array(["committed", "none", "deleted", "expired", "shared"]), status),
         "clamped": take(
             pa.array(["none", "beyond_end", "before_begin"]),

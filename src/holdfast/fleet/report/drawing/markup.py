@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from holdfast.core.names import shorten, visible
+from holdfast.core.names import shorten, shown_name, visible
 
 _PLAIN = re.compile(r"[\w ,.:/#-]*\Z", re.ASCII)
 """Text that is shown and written as it is: most cells of a page are such text."""
@@ -84,6 +84,6 @@ def _attribute_name(key: str) -> str:
 
 def name_of(value: object, limit: int = 80) -> Markup:
     """Element showing a name from the cluster: isolated, shortened, the whole in its title."""
-    short = shorten(value, limit)
-    whole = visible(value)
+    whole = shown_name(value)
+    short = shorten(whole, limit)
     return tag("bdi", short, class_="name", title=whole if short != whole else None)

@@ -183,6 +183,8 @@ class ServedFleet:
         Asks the coordinators what groups do now. It is called beside the requests.
     every_s : float
         Between two looks at the cluster: coordinators are asked as often, or more often.
+    client_ids : bool
+        Label lags of the metrics with the client id of the owner.
 
     Raises
     ------
@@ -201,8 +203,9 @@ class ServedFleet:
         since: Since | None = None,
         ask_now: AskNow | None = None,
         every_s: float = NOW_S,
+        client_ids: bool = False,
     ):
-        self._servers, self._since = servers, since
+        self._servers, self._since, self._client_ids = servers, since, client_ids
         self._answers = LiveAnswers(
             ask_now, every_s, lambda: self._now.served.index.names, self._rests
         )
@@ -388,7 +391,9 @@ class ServedFleet:
         while (served := self._after(number)) is not None:
             number = served.number
             try:
-                text = exposition(served.tables, self._examined(served))
+                text = exposition(
+                    served.tables, self._examined(served), client_ids=self._client_ids
+                )
             except Exception as error:  # a bug of ours in one rule must not end the server
                 self._tell(f"the groups cannot be examined: {type(error).__name__}: {error}")
                 continue

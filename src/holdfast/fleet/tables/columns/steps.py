@@ -135,7 +135,7 @@ OWNED_ROWS = Table(
 )
 
 _POSITION = (
-    *OFFSET_COMMITS.pick("offset", "commit_timestamp", "expire_timestamp"),
+    *OFFSET_COMMITS.pick("offset", "commit_timestamp", "expire_timestamp", "metadata"),
     Column("since", _T, "first of the commits in a row that name the offset", nullable=True),
     Column("goes_back", _B, "earlier commits may name the same offset", nullable=True),
     *OFFSET_COMMITS.pick("log_partition", "log_offset"),

@@ -399,6 +399,22 @@ LAG = Table(
             nullable=True,
         ),
         Column(
+            "lag_per_second",
+            _F,
+            "how fast the lag grows, below 0: shrinks, by readings of about the last minute; null: "
+            "one reading, or a commit outside of the log",
+            "records per second",
+            nullable=True,
+        ),
+        Column(
+            "catch_up_seconds",
+            _F,
+            "until the lag is 0 if it goes on to shrink as fast; null: not known, or the lag does "
+            "not shrink by a record a minute",
+            "seconds",
+            nullable=True,
+        ),
+        Column(
             "delivered",
             _L,
             "share groups: records from current_offset on that are done; null: not known",
@@ -413,6 +429,13 @@ LAG = Table(
             "position_timestamp",
             _T,
             "first of the commits in a row that name current_offset",
+            nullable=True,
+        ),
+        Column("metadata", _S, "what the committer wrote beside current_offset", nullable=True),
+        Column(
+            "expire_timestamp",
+            _T,
+            "when the commit expires, if it asked for it; null where coordinators were asked",
             nullable=True,
         ),
         Column(

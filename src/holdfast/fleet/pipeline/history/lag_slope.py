@@ -1,0 +1,103 @@
+"""How fast lags change, and how long until groups have caught up, by an earlier reading of the lag.
+
+**Rules.** Lags rise and fall with every commit, so the slope is smoothed: an earlier reading counts
+for less the longer ago it was, ``exp(-age / SMOOTHING_S)``. The slope is null where one of two
+readings is not known, where the log ends before the earlier end (another topic of that name), and
+where the commit lies outside of the log: records that are deleted there are not read. The time
+until caught up is 0 where no record is unread, and null where the lag does not fall by
+:data:`LEAST_FALL`.
+
+References: exponential smoothing over uneven intervals, as of load averages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import F64, I64, index_in
+from holdfast.fleet.tables.columns.values import (
+    floats,
+    ints,
+    numbered_together,
+    replaced,
+    to_us,
+)
+from holdfast.fleet.tables.reading import Tables
+
+SMOOTHING_S: Final = 60.0
+"""After so many seconds a reading counts for a third of what it did."""
+LEAST_FALL: Final = 1 / 60
+"""Records per second; less may be what is left of an earlier fall."""
+
+READ: Final = ("group", "topic", "partition", "lag", "log_end_offset", "lag_per_second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierLag:
+    """An earlier reading of the lag: the columns READ of the table, and when log ends were read."""
+
+    rows: pa.Table
+    taken_at_us: int
+
+    @classmethod
+    def of(cls, tables: Tables) -> EarlierLag | None:
+        """What the newest batch of a stream has read; None where there is no batch yet."""
+        if not tables.committed():
+            return None
+        taken_at_us = to_us(str(tables.newest_notes().get("taken_at")))
+        if taken_at_us is None:
+            return None
+        return cls(rows=tables.stored("lag", columns=READ), taken_at_us=taken_at_us)
+
+
+def with_slopes(lag: pa.Table, earlier: EarlierLag | None, taken_at_us: int) -> pa.Table:
+    """The table ``lag`` with the columns ``lag_per_second`` and ``catch_up_seconds``.
+
+    Parameters
+    ----------
+    taken_at_us : int
+        When the log ends of ``lag`` were read, in microseconds since 1970.
+    """
+    slope = np.full(lag.num_rows, np.nan)
+    if earlier is not None and lag.num_rows and earlier.rows.num_rows:
+        slope = _slopes(lag, earlier, (taken_at_us - earlier.taken_at_us) / 1e6)
+    falls = slope <= -LEAST_FALL
+    behind = ints(lag, "lag")
+    seconds = np.where(falls, behind / np.where(falls, -slope, 1.0), np.nan)
+    seconds[pc.equal(lag["has_unread"], pa.scalar(False)).fill_null(False).to_numpy()] = 0.0
+    return replaced(
+        lag,
+        lag_per_second=pa.array(slope, mask=np.isnan(slope)),
+        catch_up_seconds=pa.array(seconds, mask=np.isnan(seconds) | (behind < 0)),
+    )
+
+
+def _slopes(lag: pa.Table, earlier: EarlierLag, seconds: float) -> F64:
+    at = _places(lag, earlier.rows)
+    past = np.maximum(at, 0)
+    before = np.where(at >= 0, floats(earlier.rows, "lag_per_second")[past], np.nan)
+    behind, end = ints(lag, "lag"), ints(lag, "log_end_offset")
+    behind_then = ints(earlier.rows, "lag")[past]
+    inside = pc.equal(lag["clamped"], "none").to_numpy()
+    same = (at >= 0) & (end >= ints(earlier.rows, "log_end_offset")[past])
+    known = same & inside & (behind >= 0) & (behind_then >= 0)
+    if seconds <= 0:
+        return np.where(known, before, np.nan)
+    new = (behind - behind_then) / seconds
+    left = np.where(np.isnan(before), 0.0, np.exp(-seconds / SMOOTHING_S))
+    return np.where(known, left * np.nan_to_num(before) + (1 - left) * new, np.nan)
+
+
+def _places(lag: pa.Table, rows: pa.Table) -> I64:
+    """Row of ``rows`` for the partition of each row of ``lag``, -1 for none."""
+    group, topic = (numbered_together(lag, rows, name) for name in ("group", "topic"))
+    both = group * (int(topic.max()) + 1) + topic
+    _, pair = np.unique(both, return_inverse=True)
+    partition = np.concatenate([ints(lag, "partition"), ints(rows, "partition")])
+    key = pair.astype(np.int64) << 32 | partition
+    return index_in(key[: lag.num_rows], key[lag.num_rows :])
