@@ -26,7 +26,7 @@ from tests.pipeline.kinds import kind, tables_of
 from tests.report import now
 from tests.report.fleet import START_MS, rolling_bounce, tables
 from tests.report.test_findings import CASES, MINUTES, bounce, nameless, of_protocol
-from tests.report.test_turnover import deployment
+from tests.report.test_turnover import deployment, found_in
 from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
@@ -366,13 +366,6 @@ def test_an_eager_group_whose_members_restart_is_told_the_way_to_cooperative() -
         assert run(*chosen(parse(finding.command))).code == 0
 
 
-def deployed_under_new_names() -> list[Finding]:
-    """Pods of a Deployment gave way to new ones."""
-    script, end_s = deployment()
-    facts = read_facts(read_tables(tables(script)), "g", START_MS + int(1000 * end_s))
-    return list(RULES["HF102"].find(facts, Limits()))
-
-
 def test_every_call_that_suggests_a_command_is_among_the_cases(
     fleet: Path, kinds: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -398,7 +391,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         thrown_out(tmp_path / "out")
         without_members(tmp_path / "without")
         restarted_eagerly()
-        deployed_under_new_names()
+        assert found_in(deployment())[0].code == "HF102"
         runpy.run_path(codes.__file__, run_name=codes.__name__)
     made_here = sites()
     assert made_here
