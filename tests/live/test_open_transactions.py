@@ -1,33 +1,60 @@
-"""Groups beside a transaction that is open in their partition of the offsets topic, on a broker.
+"""Groups beside transactions that are open in their partition of the offsets topic, on a broker.
 
 Kafka's own tool says what the coordinator counts; every command says the same, names the
-transaction, and takes its commits in once it has ended.
+transactions, and takes in the commits of one that has ended. One transaction never ends: its
+producer has died.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
+from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cli.running import run
 from tests.live.crew import Topic, fresh
-from tests.live.kinds import ask
+from tests.live.kinds import ask, tools
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.report.served import following, serving
-from tests.suites import further
 
 from holdfast.cli.histories import OLD_TRANSACTION_S
 from holdfast.core.wire.one.offsets_partition import offsets_partition
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
-LATER = {"commit": 5, "abort": None}
-"""How the transaction ends, and what its group has committed then."""
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+ENDS = ("commit", "abort", "never")
+"""How the transaction of each waiting group ends."""
+
+DYING = """
+import sys
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+bootstrap, group, topic, name = sys.argv[1:]
+reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+producer = Producer({
+    "bootstrap.servers": bootstrap,
+    "transactional.id": name,
+    "transaction.timeout.ms": 900_000,
+})
+producer.init_transactions(60)
+producer.begin_transaction()
+at = [TopicPartition(topic, 0, 5)]
+producer.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 60)
+print("open", flush=True)
+sys.stdin.read()
+"""
+"""A producer that is killed while its transaction is open."""
 
 
 def commit(bootstrap, group, topic, offset):
@@ -51,12 +78,10 @@ def beside(group):
     return next(n for i in count() if offsets_partition(n := f"{stem}-{i}", 4) == wanted)
 
 
-def opened(bootstrap, group, topic):
+def opened(bootstrap, group, topic, name):
     """A producer whose transaction, with a commit of 5, is open."""
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    reader.subscribe([topic])
-    until(lambda: (reader.poll(0.1) and False) or reader.assignment(), "an assignment")
-    own = {"transactional.id": fresh("open"), "transaction.timeout.ms": 600_000}
+    own = {"transactional.id": name, "transaction.timeout.ms": 600_000}
     producer = Producer({"bootstrap.servers": bootstrap, **own})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -66,8 +91,26 @@ def opened(bootstrap, group, topic):
     return producer
 
 
-def offsets(rows, groups):
-    return {row["group"]: row["current_offset"] for row in rows if row["group"] in groups}
+def left_open(bootstrap, group, topic, name):
+    """Leave a transaction as a producer does that is killed."""
+    command = [sys.executable, "-c", DYING, bootstrap, group, topic, name]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout.readline() == "open\n"
+        finally:
+            process.kill()
+
+
+def producer_id(bootstrap, transactional_id):
+    """Whose transaction it is, and that it goes on, as the transaction coordinator says."""
+    words = ("describe", "--transactional-id", transactional_id)
+    code, out, err = tools().ask(TRANSACTIONS, "--bootstrap-server", bootstrap, *words)
+    assert code == 0, err
+    head, row = (line.split() for line in out.splitlines() if line.strip())
+    found = dict(zip(head, row, strict=False))  # a transaction has no topics of its own
+    assert found["TransactionState"] == "Ongoing", out
+    return int(found["ProducerId"])
 
 
 def told_by_kafka(bootstrap, groups):
@@ -80,60 +123,157 @@ def told_by_kafka(bootstrap, groups):
     return found
 
 
-def lag(groups, *source):
-    words = [word for group in groups for word in ("--group", group)]
-    done = run("lag", *source, *words, "--format", "json")
+def passed(*words):
+    done = run(*words)
     assert done.code == 0, done.err
-    found = offsets(json.loads(done.out)["rows"], groups)
-    return {group: offset for group, offset in found.items() if offset is not None}, done.err
+    return done
 
 
-@pytest.mark.parametrize("end", further(["commit", "abort"]))
-def test_an_open_transaction_hides_nothing_and_is_named(spark, broker, tmp_path, end):
-    at, topic = ("-b", broker.bootstrap), Topic(broker.bootstrap, 1, 10).name
-    live = fresh("live")
-    newcomer, waiting = beside(live), beside(live)
-    groups = (live, newcomer, waiting)
-    commit(broker.bootstrap, live, topic, 3)
-    producer = opened(broker.bootstrap, waiting, topic)
-    began = time.monotonic()
-    try:
-        commit(broker.bootstrap, live, topic, 7)
-        commit(broker.bootstrap, newcomer, topic, 2)  # its first one
-        wanted = {live: 7, newcomer: 2}
-        until(lambda: time.monotonic() - began > OLD_TRANSACTION_S + 1, "it is an old one")
-        assert told_by_kafka(broker.bootstrap, groups) == wanted
-        named = f"1 record of {waiting} counts once it is committed"
-        assert lag(groups, *at)[0] == wanted
-        dumped = run("dump", *at, "-o", tmp_path / "dump")
-        assert dumped.code == 0 and named in dumped.err, dumped.err
-        found, said = lag(groups, "--input", tmp_path / "dump")
-        assert found == wanted and named in said
-        words = ("--group", live, "--group", waiting, "--group", newcomer)
-        table = ("--table", "offset_commits", "--format", "json")
-        history = run("history", *at, *words, *table)
-        assert history.code == 0 and named in history.err, history.err
-        rows = json.loads(history.out)["rows"]
-        assert {(r["group"], r["offset"]) for r in rows} == {*wanted.items(), (live, 3)}
-        doctor = run("doctor", *at, *words, "--format", "json")
-        assert doctor.code == 0 and named in doctor.err, doctor.err
-        codes = {f["code"] for g in json.loads(doctor.out)["groups"] for f in g["findings"]}
-        assert not {"HF105", "HF109", "HF125"} & codes
-        watched = run("watch", *at, "-o", tmp_path / "tables")
-        assert watched.code == 0 and named in watched.err, watched.err
-        assert lag(groups, "--input", tmp_path / "tables")[0] == wanted
-        with following(tmp_path / "tables") as fleet, serving(fleet) as url:
-            metrics = urlopen(url + "/metrics", timeout=60).read().decode()
-        name = "kafka_consumergroup_current_offset"
-        assert f'{name}{{consumergroup="{live}",topic="{topic}",partition="0"}} 7' in metrics
-        assert f'{name}{{consumergroup="{newcomer}"' in metrics
-        assert f'{name}{{consumergroup="{waiting}"' not in metrics
-    finally:
-        getattr(producer, f"{end}_transaction")(60)
-    if LATER[end] is not None:
-        wanted |= {waiting: LATER[end]}
-    until(lambda: told_by_kafka(broker.bootstrap, groups) == wanted, "the transaction has ended")
-    assert lag(groups, *at)[0] == wanted
-    again = run("watch", *at, "-o", tmp_path / "tables")
-    assert again.code == 0 and named not in again.err, again.err
-    assert lag(groups, "--input", tmp_path / "tables")[0] == wanted
+@dataclass
+class Fleet:
+    """A group that works, one that is new, and those that wait for the end of transactions.
+
+    What commands say while all transactions are open is read once; :attr:`later` ends some.
+    """
+
+    bootstrap: str
+    folder: Path
+    topic: str
+    live: str = field(default_factory=lambda: fresh("live"))
+
+    def __post_init__(self):
+        self.newcomer = beside(self.live)
+        self.waiting = {end: beside(self.live) for end in ENDS}
+        self.groups = (self.live, self.newcomer, *self.waiting.values())
+        self.at = ("-b", self.bootstrap)
+        self.words = [word for group in self.groups for word in ("--group", group)]
+        self.wanted = {self.live: 7, self.newcomer: 2}
+
+    def begin(self):
+        names = {end: fresh(end) for end in ENDS}
+        commit(self.bootstrap, self.live, self.topic, 3)
+        left_open(self.bootstrap, self.waiting["never"], self.topic, names["never"])
+        self.producers = {
+            end: opened(self.bootstrap, self.waiting[end], self.topic, names[end])
+            for end in ("commit", "abort")
+        }
+        self.began = time.monotonic()
+        commit(self.bootstrap, self.live, self.topic, 7)
+        commit(self.bootstrap, self.newcomer, self.topic, 2)  # its first one
+        self.named = {
+            end: f"a transaction of producer {producer_id(self.bootstrap, names[end])} is open"
+            for end in ENDS
+        }
+        until(lambda: time.monotonic() - self.began > OLD_TRANSACTION_S + 1, "they are old")
+
+    def names(self, text, ends=ENDS):
+        """Check that a command has named the open transactions, these and no others."""
+        for end, group in self.waiting.items():
+            counts = f"1 record of {group} counts once it is committed"
+            assert (self.named[end] in text, counts in text) == (end in ends, end in ends), text
+
+    def lag(self, *source, but=()):
+        words = [w for group in self.groups if group not in but for w in ("--group", group)]
+        done = passed("lag", *source, *words, "--format", "json")
+        rows = json.loads(done.out)["rows"]
+        found = {row["group"]: row["current_offset"] for row in rows}
+        return {group: at for group, at in found.items() if at is not None}, done.err
+
+    @cached_property
+    def dumped(self) -> Path:
+        self.dumping = passed("dump", *self.at, "-o", self.folder / "dump").err
+        return self.folder / "dump"
+
+    @cached_property
+    def watched(self) -> Path:
+        self.watching = passed("watch", *self.at, "-o", self.folder / "tables").err
+        self.metrics = metrics(self.folder / "tables")
+        self.first_lag, self.lag_said = self.lag("--input", self.folder / "tables")
+        return self.folder / "tables"
+
+    @cached_property
+    def later(self) -> dict[str, int]:
+        """Commit one transaction, abort another one; what is committed then."""
+        assert self.watched  # it was taken in before
+        self.producers["commit"].commit_transaction(60)
+        self.producers["abort"].abort_transaction(60)
+        wanted = {**self.wanted, self.waiting["commit"]: 5}
+        until(lambda: told_by_kafka(self.bootstrap, self.groups) == wanted, "the ends")
+        return wanted
+
+
+def metrics(folder):
+    """``/metrics`` of a folder of tables."""
+    with following(folder) as fleet, serving(fleet) as url:
+        return urlopen(url + "/metrics", timeout=60).read().decode()
+
+
+@pytest.fixture(scope="module")
+def fleet(spark, broker, tmp_path_factory) -> Any:
+    folder = tmp_path_factory.mktemp("open")
+    found = Fleet(broker.bootstrap, folder, Topic(broker.bootstrap, 1, 10).name)
+    found.begin()
+    assert told_by_kafka(broker.bootstrap, found.groups) == found.wanted
+    return found
+
+
+def test_coordinators_count_what_is_committed(fleet):
+    assert fleet.lag(*fleet.at)[0] == fleet.wanted
+
+
+def test_a_dump_names_them_and_its_lag_leaves_nothing_out(fleet):
+    assert fleet.dumped
+    fleet.names(fleet.dumping)
+    found, said = fleet.lag("--input", fleet.dumped)
+    assert found == fleet.wanted
+    fleet.names(said)
+
+
+def test_a_history_has_every_commit_that_counts(fleet):
+    table = ("--table", "offset_commits", "--format", "json")
+    history = passed("history", *fleet.at, *fleet.words, *table)
+    fleet.names(history.err)
+    rows = json.loads(history.out)["rows"]
+    assert {(r["group"], r["offset"]) for r in rows} == {*fleet.wanted.items(), (fleet.live, 3)}
+
+
+def test_the_doctor_names_them_and_finds_nobody_behind(fleet):
+    doctor = passed("doctor", "--input", fleet.dumped, *fleet.words, "--format", "json")
+    fleet.names(doctor.err)
+    codes = {f["code"] for g in json.loads(doctor.out)["groups"] for f in g["findings"]}
+    assert not {"HF105", "HF109", "HF125"} & codes
+
+
+def test_watch_names_them_and_metrics_leave_nothing_out(fleet):
+    assert fleet.watched
+    fleet.names(fleet.watching)
+    fleet.names(fleet.lag_said)
+    assert fleet.first_lag == fleet.wanted
+    name = "kafka_consumergroup_current_offset"
+    for group in fleet.groups:
+        line = f'{name}{{consumergroup="{group}",topic="{fleet.topic}",partition="0"}}'
+        shown = [text for text in fleet.metrics.splitlines() if text.startswith(line)]
+        assert shown == ([f"{line} {fleet.wanted[group]}"] if group in fleet.wanted else [])
+
+
+def test_the_next_batch_takes_in_what_has_ended_and_one_goes_on(fleet):
+    wanted = fleet.later
+    assert fleet.lag(*fleet.at)[0] == wanted
+    again = passed("watch", *fleet.at, "-o", fleet.watched)
+    fleet.names(again.err, ["never"])
+    aborted = fleet.waiting["abort"]  # nothing is left of its only record
+    found, said = fleet.lag("--input", fleet.watched, but=[aborted])
+    assert found == wanted
+    fleet.names(said, ["never"])
+    alone = run("lag", "--input", fleet.watched, "--group", fleet.waiting["never"])
+    assert alone.code == 2 and "wait for the end of a transaction" in alone.err
+    shown = metrics(fleet.watched)
+    for end, group in fleet.waiting.items():
+        assert (f'consumergroup="{group}"' in shown) == (end == "commit")
+
+
+def test_a_dump_taken_later_names_the_one_that_goes_on(fleet):
+    wanted = fleet.later
+    done = passed("dump", *fleet.at, "-o", fleet.folder / "later")
+    fleet.names(done.err, ["never"])
+    assert fleet.lag("--input", fleet.folder / "later")[0] == wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -108,6 +110,20 @@ def test_groups_are_chosen_by_name_and_pattern(tmp_path):
             tables.choose(["elt"])
         with pytest.raises(ConfigError, match="etl, etl-2, web"):
             tables.choose(["x" * 20])
+
+
+def test_a_group_that_waits_for_a_transaction_is_known(tmp_path):
+    commit(tmp_path, 0, generations("etl"))
+    tables = Tables(tmp_path)
+    (batch,) = tables.batches()
+    notes = {"open_transactions": [{"groups": ["waiting"]}]}
+    tables.commit(replace(batch, id=1, files={}, notes=notes))
+    assert tables.choose(["waiting", "etl"]) == ("etl",)
+    assert tables.choose(["wait*", "etl"]) == ("etl",)
+    with pytest.raises(ConfigError, match="'waiting' counts yet"):
+        tables.choose(["waiting"])
+    with pytest.raises(ConfigError, match="no group 'other'"):
+        tables.choose(["other", "etl"])
 
 
 def test_rows_of_a_group_keep_their_order():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
     from holdfast.fleet.tables.folder.manifest import Batch
+    from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.places import Place
 
 SMALL_RECORDS = 500_000
@@ -99,6 +100,14 @@ def tell_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> Non
             f"a transaction of producer {one.producer_id} is open in partition {one.partition} of "
             f"__consumer_offsets since {since.replace('+00:00', 'Z')}: {what} once it is committed"
         )
+
+
+def tell_open_in(tables: Tables, note: Any) -> None:
+    """Say which transactions were open when the newest batch of tables was read."""
+    from holdfast.fleet.pipeline.ingest.transactions import from_notes
+
+    kept = tables.newest_notes()
+    tell_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
 
 
 def make_history(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.durations import parse_duration_ms, read_window
-from holdfast.cli.histories import live_cluster, make_history
+from holdfast.cli.histories import live_cluster, make_history, tell_open_in
 from holdfast.cli.output import notes
 from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
@@ -150,6 +150,7 @@ def open_source(
     if source is not None and printed is None and not is_dump(source):
         _refuse_settled(source, broker_logs or (), output)
         kept = open_tables(source).pinned()
+        tell_open_in(kept, notes(asked.quiet))
         chosen = kept.choose(groups)
         if window.until is not None or (is_cut and window.since is not None):
             kept = kept.hold(chosen)

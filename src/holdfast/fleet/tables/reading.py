@@ -134,11 +134,14 @@ class Tables:
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
         """Find groups by name or pattern, in the order given; None for all.
 
+        A group whose only records wait for the end of a transaction is left out beside others.
+
         Raises
         ------
         ConfigError
-            If there is no such group, with the nearest names.
+            If there is no such group, with the nearest names; or if all of them wait.
         """
+        waiting = self._waiting() if groups else []
         chosen: dict[str, None] = {}
         for name in groups or ():
             if not is_pattern(name) and self._has_group(name):
@@ -146,10 +149,20 @@ class Tables:
                 continue
             hits = [g for g in self.groups if means(name, g)]
             chosen |= dict.fromkeys(hits)
-            if not hits:
+            if not hits and not any(means(name, group) for group in waiting):
                 hint = suggest(name, self.groups, 3)
                 raise ConfigError(f"no group {name!r} in these tables; {hint}")
+        if groups and not chosen:
+            raise ConfigError(
+                f"no record of group {groups[0]!r} counts yet: they wait for the end of a "
+                "transaction"
+            )
         return tuple(chosen) if groups else None
+
+    def _waiting(self) -> list[str]:
+        """Groups with records in open transactions, as far as the newest batch names them."""
+        found = self.newest_notes().get("open_transactions", ())
+        return [str(group) for one in found for group in one["groups"]]
 
     def _has_group(self, group: str) -> bool:
         found = (self.stored(name, groups=[group], columns=["group"]) for name in _WITH_GROUPS)
