@@ -100,7 +100,7 @@ class Host:
         return True
 
     def leave(self, *, returns, process_ends=True):
-        self.post(LeaveRequested(returns))
+        self.post(LeaveRequested(returns, process_ends))
         self.leaves()
 
 

@@ -304,7 +304,7 @@ def test_after_an_unsubscribe_that_raises_a_loss_the_consumer_may_subscribe_agai
     member.lose(A)
     with pytest.raises(RemoteProtocolError, match=LOST):
         consumer.unsubscribe()
-    assert member.host.posted[-1] == LeaveRequested(False)
+    assert member.host.posted[-1] == LeaveRequested(True, process_ends=False)
     consumer.unsubscribe()
     with pytest.raises(LocalProtocolError, match="subscribe"):
         consumer.commit()

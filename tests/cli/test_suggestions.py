@@ -26,6 +26,7 @@ from tests.pipeline.kinds import kind, tables_of
 from tests.report import now
 from tests.report.fleet import START_MS, rolling_bounce, tables
 from tests.report.test_findings import CASES, MINUTES, bounce, nameless, of_protocol
+from tests.report.test_turnover import deployment, found_in
 from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
@@ -390,6 +391,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         thrown_out(tmp_path / "out")
         without_members(tmp_path / "without")
         restarted_eagerly()
+        assert found_in(deployment())[0].code == "HF102"
         runpy.run_path(codes.__file__, run_name=codes.__name__)
     made_here = sites()
     assert made_here

@@ -17,7 +17,7 @@ KERBEROS = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
 NO_TABLES = "no tables here, and not a dump; expected a folder with _manifest.json"
 
 TYPED = [
-    ("doctor --input group.json", 3, "group.json is a file; a folder of tables or a dump is"),
+    ("doctor --input group.json", 3, "group.json is a file, and no text of kafka-dump-log"),
     ("doctor --input .", 3, NO_TABLES),
     ("doctor --input /nowhere", 3, "no such folder"),
     ("doctor", 2, "give either --input"),

@@ -1,4 +1,4 @@
-"""The screen of docs/restless.md is what the doctor prints, and what it names exists."""
+"""The screens of docs/restless.md are what the doctor prints, and what it names exists."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.running import run
+from tests.report.captured.capture_disturbed import looks
 
 from holdfast.cli import spark_progress
 from holdfast.fleet.report.findings.examination import all_rules
@@ -25,6 +26,23 @@ def test_the_screen_is_what_the_doctor_prints(
     printed = run("doctor", "--input", tmp_path / "dump", "-q").out
     pattern = ".*".join(re.escape(part.strip()) for part in screen.split("..."))
     assert re.search(pattern, re.sub(r" +$", "", printed, flags=re.MULTILINE), re.DOTALL), printed
+
+
+@pytest.mark.parametrize(
+    "group", ["slow-confluent-20-beside-2", "crash-kill-9", "statefulset-range", "deployment-range"]
+)
+def test_the_four_that_look_alike_are_told_apart_as_shown(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each screen is the begin of what the doctor prints of a group that lived on a broker."""
+    monkeypatch.delattr(spark_progress, "open_session")
+    (screen,) = re.findall(rf"^```\n({group}\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (look,) = [one for one in looks() if one.is_last and one.group == group]
+    printed = run("doctor", "--input", look.dump(tmp_path / "dump"), "-q", width=500).out
+    before = printed[: printed.index("HF")].count("\n")
+    assert before == 3, printed  # what is shown comes first
+    pattern = ".*?".join(re.escape(part.strip()) for part in screen.split("..."))
+    assert re.match(pattern, re.sub(r" +$", "", printed, flags=re.MULTILINE), re.DOTALL), printed
 
 
 def test_the_commonest_findings_are_findings_with_their_names() -> None:

@@ -295,9 +295,7 @@ def _slow_ones() -> list[Situation]:
             CONFLUENT, 8, healthy=2, named=False, commits="batch"
         ),
         "slow-confluent-20-at-times-beside-2": slow(CONFLUENT, 20, healthy=2, every=4, **auto),
-        "slow-aiokafka-8-blocks": slow(AIOKAFKA, 8, blocks=True, **auto),
         "slow-aiokafka-20-blocks-beside-2": slow(AIOKAFKA, 20, healthy=2, blocks=True, **auto),
-        "slow-kafka-python-20-auto-beside-2": slow(KAFKA_PYTHON, 20, healthy=2, **auto),
     }
     for name, play in more.items():
         truth = "as the name says: a batch takes 1.5 times max.poll.interval.ms, auto commit"
@@ -325,12 +323,6 @@ SITUATIONS = (
         play=crash_loop(closes=True),
         truth="client c dies of an exception 6 s after its start, closes its consumer on the way "
         "out (LeaveGroup), and is restarted 5 s later under the same client id",
-        first=CRASH,
-    ),
-    Situation(
-        name="crash-exception-default-ids",
-        play=crash_loop(named=False),
-        truth="as crash-exception, but all three members have librdkafka's default client id",
         first=CRASH,
     ),
     Situation(
@@ -371,7 +363,7 @@ SITUATIONS = (
         name="autoscaler-flapping",
         play=flapping,
         truth="an autoscaler goes from 2 to 5 pods and back, three times; new pods have new names",
-        first="HF101",
+        first="HF132",
     ),
     Situation(
         name="hung",

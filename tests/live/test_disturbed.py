@@ -1,7 +1,7 @@
 """Situations of a paged night, by stock clients: the doctor names first what is true.
 
-`make test` has a short one of each kind, side by side. `make soak` has all of them, and those at
-the default ``max.poll.interval.ms``. What they left once is in ``tests/report/captured``; a
+`make test-all` has a short one of each kind, side by side. `make soak` has all of them, and those
+at the default ``max.poll.interval.ms``. What they left once is in ``tests/report/captured``; a
 rebalance in progress is in ``tests/live/test_rebalance_now.py``.
 """
 
@@ -117,8 +117,9 @@ def check(
     assert found == {one.name: one.first for one in situations}
 
 
+@pytest.mark.every
 def test_the_true_cause_is_named_first(broker, tmp_path: Path, monkeypatch) -> None:
-    check(broker.bootstrap, SHORT, tmp_path, monkeypatch, pace=0.3)
+    check(broker.bootstrap, SHORT, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow

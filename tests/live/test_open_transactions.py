@@ -19,7 +19,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cli.running import run
 from tests.live.crew import Topic, fresh
 from tests.live.kinds import ask, tools
@@ -59,7 +59,15 @@ sys.stdin.read()
 
 def commit(bootstrap, group, topic, offset):
     lone = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    lone.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    places = [TopicPartition(topic, 0, offset)]
+
+    def is_done():
+        try:
+            return bool(lone.commit(offsets=places, asynchronous=False))
+        except KafkaException:  # the coordinator of a new broker loads
+            return False
+
+    until(is_done, f"{group} has committed")
     lone.close()
 
 

@@ -45,7 +45,7 @@ class Post:
         self.group = group
         settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": name}
         work = {"listener": self} if form == "listener" else {"run": getattr(self, form)}
-        self.worker = Worker({**settings, **BEATS, **SOON, **config}, {"job": n}, **work)
+        self.worker = Worker({**settings, **BEATS, **config}, {"job": n}, **work)
         self.worker.start()
 
     def begin(self, number):
@@ -146,7 +146,7 @@ def test_one_resource_that_starts_nowhere_takes_nothing_else_down(broker, form):
     group, made = fresh("workers"), []
     with ExitStack() as stack:
         for name in "abc":
-            made.append(post := Post(broker, group, name, form=form))
+            made.append(post := Post(broker, group, name, form=form, **SOON))
             post.poison = {3}
             stack.enter_context(closing(post.worker))
         others = [n for n in range(N) if n != 3]

@@ -22,8 +22,11 @@ def written(folder, seed, **sizes):
 
 
 def so_far(found, wanted):
-    """A row, where members of this fleet that went had left, whether or not their signs tell it."""
-    untold = {"cause": "leave"} if found["cause"] == "leave_or_timeout" else {}
+    """A row, where members of this fleet that went had left, whether or not their signs tell it.
+
+    One that left after a silence as long as its poll interval looks as if that were the reason.
+    """
+    untold = {"cause": "leave"} if found["cause"] in ("leave_or_timeout", "poll_timeout") else {}
     return {name: (found | untold)[name] for name in wanted}
 
 

@@ -630,6 +630,19 @@ def test_a_stuck_member_is_told_before_kafka_throws_it_out() -> None:
     assert "HF105" not in examine(committed(dict.fromkeys(range(4), 150)))
 
 
+def test_a_hung_member_is_counted_with_what_it_has_never_committed():
+    script = Script("g", TOPICS).settle(0, AB, deal(TOPICS, AB))
+    for partition in range(4):
+        at = START_MS + 20 * MINUTES - (900_000 if partition == 0 else 1_000)
+        never = {"current_offset": None, "commit_timestamp": None, "status": "none"}
+        never |= {"lag": None, "lag_by_reset": 1050}
+        more = never if partition == 2 else {"commit_timestamp": at}
+        script.lag({("t", partition): 50}, **more)
+    found = examine(script)["HF105"]
+    assert "1 member with 2 partitions that hold work" in found.text
+    assert found.evidence.partitions.shown == ("t-0", "t-2")
+
+
 def test_a_hot_partition_is_no_case_for_an_assignor() -> None:
     hot = examine(lagging([9_000, 10, 100, 0]))["HF104"]
     assert "one partition, t-0, has 9,000 of them" in hot.text

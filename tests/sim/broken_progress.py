@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.machine.subscribed import subscribed
+from tests.machine.test_resolvers import settled_pair
 from tests.proof.random_runs import QUICK
 from tests.sim.broken_safety import (
     DEFERRED,
@@ -327,6 +328,17 @@ def d10():
         history.instances["e"] = "static"
         kept = together(tell_all(assigned=(), revoked=None), tell("e", assigned=t(4)))
         yield history.turn(kept if bends else None)
+
+
+def d11():
+    moved = together(
+        tell("a", revoked=t(0), assigned=t(*range(1, 6))),
+        tell("b", revoked=t(6), assigned=t(*range(7, 12))),
+    )
+    for bend in (None, moved):
+        history = settled_pair()
+        history.join("c")
+        yield history.turn(bend)
 
 
 # Two of Design III's and of the document's own

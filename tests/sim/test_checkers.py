@@ -37,7 +37,7 @@ HISTORIES = {rule: named(rule) for rule in RULES}
 
 def test_every_rule_of_the_protocol_is_checked_and_can_fail():
     names = [f"S{n}" for n in range(1, 17)]
-    names += [f"L{n}" for n in range(1, 7)] + [f"D{n}" for n in range(1, 11)]
+    names += [f"L{n}" for n in range(1, 7)] + [f"D{n}" for n in range(1, 12)]
     assert list(RULES) == [*names, "III", "again"]
     assert [rule for rule, histories in HISTORIES.items() if not histories] == []
     assert sum(map(len, HISTORIES.values())) >= 45

@@ -57,9 +57,8 @@ FLAPPED = ("simple", "lend", "deferred", "incremental", "damped")
 def _flaps() -> list[str]:
     """What an autoscaler that flaps moves and stops, policy by policy."""
     text = [
-        f"An autoscaler flaps: two members share 24 partitions, three more come and leave again "
-        f"{UP_MS // 1000} s later,",
-        f"{FLAPS} times, a minute apart; `deferred` waits 30 s, `damped` a window of 60 s:",
+        f"An autoscaler flaps: three members come to two and leave {UP_MS // 1000} s later, "
+        f"{FLAPS} times (`deferred` waits 30 s):",
         "",
     ]
     rows = []

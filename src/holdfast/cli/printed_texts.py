@@ -81,7 +81,7 @@ def dump_of_text(source: Place, folder: Path, note: Note, *, takes_described: bo
     if not takes_described:
         raise ConfigError(
             f"{path} is what {kind} printed of one moment, which `lag`, `plan` and `assign` take; "
-            "a history needs records (`holdfast dump`, or what kafka-dump-log printed)"
+            "a history needs records (a dump, or what kafka-dump-log printed)"
         )
     return write_described(_read(path, note), path.stat().st_mtime_ns // 1000, folder)
 

@@ -71,12 +71,17 @@ def visible(name: object) -> Visible:
     """
     if isinstance(name, Visible):
         return name
-    text = str(name)
-    if text.isascii():
-        shown = _UNUSUAL_OR_BACKSLASH.sub(_escaped, text)
-    else:
-        shown = "".join(map(_shown, text, _decomposed(text)))
-    return Visible(_END_SPACES.sub(lambda match: "\\u0020" * len(match.group()), shown))
+    return Visible(_END_SPACES.sub(lambda match: "\\u0020" * len(match.group()), part(name)))
+
+
+def part(text: object) -> Visible:
+    """Show a text that is a part of a sentence: as :func:`visible`, and its end spaces stay."""
+    if isinstance(text, Visible):
+        return text
+    whole = str(text)
+    if whole.isascii():
+        return Visible(_UNUSUAL_OR_BACKSLASH.sub(_escaped, whole))
+    return Visible("".join(map(_shown, whole, _decomposed(whole))))
 
 
 def shown_name(name: object) -> Visible:

@@ -1,7 +1,7 @@
 """How ``disturbed.*`` beside this were made: the groups of ``tests.live.situations``, on a broker.
 
-``python -c "from tests.report.captured.capture_disturbed import main; main()"`` (ten minutes) plays
-them beside each other; with ``-m`` each member would import this module, too.
+``python -c "from tests.report.captured.capture_disturbed import main; main()"`` plays them beside
+each other, in a quarter of an hour; with ``-m`` each member would import this module, too.
 ``disturbed.parquet`` has their records of the offsets topic; ``disturbed.json`` has their topics,
 their ends and the moment at which each was looked at, which may be more than one;
 ``disturbed.log.gz`` is what the broker logged of them.
@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.live.disturbed import Left, Stage, Writer, left_by
 from tests.live.run_broker import ShortLived
-from tests.live.situations import SITUATIONS, Situation
+from tests.live.situations import LONG, SITUATIONS, Situation
 
 from holdfast.cluster.broker.properties import BrokerSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
@@ -132,7 +132,9 @@ def main() -> None:
     with ShortLived.start(settings=BrokerSettings(properties=PROPERTIES)) as broker:
         writer = Writer(broker.bootstrap)
         captured = Captured(broker.bootstrap, writer, folder)
-        threads = [threading.Thread(target=captured.live, args=(one,)) for one in SITUATIONS]
+        threads = [
+            threading.Thread(target=captured.live, args=(one,)) for one in (*SITUATIONS, *LONG)
+        ]
         for thread in threads:
             thread.start()
             time.sleep(1)

@@ -43,7 +43,7 @@ def policy(
     name : str
         Name for people: letters, digits, ``-`` and ``_``.
     function : callable
-        ``(imbalance) -> Resolution``; docs/handover.md shows one. Its ``imbalance`` is a
+        ``(imbalance) -> Resolution``; docs/own-policies.md shows one. Its ``imbalance`` is a
         :class:`holdfast.Imbalance`.
     lends : bool
         Whether others have what a departed member owned until it is back, as under ``lend``;

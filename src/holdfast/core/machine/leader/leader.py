@@ -9,11 +9,10 @@
 - Only what was lost waits. All else is balanced as if the partitions that wait did not exist, so
   new members are served at once, and a departure alone moves nothing. Example: A, B and C own ten
   each, C departs, D, E and F join: they get four each of what A and B own, and C's ten wait.
-- All members are given the same delay, and a round that revokes carries none (S9). The deadlines
-  stay in the memory, and the next round gives the first of them to all members again.
-- Design III moves at most ``batch`` partitions, then waits ``interval_ms``. To revoke a claim that
-  cannot stand (claimed twice, of an old generation, not subscribed) is not a move and happens at
-  once.
+- All members are given the same delay, and a round that revokes carries none (S9): the deadlines
+  are in the memory, and the next round has a delay again.
+- To revoke a claim that cannot stand (claimed twice, of an old generation, not subscribed) is not a
+  move: no policy holds it back.
 
 **Who decides.** Each question has one answer. No later file changes an earlier answer, but for the
 pins that question 4 lets go:
@@ -33,9 +32,7 @@ pins that question 4 lets go:
    ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
    What a member gives up for balance is what it has borrowed, as far as it has. Last, what has
    failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
-5. *What of it waits on, which moves are made now, and when does the group look at the others?* The
-   resolver of the policy (:mod:`~holdfast.core.machine.leader.resolvers`). It is told what would be
-   moved (questions 3 and 4) under any waits that it asks for.
+5. *What waits on, and what moves now?* :mod:`~holdfast.core.machine.leader.resolvers`.
 6. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
 

@@ -10,4 +10,5 @@ from other records, and makes rows and positions of them. ``decode`` reads recor
 given that is more than partitions of topics (:mod:`holdfast.core.kinds`). ``share_positions`` says
 where share groups are. ``generations`` is the common form of group records. ``json_records`` shows
 records as text, to people. ``envelopes`` takes off what collectors put around the lines of a log.
+``printed/`` reads what Kafka's own tools printed of the topic.
 """

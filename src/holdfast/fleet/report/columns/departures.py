@@ -1,7 +1,7 @@
 """Members of one group that went: what was seen of each before, and when its process came back.
 
 **Rules.** A process is told by its static name, or else by client id and host: that is the same for
-one that goes and comes back without a restart. Generations are told by their index.
+one that goes and comes back without a restart. Generations are named by their index.
 
 **Strategy.** Members that went are set differences on (generation, member) numbers. A departure is
 matched with the next new member id of its process.

@@ -1,7 +1,7 @@
 """Processes of a group that came for the first time, and that went for good.
 
 **Rules.** A process is one of :mod:`holdfast.fleet.report.columns.identity`. One that is back under
-its name did neither. Generations are told by their index.
+its name did neither. Generations are named by their index.
 
 **Strategy.** The first and the last generation of each process, by one pass over the members.
 """

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from holdfast.core.names import shorten, shown_name, visible
+from holdfast.core.names import part, shorten, shown_name, visible
 
 _PLAIN = re.compile(r"[\w ,.:/#-]*\Z", re.ASCII)
 """Text that is shown and written as it is: most cells of a page are such text."""
@@ -31,13 +31,13 @@ class Markup(str):
 
 
 def escape(value: object) -> Markup:
-    """HTML of any value: markup as it is, everything else as a name is shown, and escaped."""
+    """HTML of any value: markup as it is, everything else as a part of a sentence, and escaped."""
     if isinstance(value, Markup):
         return value
     text = str(value)
     if _PLAIN.match(text):
         return Markup(text)
-    return Markup(html.escape(visible(value), quote=True))
+    return Markup(html.escape(part(value), quote=True))
 
 
 def join(parts: Iterable[object]) -> Markup:

@@ -93,10 +93,15 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     }
     if not silent:
         return
-    rows: I64 = np.asarray([*silent], dtype=np.int64)
+    standing_rows: I64 = np.asarray([*silent], dtype=np.int64)
+    stuck = set(silent.values())
+    # With the partitions that it has never committed: their records wait for the same member.
+    never = (lag.committed < 0) & (lag.begin >= 0) & (lag.begin < lag.end)
+    of_stuck = np.asarray([m in stuck for m in lag.member], dtype=np.bool_)
+    rows: I64 = np.flatnonzero(of_stuck & (never | (lag.work > 0)))
     members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
-    silence_s = float((facts.end_ms - lag.commit_ms[rows]).min()) / 1000
+    silence_s = float((facts.end_ms - lag.commit_ms[standing_rows]).min()) / 1000
     severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
         severity=severity,

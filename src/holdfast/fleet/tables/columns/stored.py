@@ -286,7 +286,7 @@ REBALANCES = Table(
             DType.INT64_LIST,
             "since the last sign, a commit or the round before, of each member that went, "
             "in the order of their ids; -1 for one that gave none",
-            "milliseconds",
+            "ms",
             nullable=True,
         ),
         Column("leader_changed", _B, "the leader is another member id"),

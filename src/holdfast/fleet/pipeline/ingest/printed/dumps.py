@@ -112,7 +112,7 @@ def write_printed(path: Path, folder: Place | str, note: Note) -> Dump:
     folder : path or URL
         New or empty, or a dump, which is replaced.
     note : callable
-        Is told in one line what the text lacks.
+        Takes one line that says what the text lacks.
 
     Raises
     ------
