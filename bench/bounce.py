@@ -393,7 +393,11 @@ def main() -> None:
     parser.add_argument("--static", action="store_true")
     parser.add_argument("--folder", type=Path, help="keep the diaries there")
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
-    options = parser.parse_args()
+    play_all(Bounce, parser.parse_args())
+
+
+def play_all(play: type[Bounce], options: argparse.Namespace) -> None:
+    """Start a broker, play ``options.kinds`` one after the other, and print what was counted."""
     from holdfast.cluster.broker.broker import Broker, BrokerSettings
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the ends of the members
@@ -404,11 +408,9 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with Broker.start(settings=BrokerSettings(properties=properties)) as broker:
             for kind in options.kinds:
-                bounce = Bounce(
-                    kind=kind, options=options, bootstrap=broker.bootstrap, folder=folder
-                )
-                bounce.run()
-                print(json.dumps(bounce.result()), flush=True)
+                one = play(kind=kind, options=options, bootstrap=broker.bootstrap, folder=folder)
+                one.run()
+                print(json.dumps(one.result()), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,12 @@ counted from the first flap to 33 s after the last one. ``damped`` has its defau
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-from bounce import Bounce, versions
+from bounce import Bounce, play_all
 
 POLICIES = ("simple", "lend", "deferred", "incremental", "damped")
 STAYED_SECONDS, UP_SECONDS, DOWN_SECONDS = 70.0, 34.0, 33.0
@@ -48,6 +45,10 @@ class Flap(Bounce):
             time.sleep(DOWN_SECONDS)
         self.ended = time.time()
 
+    def result(self) -> dict[str, object]:
+        """The figures of a bounce, and how many flaps they are of."""
+        return {"flaps": self.options.flaps, **super().result()}
+
 
 def main() -> None:
     """Start a broker, run the policies one after the other."""
@@ -59,21 +60,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep the diaries there")
     parser.add_argument("kinds", nargs="+", choices=POLICIES, metavar="POLICY")
     parser.set_defaults(slow=0.0, crash=False, static=False)
-    options = parser.parse_args()
-    from holdfast.cluster.broker.broker import Broker, BrokerSettings
-
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the ends of the members
-    print(json.dumps(versions()), flush=True)
-    properties = {"group.initial.rebalance.delay.ms": "1000"}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        with Broker.start(settings=BrokerSettings(properties=properties)) as broker:
-            for kind in options.kinds:
-                flap = Flap(kind=kind, options=options, bootstrap=broker.bootstrap, folder=folder)
-                flap.run()
-                found = flap.result()
-                print(json.dumps({"flaps": options.flaps, **found}), flush=True)
+    play_all(Flap, parser.parse_args())
 
 
 if __name__ == "__main__":
