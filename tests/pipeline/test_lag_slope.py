@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 from tests.pipeline.topic_in_memory import OffsetsLog
 
 from holdfast.cli import asked_lag
+from holdfast.core.model.lag import LEAST_FALL
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
-from holdfast.fleet.pipeline.history.lag_slope import (
-    LEAST_FALL,
-    SMOOTHING_S,
-    EarlierLag,
-    with_slopes,
-)
+from holdfast.fleet.pipeline.history.lag_slope import SMOOTHING_S, EarlierLag, with_slopes
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 from holdfast.fleet.tables.reading import Tables

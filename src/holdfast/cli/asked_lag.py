@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.cli.histories import refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now
+from holdfast.core.model.lag import LEAST_FALL
 from holdfast.core.names import shown_name
 from holdfast.errors import nearest
 from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
@@ -32,8 +33,6 @@ MOST_GROUPS: Final = 4_000
 """So many groups at most: of 4,000 the pipeline takes six times as long (``bench/lag.py``)."""
 
 MOST_NAMED: Final = 5
-LEAST_FALL: Final = 1 / 60
-"""Records per second, as in the pipeline."""
 _LATEST = "latest"
 _Partition = tuple[str, str, int]
 """Group, topic, partition."""

@@ -25,6 +25,9 @@ NO_COMMIT = -1
 MAX_LAG = 2**62
 """Largest lag read, so that sums of a few stay inside int64."""
 
+LEAST_FALL = 1 / 60
+"""Records per second; a lag that falls by less is not being caught up with."""
+
 _MAX_SUM = float(2**61)
 
 

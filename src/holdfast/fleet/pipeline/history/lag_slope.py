@@ -5,7 +5,7 @@ for less the longer ago it was, ``exp(-age / SMOOTHING_S)``. The slope is null w
 readings is not known, where the log ends before the earlier end (another topic of that name), and
 where the commit lies outside of the log: records that are deleted there are not read. The time
 until caught up is 0 where no record is unread, and null where the lag does not fall by
-:data:`LEAST_FALL`.
+:data:`~holdfast.core.model.lag.LEAST_FALL`: less may be what is left of an earlier fall.
 
 References: exponential smoothing over uneven intervals, as of load averages.
 """
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64, index_in
+from holdfast.core.model.lag import LEAST_FALL
 from holdfast.fleet.tables.columns.values import (
     floats,
     ints,
@@ -31,9 +32,6 @@ from holdfast.fleet.tables.reading import Tables
 
 SMOOTHING_S: Final = 60.0
 """After so many seconds a reading counts for a third of what it did."""
-LEAST_FALL: Final = 1 / 60
-"""Records per second; less may be what is left of an earlier fall."""
-
 READ: Final = ("group", "topic", "partition", "lag", "log_end_offset", "lag_per_second")
 
 
