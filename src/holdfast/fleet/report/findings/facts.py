@@ -204,7 +204,7 @@ def read_age(tables: Tables, now_ms: int) -> Age:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Facts:
     """Everything known about one group.
 

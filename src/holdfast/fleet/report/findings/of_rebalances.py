@@ -19,6 +19,9 @@ from holdfast.fleet.report.findings.finding import (
     on_group,
 )
 
+FOLLOW_UP_MS = 10_000
+"""The round that gives back what was revoked follows the last return by moments."""
+
 
 def symptom_of(
     facts: Facts,

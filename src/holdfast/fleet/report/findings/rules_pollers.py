@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -38,13 +39,11 @@ from holdfast.fleet.report.columns.departures import Departure, read_departures
 from holdfast.fleet.report.columns.spans import span
 from holdfast.fleet.report.findings.facts import BOOL, Absence, Facts
 from holdfast.fleet.report.findings.finding import Limits, Severity, Symptom, count, few, rule
-from holdfast.fleet.report.findings.of_rebalances import show_rebalances, symptom_of
+from holdfast.fleet.report.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
 
 CODE = "HF127"
 _NAMED = 3
 """So many members are named in the text; all are in the evidence."""
-_FOLLOW_UP_MS = 10_000
-"""The round that gives back what was revoked follows the last return by moments."""
 _JOIN_MS = 500
 """A session begins anew when a round is joined, which is before the round's record."""
 _NOTICED_MS = 6_000
@@ -100,8 +99,19 @@ class SlowPoller:
         return self.went[-1].back >= 0
 
 
-def slow_pollers(facts: Facts) -> list[SlowPoller]:
+_FOUND: WeakKeyDictionary[Facts, tuple[SlowPoller, ...]] = WeakKeyDictionary()
+"""Slow pollers of the groups that are being examined: many rules ask for them."""
+
+
+def slow_pollers(facts: Facts) -> tuple[SlowPoller, ...]:
     """Processes that polled too rarely, those that did so most often first."""
+    found = _FOUND.get(facts)
+    if found is None:
+        found = _FOUND[facts] = tuple(_find_slow_pollers(facts))
+    return found
+
+
+def _find_slow_pollers(facts: Facts) -> list[SlowPoller]:
     spans, at = facts.rebalances.unseen_ms, facts.rebalance_index
     somebody_went = np.fromiter(map(bool, spans), dtype=np.bool_, count=len(spans))
     rows = np.flatnonzero(somebody_went & (at > 0)).tolist()
@@ -387,7 +397,7 @@ def _from_leave_to_return(facts: Facts, found: Sequence[SlowPoller]) -> BOOL:
     at_ms, settled_ms = facts.rebalances.at_ms, facts.generations.at_ms
     chosen = np.zeros(len(at_ms), dtype=bool)
     for d in (d for one in found for d in one.went):
-        end_ms = settled_ms[max(d.back, d.gone)] + _FOLLOW_UP_MS
+        end_ms = settled_ms[max(d.back, d.gone)] + FOLLOW_UP_MS
         first, last = np.searchsorted(at_ms, settled_ms[d.gone]), np.searchsorted(at_ms, end_ms)
         chosen[first:last] = True
     return chosen

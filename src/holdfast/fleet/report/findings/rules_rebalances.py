@@ -32,13 +32,15 @@ from holdfast.fleet.report.findings.finding import (
     to_cooperative,
     unplanned_of,
 )
-from holdfast.fleet.report.findings.of_rebalances import pause_s, show_rebalances, symptom_of
+from holdfast.fleet.report.findings.of_rebalances import (
+    FOLLOW_UP_MS,
+    pause_s,
+    show_rebalances,
+    symptom_of,
+)
 from holdfast.fleet.report.findings.rules_pollers import explains, slow_pollers
 from holdfast.fleet.report.findings.rules_scaling import changes_of
 from holdfast.fleet.report.findings.rules_workers import failed_in
-
-_FOLLOW_UP_MS = 10_000
-"""The round that gives back what was revoked follows the last return by moments."""
 
 
 def _real(facts: Facts) -> BOOL:
@@ -57,7 +59,7 @@ def _costless(facts: Facts, limits: Limits) -> list[Absence]:
     found = []
     for absence in facts.absences:
         begin = g.at_ms[absence.first_without]
-        end = g.at_ms[absence.back] + _FOLLOW_UP_MS
+        end = g.at_ms[absence.back] + FOLLOW_UP_MS
         moved = np.searchsorted(moves, [begin, end])
         if absence.away_s <= limits.round_trip_s and moved[0] == moved[1]:
             found.append(absence)
@@ -69,7 +71,7 @@ def _during(facts: Facts, absences: Iterable[Absence]) -> BOOL:
     at, g = facts.rebalances.at_ms, facts.generations
     found = np.zeros(len(at), dtype=bool)
     for absence in absences:
-        begin, end = g.at_ms[absence.first_without], g.at_ms[absence.back] + _FOLLOW_UP_MS
+        begin, end = g.at_ms[absence.first_without], g.at_ms[absence.back] + FOLLOW_UP_MS
         found[np.searchsorted(at, begin) : np.searchsorted(at, end, side="right")] = True
     return found
 
@@ -186,7 +188,7 @@ def _replaced(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen, n_replaced, worst = np.zeros(len(at), dtype=bool), 0, 0.0
     gone = np.zeros(len(lives.process), dtype=bool)
     for one in found:
-        end_ms = settled_ms[one.end] + _FOLLOW_UP_MS
+        end_ms = settled_ms[one.end] + FOLLOW_UP_MS
         inside = slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))
         ratio = real[inside].sum() / max(one.replaced, 1)
         if one.is_deploy and ratio > limits.churn_per_restart:
@@ -228,7 +230,7 @@ def _restarted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     for low, high in pairwise([0, *cuts.tolist(), len(restarts)]):
         mine = restarts[low:high]
         begin = g.at_ms[min(a.first_without for a in mine)]
-        end = times[high - 1] + _FOLLOW_UP_MS
+        end = times[high - 1] + FOLLOW_UP_MS
         inside = slice(np.searchsorted(at, begin), np.searchsorted(at, end, side="right"))
         ratio = real[inside].sum() / len(mine)
         if len(mine) >= 2 and ratio > limits.churn_per_restart:

@@ -18,10 +18,8 @@ from holdfast.fleet.report.columns.spans import span
 from holdfast.fleet.report.columns.turnover import Lives, Turnover, read_lives, turnovers
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import Limits, Severity, Symptom, count, rule
-from holdfast.fleet.report.findings.of_rebalances import show_rebalances, symptom_of
+from holdfast.fleet.report.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
 from holdfast.fleet.report.findings.rules_pollers import slow_pollers
-
-_FOLLOW_UP_MS = 10_000
 
 
 def changes_of(facts: Facts, gap_s: float) -> tuple[Lives, list[Turnover]]:
@@ -58,7 +56,7 @@ def _flapping(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     for one in found:
         if one.is_deploy or len(one.visitors) < limits.visitors or not one.stayed:
             continue
-        end_ms = settled_ms[one.end] + _FOLLOW_UP_MS
+        end_ms = settled_ms[one.end] + FOLLOW_UP_MS
         chosen[slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))] = True
         visitors += one.visitors
     if not chosen.any():
