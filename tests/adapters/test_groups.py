@@ -206,7 +206,8 @@ def test_a_coordinator_that_does_not_answer_takes_no_group_of_another_away():
 
 def fetched(group, *offsets, code=0):
     parts = [
-        Answer(partition_index=p, committed_offset=at, error_code=0) for p, at in enumerate(offsets)
+        Answer(partition_index=p, committed_offset=at, error_code=0, metadata="note")
+        for p, at in enumerate(offsets)
     ]
     return Answer(group_id=group, error_code=code, topics=[Answer(name="t", partitions=parts)])
 
@@ -221,7 +222,8 @@ def test_commits_of_many_groups_take_one_request_and_one_each_of_an_old_broker(v
 
     brokers = Brokers({"g": ("classic", 1), "h": ("consumer", 1)}, answer)
     found = questions(brokers).commits(["g", "h"]).result()
-    assert found == [Position(group=g, topic="t", partition=0, offset=4) for g in ("g", "h")]
+    at = {"topic": "t", "partition": 0, "offset": 4, "metadata": "note"}
+    assert found == [Position(group=group, **at) for group in ("g", "h")]
     assert len(brokers.asked) == (2 if version == 7 else 1)
 
 
