@@ -36,7 +36,7 @@ def departure(tables, group):
 
 
 CASES = {
-    ("classic", "work"): ("leave", "explicit `LeaveGroup` request"),
+    ("classic", "work"): ("poll_timeout", "consumer poll timeout has expired"),
     ("consumer", "work"): ("leave", "left the consumer group"),
     ("classic", "revoke"): ("join_and_leave", "haven't joined"),
     ("consumer", "revoke"): ("rebalance_timeout", "failed to transition from epoch"),

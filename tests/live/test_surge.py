@@ -62,7 +62,7 @@ def test_a_surge_costs_what_it_costs_under_simple(broker, tmp_path):
 BOUNCED, SHARED = 3, 6
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_a_bounce_after_growth_ends_as_it_began(broker, tmp_path):
     """One member more is no successor of those that are bounced: each gets back what it had."""
     policies = ("deferred", "lend")

@@ -64,7 +64,7 @@ def test_every_text_by_which_kafka_says_that_members_come_or_go_is_in_the_table(
 
 
 @pytest.mark.broker
-@pytest.mark.every
+@pytest.mark.slow
 def test_every_text_of_the_table_is_in_the_classes_of_a_version():
     """Scala's texts are in pieces, so each piece is looked for."""
     there = {text for version in versions() for text in constants(shown(version, "rebalance"))}
