@@ -269,9 +269,9 @@ def _slow_ones() -> list[Situation]:
     found = []
     for client, sizes in (
         (CONFLUENT, (8, 20, 60)),
-        (AIOKAFKA, (8, 20)),
-        (KAFKA_PYTHON, (8, 20)),
-        (JAVA, (8, 20)),
+        (AIOKAFKA, (8, 20, 60)),
+        (KAFKA_PYTHON, (8, 20, 60)),
+        (JAVA, (8, 20, 60)),
     ):
         for seconds in sizes:
             for healthy in (0, 2):
@@ -295,6 +295,7 @@ def _slow_ones() -> list[Situation]:
             CONFLUENT, 8, healthy=2, named=False, commits="batch"
         ),
         "slow-confluent-20-at-times-beside-2": slow(CONFLUENT, 20, healthy=2, every=4, **auto),
+        "slow-aiokafka-8-blocks-beside-2": slow(AIOKAFKA, 8, healthy=2, blocks=True, **auto),
         "slow-aiokafka-20-blocks-beside-2": slow(AIOKAFKA, 20, healthy=2, blocks=True, **auto),
     }
     for name, play in more.items():
@@ -414,12 +415,15 @@ LONG = (
         first=SLOW,
         is_early=True,
     ),
-    Situation(
-        name="slow-java-300-beside-2",
-        play=slow(JAVA, 300, healthy=2, times=2, commits="batch"),
-        truth="a Java member works 450 s on each batch beside two healthy ones",
-        first=SLOW,
-        is_early=True,
+    *(
+        Situation(
+            name=f"slow-{client}-300-beside-2",
+            play=slow(client, 300, healthy=2, times=2, commits="batch"),
+            truth=f"a member of {client} works 450 s on each batch beside two healthy ones",
+            first=SLOW,
+            is_early=True,
+        )
+        for client in (AIOKAFKA, KAFKA_PYTHON, JAVA)
     ),
 )
 """The same at the default interval: a quarter of an hour."""

@@ -243,8 +243,10 @@ def _of_unknown_interval(facts: Facts, known: SlowPoller, signs: _Signs) -> Slow
         return replace(known, interval_s=default_s)
     steady = np.abs(signs.unseen_s - usual_s) <= max(_STEADY_S, _STEADY_SHARE * usual_s)
     died = abs(usual_s - float(np.median(signs.session_s))) <= _STEADY_S
-    if usual_s < _SHORTEST_S or 2 * steady.sum() < times or (died and times >= 3):
+    if usual_s < _SHORTEST_S or 2 * steady.sum() < times:
         return None
+    if died and times >= 3:
+        return _of_ended_sessions(facts, replace(known, interval_s=usual_s))
     unknown = "its poll interval stands in no record, as that of aiokafka"
     if times >= 3:
         doubt = f"or a crash loop, after the same time again and again: {unknown}"
@@ -253,6 +255,15 @@ def _of_unknown_interval(facts: Facts, known: SlowPoller, signs: _Signs) -> Slow
         return None
     doubt = f"or it blocked its heartbeats, crashed, or was deployed anew: {unknown}"
     return replace(known, interval_s=usual_s, doubt=doubt)
+
+
+def _of_ended_sessions(facts: Facts, known: SlowPoller) -> SlowPoller | None:
+    """Judge a process whose session ended each time, and that was away for a round mostly.
+
+    Work that blocks the event loop of aiokafka stops its heartbeats, as the end of a process does.
+    """
+    doubt = "or a crash loop: its session ended each time, as where work blocks an event loop"
+    return replace(known, doubt=doubt) if _was_away(facts, known.went) else None
 
 
 def _went_alone_from_work(facts: Facts, one: Departure) -> bool:
