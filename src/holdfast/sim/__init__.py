@@ -6,6 +6,6 @@ protocol, which the tests check in a world.
 
 ==============  ====================================================================
 ``world/``      virtual time, messages, members, costs and what was measured
-``baselines/``  KIP-848 and Connect, for comparison
+``baselines/``  KIP-848, for comparison
 ==============  ====================================================================
 """
