@@ -6,14 +6,24 @@ import json
 import os
 import subprocess
 import sys
+from itertools import count
 
+import numpy as np
 import pytest
 from tests.cli.running import run
+from tests.proof.rules import attached
 
+import holdfast
 from holdfast.cli.commands import simulate
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """The command simulates under all rules, and fails if one is broken."""
+    monkeypatch.setattr(simulate, "simulate", attached.simulate)
 
 
 def simulated(*arguments: object) -> dict:
@@ -22,6 +32,7 @@ def simulated(*arguments: object) -> dict:
     return json.loads(done.out)
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_scenario_has_its_numbers(scenario):
     report = simulated("--scenario", scenario, "--seed", 3)
@@ -30,6 +41,7 @@ def test_every_scenario_has_its_numbers(scenario):
     assert report["longest_stop_seconds"] > 0
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("policy", SIMULATED)
 def test_every_policy_and_both_baselines(policy):
     report = simulated("--policy", policy)
@@ -91,6 +103,7 @@ def test_costs_are_printed_and_each_can_be_set():
     assert "bytes per round" in done.out
 
 
+@pytest.mark.usefixtures("checked")
 def test_a_scenario_file_and_its_mistakes(tmp_path):
     file = tmp_path / "story.json"
     file.write_text(
@@ -133,20 +146,22 @@ def test_violations_are_a_list_in_json_lines():
     assert json.loads(done.out)["violations"] == []
 
 
-def test_a_broken_rule_is_exit_code_1(monkeypatch):
-    from holdfast.sim.rules.checkers import RoundChecker
-
-    monkeypatch.setattr(
-        RoundChecker, "_safety", lambda self, *_: self.ledger.fail("S1", 0, "planted")
-    )
-    done = run("simulate", *SMALL)
-    assert done.code == 1
-    assert json.loads(done.out)["violations"][0]["rule"] == "S1"
+def test_a_broken_rule_is_exit_code_1():
+    """The rules that an assignor or a policy of the user can break."""
+    for words, rule in (
+        (("--policy", "eager", "--assignor", f"{__name__}:uneven"), "L2"),
+        (("--policy", f"{__name__}:resting"), "L4"),
+        (("--policy", "simple", "--assignor", f"{__name__}:turning"), "L1"),
+    ):
+        done = run("simulate", *words, *SMALL)
+        assert done.code == 1
+        assert rule in {one["rule"] for one in json.loads(done.out)["violations"]}
 
 
 OWN = "tests.live.own_policy:cooperative"
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize(
     "policy", ["eager", "simple", "holdfast-simple", "deferred", "incremental"]
 )
@@ -169,6 +184,9 @@ def test_a_registrys_assignor_stands_in_for_the_policys_own():
         (("--policy", "simple", "--assignor", "range"), "needs a cooperative one"),
         (("--policy", "deferred", "--assignor", "range"), "ignores what members claim"),
         (("--assignor", f"{__name__}:gives_nothing"), "assignor gives_nothing: gives topic-0 to"),
+        (("--assignor", f"{__name__}:strangers"), "gives topic-0 to 'nobody', which is no member"),
+        (("--assignor", f"{__name__}:raises"), "assignor raises: its function raised"),
+        (("--policy", f"{__name__}:raises_too"), "policy raises_too: its function raised"),
     ],
 )
 def test_what_cannot_run_under_the_policy_exits_2(arguments, words):
@@ -179,3 +197,43 @@ def test_what_cannot_run_under_the_policy_exits_2(arguments, words):
 
 def gives_nothing(members, topics, claims):
     return {}
+
+
+def strangers(members, topics, claims):
+    return dict.fromkeys(tps(topics), "nobody")
+
+
+def raises(members, topics, claims):
+    raise ValueError("no plan")
+
+
+def raises_too(imbalance):
+    raise ValueError("no resolution")
+
+
+def to_the_first(members, topics, claims):
+    return dict.fromkeys(tps(topics), min(members))
+
+
+uneven = holdfast.assignor("uneven", to_the_first, laws=("balanced",))
+"""It promises what it does not keep."""
+
+
+TURNS = count()
+
+
+def turning(members, topics, claims):
+    """Each round gives every partition to another member."""
+    turn, names = next(TURNS), sorted(members)
+    return {tp: names[(n + turn) % len(names)] for n, tp in enumerate(tps(topics))}
+
+
+def resting(imbalance):
+    """Nothing may move, ever."""
+    waits_ms = [0] * len(imbalance.departed)
+    may_move = np.zeros(len(imbalance.moves(waits_ms).tp), bool)
+    return holdfast.Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=1_000)
+
+
+def tps(topics):
+    return [(topic, partition) for topic, numbers in topics.items() for partition in numbers]

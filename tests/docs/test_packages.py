@@ -19,7 +19,6 @@ PACKAGES = sorted(
 OTHER_WORDS = {
     "__consumer_offsets",
     "decode",
-    "encode",
     "holdfast",
     "sticky",
 }

@@ -19,7 +19,6 @@ LARGE_ON_PURPOSE = {
     "holdfast.members.drop_in.confluent.consumer.ConfluentConsumer": "the original's calls",
     "holdfast.core.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
     "holdfast.core.machine.member.holdings.Holdings": "steps of a hand-over share its state",
-    "holdfast.sim.rules.waiting.WaitingRules": "the rules of one invariant",
     "holdfast.core.wire.one.reader.Reader": "a method for each small type",
     "holdfast.members.consumer_hands.ConsumerHands": "all that a Consumer asks of librdkafka",
     "holdfast.members.drop_in.aiokafka.consumer.AIOKafkaConsumer": "the original's calls",

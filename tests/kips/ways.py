@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 
+from tests.proof.rules.attached import CheckedWorld
+
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor
 from holdfast.core.machine.upgrade import Client, Config, check_step, plan_group
 from holdfast.errors import ConfigError
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.world.world import WorldOptions
 
 DELAY_MS = 10_000
 COSTS = Costs(
@@ -60,8 +62,7 @@ def bounce(stages: Sequence[Sequence[Assignor]], hooks: Hooks | None = None) -> 
     options = WorldOptions(
         assignors=lambda slot: offers[phase[slot]], partitions={"t": 6}, costs=COSTS
     )
-    world = World(options, seed=1, hooks=hooks)
-    world.checker.waiting.delay_ms = DELAY_MS
+    world = CheckedWorld(options, seed=1, hooks=hooks)
     for slot in range(3):
         world.start(slot)
     world.run(8_000)
@@ -73,7 +74,7 @@ def bounce(stages: Sequence[Sequence[Assignor]], hooks: Hooks | None = None) -> 
             world.start(slot)
             world.run(world.now_ms + 8_000)
     world.run(world.now_ms + 20_000)
-    assert world.ledger.violations == []
+    assert world.violations == []
     assert [p.failed for p in world.living()] == ["", "", ""]
     assert {p.member.data.protocol_name for p in world.living()} == {stages[-1][0].name}
     assert sorted(len(p.running) for p in world.living()) == [2, 2, 2]

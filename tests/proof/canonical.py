@@ -43,13 +43,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tests.proof.rules.commits import HandedOut
+
 from holdfast.core.machine.coordinator.group_data import GroupData, soonest_ms
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.states import ENDED, GroupState, MemberState
 from holdfast.core.wire.layouts.memory import read_share
-from holdfast.sim.rules.commits import HandedOut
 
 OPTIONS = MemberOptions(
     session_timeout_ms=30_000,

@@ -7,7 +7,7 @@ are no more rounds (L4). A failure names the seed that repeats it.
 
 **Strategy.** One list of weighted faults; each draws its own numbers from the run's generator.
 
-References: :data:`holdfast.sim.rules.checkers.RULES`, L1 to L6; TigerBeetle's VOPR.
+References: :data:`tests.proof.rules.checkers.RULES`, L1 to L6; TigerBeetle's VOPR.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from tests.proof.rules.attached import CheckedWorld
 
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import assignors_for
@@ -24,9 +25,9 @@ from holdfast.core.machine.policies import POLICIES, check_known, find_policy
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.machine.states import GroupState
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.sim.rules.ledger import Violation
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.world import World, WorldOptions
 
 FAULTS_MS = 60_000
@@ -149,7 +150,7 @@ def random_run(
         policy=faults.policy,
         rounds=world.rounds,
         digest=hashlib.sha256(lines.encode()).hexdigest()[:16],
-        violations=tuple(world.ledger.violations),
+        violations=tuple(world.violations),
         trace=tuple(world.trace),
     )
 
@@ -183,11 +184,10 @@ class Faults:
         )
         announces = bool(rng.random() < 0.3)
         self.settings = replace(settings, omit_unchanged=bool(rng.random() < 0.5))
-        row = find_policy(self.policy)
         offered = assignors_for(self.policy, self.settings)
         if change is not None:
             offered = tuple(change(offered))
-        self.world = World(
+        self.world = CheckedWorld(
             WorldOptions(
                 assignors=lambda slot: offered,
                 partitions=topics,
@@ -198,7 +198,6 @@ class Faults:
                 ),
                 static=bool(rng.random() < 0.35),
                 place=_PLACES[seed % len(_PLACES)],
-                delay_ms=self.settings.delay_ms if row.defers else 0,
                 announce_leave=announces,
                 trace=trace,
             ),

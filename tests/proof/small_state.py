@@ -15,11 +15,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from tests.proof.rules.commits import HandedOut
+
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.group_messages import CommitDone, GroupMember, SendCommit
 from holdfast.core.machine.states import GroupState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.commits import HandedOut
 
 KIND_OF: dict[type, str] = {
     actions.SendJoin: "join",

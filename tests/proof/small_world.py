@@ -33,6 +33,10 @@ from tests.proof.canonical import (
     settle_member,
     stop_old_clocks,
 )
+from tests.proof.rules.checkers import RoundChecker
+from tests.proof.rules.commits import HandedOut, check_commits
+from tests.proof.rules.seen import see
+from tests.proof.rules.waiting import WaitingRules
 from tests.proof.small_state import (
     GONE,
     Effect,
@@ -60,12 +64,8 @@ from holdfast.core.machine.leader.places import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.rules.commits import HandedOut, check_commits
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.rules.seen import see
-from holdfast.sim.rules.waiting import WaitingRules
 from holdfast.sim.world.calm import member_is_calm
+from holdfast.sim.world.ledger import Ledger
 
 
 @dataclass(slots=True)
@@ -150,8 +150,7 @@ class SmallWorld:
         self._shifts: dict[tuple[int, int, int, bool], int] = {}
         self._group_shifts: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
         self._turns: set[Hashable] = set()
-        delays_ms = [a.policy.delay_ms for a in assignors if isinstance(a, DesignAssignor)]
-        self.waiting = WaitingRules(self.ledger, max(delays_ms, default=0), keep=2**31)
+        self.waiting = WaitingRules(self.ledger, keep=2**31)
 
     # Members
 
@@ -283,7 +282,7 @@ class SmallWorld:
         if key not in self._turns:
             self._turns.add(key)
             chosen = next(a for a in self.assignors if a.name == action.protocol_name)
-            RoundChecker(self.ledger, 0).check(action, done, 0, chosen, current=False)
+            RoundChecker(self.ledger).check(action, done, 0, chosen, current=False)
             if isinstance(chosen, DesignAssignor):
                 self.waiting.check_kept(see(action, done, chosen), chosen.policy)
         return done

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.proof import search, soak
+from tests.proof.rules.checkers import RoundChecker
 from tests.proof.walk import Found
-
-from holdfast.sim.rules.checkers import RoundChecker
 
 ROOT = Path(__file__).parents[2]
 

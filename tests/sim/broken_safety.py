@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.proof.random_runs import QUICK
+from tests.proof.rules.attached import CheckedWorld
+from tests.proof.rules.commits import HandedOut, check_commits
+from tests.proof.rules.running import RunningRules
 from tests.sim.history import History, tell, tell_all, together
 
 from holdfast.core.machine.actions import JoinCompleted, StartFetching
@@ -19,9 +22,8 @@ from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.sim.rules.commits import HandedOut, check_commits
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.world import WorldOptions
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)
@@ -58,48 +60,56 @@ def s1():
     yield history.turn(together(tell("a", assigned=t(0, 3)), tell("b", assigned=t(1, 3))))
 
 
+class Running(RunningRules):
+    """What processes run, with the ledger that a world has beside the rules."""
+
+    def __init__(self):
+        super().__init__(Ledger([R]), zombie_limit_ms=100)
+
+    def begin(self, runner: str, now_ms: int, *, generation: int = 1, excused: bool = False):
+        self.start(R, runner=runner, generation=generation, now_ms=now_ms, excused=excused)
+        self.ledger.start(R, runner=runner, slot=ord(runner), now_ms=now_ms, ready_ms=now_ms)
+
+    def end(self, runner: str, now_ms: int, **more: int):
+        self.stop(R, runner=runner, now_ms=now_ms, **more)
+        self.ledger.stop(R, runner=runner, now_ms=now_ms)
+
+    @property
+    def broken(self) -> set[str]:
+        return rules(self.ledger)
+
+
 def s1_in_time():
-    ledger = Ledger([R])
-    begin(ledger, "a", 0)
-    ledger.stop(R, runner="a", now_ms=5)
-    begin(ledger, "b", 6)
-    yield rules(ledger)
-    begin(ledger, "c", 7)
-    yield rules(ledger)
-
-
-def begin(ledger: Ledger, runner: str, now_ms: int, *, generation: int = 1, excused: bool = False):
-    ledger.start(
-        R,
-        runner=runner,
-        slot=ord(runner),
-        generation=generation,
-        now_ms=now_ms,
-        ready_ms=now_ms,
-        excused=excused,
-    )
+    running = Running()
+    running.begin("a", 0)
+    running.end("a", 5)
+    running.begin("b", 6)
+    yield running.broken
+    running.begin("c", 7)
+    yield running.broken
 
 
 def s2():
-    ledger = Ledger([R])
-    ledger.zombie_limit_ms = 100
-    begin(ledger, "a", 0)
-    begin(ledger, "b", 10, excused=True)
-    ledger.stop(R, runner="a", now_ms=110)
-    yield rules(ledger)
-    begin(ledger, "c", 200, excused=True)
-    ledger.stop(R, runner="b", now_ms=301)
-    yield rules(ledger)
+    running = Running()
+    running.begin("a", 0)
+    running.begin("b", 10, excused=True)
+    running.end("a", 110)
+    running.begin("c", 200, excused=True)
+    running.end("b", 400, stalled_until_ms=310)
+    yield running.broken
+    running.begin("d", 500, excused=True)
+    running.end("c", 601)
+    yield running.broken
 
 
 def s2_commit():
-    ledger = Ledger([R])
-    begin(ledger, "a", 0)
-    ledger.commit(R, 5, 10, by="a")
-    begin(ledger, "b", 20, excused=True)
-    yield rules(ledger)
-    ledger.commit(R, 6, 30, by="a")
-    yield rules(ledger)
+    running = Running()
+    running.begin("a", 0)
+    running.commit(R, 5, 10, before=0, by="a")
+    running.begin("b", 20, excused=True)
+    yield running.broken
+    running.commit(R, 6, 30, before=5, by="a")
+    yield running.broken
 
 
 def s3():
@@ -117,18 +127,18 @@ def s4():
 
 
 def s5():
-    ledger = Ledger([R])
-    begin(ledger, "a", 0)
-    ledger.stop(R, runner="a", now_ms=5)
-    ledger.committing[R] = "a"
-    yield rules(ledger)
-    begin(ledger, "b", 6)
-    yield rules(ledger)
+    running = Running()
+    running.begin("a", 0)
+    running.end("a", 5)
+    running.committing[R] = "a"
+    yield running.broken
+    running.begin("b", 6)
+    yield running.broken
 
 
-def small_world() -> World:
+def small_world() -> CheckedWorld:
     offered = assignors_for("holdfast-simple", SIMPLE)
-    world = World(
+    world = CheckedWorld(
         WorldOptions(assignors=lambda slot: offered, partitions={"t": 3}, costs=QUICK), seed=1
     )
     world.start(0)
@@ -217,12 +227,23 @@ def s10_reset():
 
 
 def s10_in_time():
-    ledger = Ledger([R])
-    begin(ledger, "a", 0, generation=4)
-    ledger.stop(R, runner="a", now_ms=5)
-    yield rules(ledger)
-    begin(ledger, "b", 6, generation=3)
-    yield rules(ledger)
+    running = Running()
+    running.begin("a", 0, generation=4)
+    running.end("a", 5)
+    yield running.broken
+    running.begin("b", 6, generation=3)
+    yield running.broken
+
+
+def s10_recounted():
+    running = Running()
+    running.begin("a", 0, generation=4)
+    running.end("a", 5)
+    running.recount(2)
+    running.begin("b", 6, generation=2)
+    yield running.broken
+    running.begin("b", 7, generation=1)
+    yield running.broken
 
 
 def s11():
@@ -273,41 +294,41 @@ def s13():
 
 
 def s14():
-    ledger = Ledger([R])
-    ledger.called("a", ListenerCall.ASSIGNED, [R], 0)
-    ledger.called("a", ListenerCall.REVOKED, [R], 1)
-    ledger.ended("a", 2)
-    yield rules(ledger)
-    ledger.called("a", ListenerCall.REVOKED, [R], 3)
-    yield rules(ledger)
+    running = Running()
+    running.called("a", ListenerCall.ASSIGNED, [R], 0)
+    running.called("a", ListenerCall.REVOKED, [R], 1)
+    running.ended("a", 2)
+    yield running.broken
+    running.called("a", ListenerCall.REVOKED, [R], 3)
+    yield running.broken
 
 
 def s14_lost():
-    ledger = Ledger([R])
-    ledger.called("a", ListenerCall.ASSIGNED, [R], 0)
-    ledger.lost("a", [R])
-    ledger.called("a", ListenerCall.LOST, [R], 1)
-    ledger.called("a", ListenerCall.ASSIGNED, [R], 2)
-    yield rules(ledger)
-    ledger.called("a", ListenerCall.LOST, [R], 3)  # though nothing was dropped
-    yield rules(ledger)
+    running = Running()
+    running.called("a", ListenerCall.ASSIGNED, [R], 0)
+    running.lost("a", [R])
+    running.called("a", ListenerCall.LOST, [R], 1)
+    running.called("a", ListenerCall.ASSIGNED, [R], 2)
+    yield running.broken
+    running.called("a", ListenerCall.LOST, [R], 3)  # though nothing was dropped
+    yield running.broken
 
 
 def s14_end():
-    ledger = Ledger([R])
-    ledger.called("a", ListenerCall.ASSIGNED, [R], 0)
-    yield rules(ledger)
-    ledger.ended("a", 1)
-    yield rules(ledger)
+    running = Running()
+    running.called("a", ListenerCall.ASSIGNED, [R], 0)
+    yield running.broken
+    running.ended("a", 1)
+    yield running.broken
 
 
 def s15():
-    ledger = Ledger([R])
-    ledger.commit(R, 5, 0)
-    ledger.commit(R, 5, 1)
-    yield rules(ledger)
-    ledger.commit(R, 4, 2)
-    yield rules(ledger)
+    running = Running()
+    running.commit(R, 5, 0, before=0)
+    running.commit(R, 5, 1, before=5)
+    yield running.broken
+    running.commit(R, 4, 2, before=5)
+    yield running.broken
 
 
 class Asked:

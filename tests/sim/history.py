@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tests.machine.subscribed import turn_of
+from tests.proof.rules.checkers import RoundChecker
 
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
@@ -19,8 +20,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.core.wire.layouts.memory import Share, decode_share, encode_share
-from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.rules.ledger import Ledger
+from holdfast.sim.world.ledger import Ledger
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 
@@ -39,7 +39,7 @@ class History:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger([])
-        self.checker = RoundChecker(self.ledger, self.policy.delay_ms * self.policy.defers)
+        self.checker = RoundChecker(self.ledger)
         self.checker.waiting.slack_ms = 1_000
         self.design = DesignAssignor(self.policy)
 

@@ -10,14 +10,15 @@ import re
 
 import pytest
 from tests.proof.random_runs import QUICK
+from tests.proof.rules.attached import CheckedWorld
+from tests.proof.rules.checkers import RULES
 from tests.sim import broken_progress, broken_safety
 
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     EagerAssignor,
 )
-from holdfast.sim.rules.checkers import RULES
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.world.world import WorldOptions
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 
@@ -59,7 +60,7 @@ def test_a_history_in_order_breaks_nothing_and_the_bent_one_its_rule(rule, histo
 )
 def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
     offered = (assignor,)
-    world = World(
+    world = CheckedWorld(
         WorldOptions(assignors=lambda slot: offered, partitions={"t": 7, "u": 3}, costs=QUICK),
         seed=2,
     )
@@ -69,4 +70,4 @@ def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
     world.crash(1)
     world.run(30_000)
     assert world.checker.turns > 1
-    assert world.ledger.violations == []
+    assert world.violations == []

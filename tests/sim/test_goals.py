@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.proof.rules.attached import simulate
 from tests.suites import further
 
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.scenarios import Report, Setup, simulate
+from holdfast.sim import scenarios
+from holdfast.sim.scenarios import Report, Setup
+from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.world import World
 
 pytestmark = pytest.mark.xdist_group("goals")
@@ -53,7 +55,7 @@ def test_nothing_moves_to_a_third_member(bounced):
 
 
 def test_stopped_partition_seconds_of_fifty_members_are_a_twentieth_of_eagers(bounced):
-    eager = simulate(replace(bounced.setup, policy="eager", check=False))
+    eager = scenarios.simulate(replace(bounced.setup, policy="eager"))
     part = 2.5 / bounced.setup.members
     assert bounced.report.partition_seconds_stopped <= part * eager.partition_seconds_stopped
 

@@ -16,7 +16,6 @@ from tests.suites import further
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import JoinAnswered, SyncAnswered
 from holdfast.core.machine.offers import assignors_for
-from holdfast.core.machine.policies import find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
 from holdfast.sim.world.world import WorldOptions
@@ -37,7 +36,6 @@ def crowd(
     **more: object,
 ) -> SceneWorld:
     """So many members that own so much each, of one topic each; all are in the first round."""
-    info = find_policy(name)
     policy = settings or Policy(delay_ms=DELAY_MS)
     offered = assignors_for(name, policy)
     each = n_members * n_each // n_topics
@@ -46,7 +44,6 @@ def crowd(
         assignors=lambda slot: offered,
         partitions=dict.fromkeys(topics, each),
         costs=replace(QUICK, slow_members=0),
-        delay_ms=policy.delay_ms if info.defers else 0,
         id_digits=UUID_CHARACTERS,
         **more,
     )
@@ -92,7 +89,7 @@ def ends_well(w: SceneWorld, n_members: int) -> None:
     assert [p.failed for p in w.slots.values() if p.failed] == []
     assert len(w.living()) == n_members
     assert sum(loads(w)) == len(w.resources())
-    assert w.ledger.violations == []
+    assert w.violations == []
     assert w.ledger.moved == 0
 
 
@@ -141,7 +138,7 @@ def test_a_group_fits_wherever_cooperative_sticky_does(name):
     assert max(sizes(w)) <= limit
     assert [p.failed for p in w.slots.values() if p.failed] == []
     assert sum(loads(w)) == len(w.resources())
-    assert w.ledger.violations == []
+    assert w.violations == []
 
 
 def bounce_any(w: SceneWorld, slots: Iterable[int]) -> None:

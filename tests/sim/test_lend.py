@@ -1,10 +1,11 @@
 """``lend`` beside ``simple``: nothing waits, and each member ends with what it had."""
 
 import pytest
+from tests.proof.rules.attached import simulate
 from tests.sim.test_places import COSTS, UP_MS, bounce, step
 
 from holdfast.core.machine.policy import Policy
-from holdfast.sim.scenarios import Report, Setup, simulate
+from holdfast.sim.scenarios import Report, Setup
 from holdfast.sim.world.costs import Costs
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)

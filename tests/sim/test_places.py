@@ -1,9 +1,10 @@
 """Members that say where they live, under Design II: who is back is known, and a surge is one."""
 
 import pytest
+from tests.proof.rules.attached import simulate
 
 from holdfast.core.machine.policy import Policy
-from holdfast.sim.scenarios import ScenarioStep, Setup, simulate
+from holdfast.sim.scenarios import ScenarioStep, Setup
 from holdfast.sim.world.costs import Costs
 
 COSTS = Costs(slow_members=0)

@@ -32,8 +32,8 @@ from holdfast.core.machine.member import holdings
 from holdfast.core.machine.member.member import Member
 from holdfast.core.model.columns import NO_OWNER
 from holdfast.core.model.partitions import grouped, resources_of
-from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.application import Application
+from holdfast.sim.world.ledger import Ledger
 
 SEEDS = 60
 
@@ -167,8 +167,6 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
 
     def slow(self, process, action):
         self.clock.at(self.clock.now_ms + 3_000, lambda _: at_once(self, process, action))
-        for resource in action.resources:
-            self.ledger.committing[resource] = process.client
 
     monkeypatch.setattr(Application, "commit", slow)
     assert random_run(0, policy="holdfast-simple", trace=False).violations == ()

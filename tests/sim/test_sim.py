@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 from tests.proof.random_runs import random_run, soak
+from tests.proof.rules.attached import simulate
 from tests.sim.faults.scene import Scene, loads
 from tests.suites import long
 
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError
-from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup, simulate
+from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup
+from holdfast.sim.world.ledger import Ledger
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
         w.run(w.now_ms + 25_000)
     w.resize("light", 11)
     w.run(w.now_ms + 60_000)
-    assert w.ledger.violations == []
+    assert w.violations == []
     assert sum(loads(w)) == 14
     own = [[kind for kind, _ in p.running] for p in w.living()]
     if "isolate" in kinds:  # each kind is even by itself
@@ -73,7 +75,7 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
     assert had > 8
     assert sum(loads(w)) == 12
     assert len(w.slots[0].running) >= had - policy.batch
-    assert w.ledger.violations == []
+    assert w.violations == []
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,20 @@ def test_every_scenario_under_every_policy(scenario, policy):
         "time_to_balance_seconds",
         "violations",
     ]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_partition_of_the_kip848_baseline_starts_while_another_member_has_it(
+    monkeypatch, scenario
+):
+    start = Ledger.start
+
+    def alone(ledger, resource, *, runner, **more):
+        assert ledger.runner(resource) in ("", runner)
+        start(ledger, resource, runner=runner, **more)
+
+    monkeypatch.setattr(Ledger, "start", alone)
+    simulate(Setup(scenario=scenario, policy="kip848", members=4, partitions=8))
 
 
 def test_records_of_a_run_are_real_and_complete():

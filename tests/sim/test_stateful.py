@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.proof.random_runs import Faults
+from tests.proof.rules.checkers import RoundChecker
 
 from holdfast.core.machine.policies import POLICIES
-from holdfast.sim.rules.checkers import RoundChecker
 
 MOST_MEMBERS = 6
 MOST_MS = 90_000
@@ -116,12 +116,12 @@ class Group(RuleBasedStateMachine):
     @invariant()
     def no_rule_is_broken(self) -> None:
         if hasattr(self, "world"):
-            assert self.world.ledger.violations == [], self.world.trace[-40:]
+            assert self.world.violations == [], self.world.trace[-40:]
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
             self.faults.quiet()
-            assert self.world.ledger.violations == [], self.world.trace[-40:]
+            assert self.world.violations == [], self.world.trace[-40:]
 
 
 EXAMPLES_MORE = {"default": 1, "ci": 5, "exhaustive": 100}  # by HYPOTHESIS_PROFILE

@@ -44,4 +44,4 @@ def test_a_lone_leader_that_never_returned_to_what_grew():
     w.crash(0)
     w.resize("a", 4)
     faults.quiet()
-    assert w.ledger.violations == []
+    assert w.violations == []

@@ -7,10 +7,11 @@ import json
 import pytest
 from tests.cli.running import run
 from tests.proof.random_runs import soak
+from tests.proof.rules.attached import CheckedWorld, simulate
 
 from holdfast.core.machine.policies import POLICIES
 from holdfast.errors import ConfigError
-from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance, simulate
+from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance
 
 
 def story(*steps: ScenarioStep, **more):
@@ -50,17 +51,17 @@ def test_nobody_is_left_and_no_rule_is_broken():
 
 
 def test_a_group_that_failed_is_not_one_that_has_ended():
-    play = Play(Setup(members=1, partitions=2))
+    play = Play(Setup(members=1, partitions=2), make_world=CheckedWorld)
     play.start_all()
     play.settle()
     play.world.crash(0)
     assert play.settled()
     check_balance(play)
-    assert play.world.ledger.violations == []
+    assert play.world.violations == []
     play.world.slots[0].failed = "FENCED"
     assert not play.settled()
     check_balance(play)
-    assert [v.rule for v in play.world.ledger.violations] == ["L1"]
+    assert [v.rule for v in play.world.violations] == ["L1"]
 
 
 def test_a_topic_that_is_deleted_is_processed_by_nobody():

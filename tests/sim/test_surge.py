@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from tests.proof.rules.attached import simulate
 
 from holdfast.core.machine.policy import Policy
-from holdfast.sim.scenarios import Setup, simulate
+from holdfast.sim.scenarios import Setup
 from holdfast.sim.world.costs import Costs
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)

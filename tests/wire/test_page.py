@@ -9,7 +9,7 @@ import pytest
 from tests.wire import test_memory
 
 from holdfast.cli.app import main
-from holdfast.cli.message_lines import NAMES
+from holdfast.cli.commands.decode import NAMES
 from holdfast.core.wire.many.offsets_batch import CHUNK_BYTES, CHUNK_RECORDS
 from holdfast.core.wire.one.reasons import REASONS
 

@@ -10,6 +10,6 @@ Kafka's own tools printed, and ``histories`` makes a history of them for a comma
 ``asked_states`` asks them what groups do now, and ``asked_assignor`` finds the user's own
 assignor. ``meant`` says what a person most likely meant. ``spark_progress`` shows how far Spark is,
 and ``arrow`` loads Arrow without pandas.
-``wire_json`` and ``message_lines`` are shared by decode and encode; ``scenario_files`` and
-``simulation_dump`` are parts of simulate. ``demo/`` is the main job, on a broker of its own.
+``wire_json`` is a part of decode; ``scenario_files`` and ``simulation_dump`` are parts of simulate.
+``demo/`` is the main job, on a broker of its own.
 """

@@ -72,7 +72,6 @@ WISHES: Final[Mapping[str, Mapping[str, str]]] = {
         "merge": "Write one dump with all records of several: history that compaction has taken.",
         "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
         "decode": "Read messages of group rebalancing, and records of the offsets topic, as JSON.",
-        "encode": "Write messages and records as hex, from the JSON that decode prints.",
     },
     "More": {
         "explain": "Explain a code that doctor prints, or list them all.",

@@ -27,9 +27,9 @@ from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, PlanError
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.kip848 import run_kip848
-from holdfast.sim.rules.ledger import Ledger, Violation
 from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.ledger import Ledger, Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
 
@@ -39,6 +39,9 @@ LEADER = -1  # slot of a step: the member that leads when the step is taken
 
 Track = Callable[[range], Iterable[int]]
 """Passes on the members that are bounced, and may count them."""
+
+MakeWorld = Callable[[WorldOptions, int], World]
+"""Makes the world of a scenario from its options and its seed; a test checks more than ours."""
 
 SIMULATED = (*POLICIES, *BASELINES)
 """Policies and baselines. A setup may name an assignor as well."""
@@ -86,7 +89,6 @@ class Setup:
     topics: Mapping[str, int] | None = None
     script: tuple[ScenarioStep, ...] = ()
     trace: bool = False
-    check: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,21 +130,19 @@ class Report:
 class Play:
     """A scenario in progress: a world and the steps that scenarios are made of."""
 
-    def __init__(self, setup: Setup, track: Track = iter):
+    def __init__(self, setup: Setup, track: Track = iter, make_world: MakeWorld = World):
         self.setup = setup
         self.track = track
         self.costs = setup.costs
         offered = assignors_of(setup)
-        self.world = World(
+        self.world = make_world(
             WorldOptions(
                 assignors=lambda slot: offered,
                 partitions=dict(setup.topics or {"topic": setup.partitions}),
                 costs=setup.costs,
                 static=setup.static,
                 place=setup.place,
-                delay_ms=setup.settings.delay_ms if _defers(setup.policy) else 0,
                 trace=setup.trace,
-                check=setup.check,
             ),
             setup.seed,
         )
@@ -345,12 +345,12 @@ def assignors_of(setup: Setup) -> Sequence[Assignor]:
     return assignors_for(setup.policy, setup.settings, named)
 
 
-def _defers(policy: str | PolicyInfo) -> bool:
-    return policy not in BASELINES and find_policy(policy).defers
-
-
 def simulate(
-    setup: Setup, *, ended: Callable[[World], None] | None = None, track: Track = iter
+    setup: Setup,
+    *,
+    ended: Callable[[World], None] | None = None,
+    track: Track = iter,
+    make_world: MakeWorld = World,
 ) -> Report:
     """Play a scenario and measure it.
 
@@ -362,6 +362,8 @@ def simulate(
         Called with the world at the end of the run, to look at what it holds.
     track : callable
         Passes on the members of a rolling bounce as they are bounced.
+    make_world : callable
+        What makes the world, by default its class.
 
     Returns
     -------
@@ -373,14 +375,14 @@ def simulate(
     ConfigError
         If a name is unknown or a number cannot be.
     PlanError
-        If the function of a user's own assignor raised, or gave no valid plan.
+        If the function of a user's own assignor or policy raised, or gave no valid plan.
     """
     _validate(setup)
     if setup.policy == "kip848":
         if ended is not None:
             raise ConfigError("kip848 is a baseline without a coordinator's log")
         return _kip848(setup)
-    play = Play(setup, track)
+    play = Play(setup, track, make_world)
     world = play.world
     if setup.scenario != "first-start":
         play.start_all()
@@ -394,7 +396,8 @@ def simulate(
     play.rebuilt()
     world.ledger.finish(world.now_ms)
     check_balance(play)
-    if isinstance(setup.assignor, OwnAssignor) and world.application.failed_plan is not None:
+    of_the_user = isinstance(setup.assignor, OwnAssignor) or isinstance(setup.policy, PolicyInfo)
+    if of_the_user and world.application.failed_plan is not None:
         raise PlanError(world.application.failed_plan.removeprefix("PlanError: "))
     if ended is not None:
         ended(world)

@@ -21,5 +21,5 @@ def ends_well(w: World, after_ms: int = 60_000) -> World:
     scene = Scene()
     scene.ends_well(w, after_ms)
     assert [e.text for e in scene.expected if not e.holds] == []
-    assert w.ledger.violations == []
+    assert w.violations == []
     return w

@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.proof.random_runs import QUICK
+from tests.proof.rules.attached import CheckedWorld
+from tests.proof.rules.seen import SeenTurn, see
 
 from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.coordinator.group_messages import Answer, SendCommit
-from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
+from holdfast.core.machine.coordinator.group_messages import Answer, CommitDone, SendCommit
+from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.offers import assignors_for
-from holdfast.core.machine.policies import find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.sim.rules.ledger import Violation
-from holdfast.sim.rules.seen import SeenTurn, see
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
+from holdfast.sim.world.ledger import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
 
@@ -48,7 +48,7 @@ class Expected:
     holds: bool
 
 
-Function = Callable[..., None]
+Function = Callable[..., Any]
 
 
 class Hand:
@@ -66,15 +66,15 @@ class Hand:
         """Put one function more around it, from now on."""
         self.function = around(self.function)
 
-    def __call__(self, *arguments: Any, **more: Any) -> None:
-        self.function(*arguments, **more)
+    def __call__(self, *arguments: Any, **more: Any) -> Any:
+        return self.function(*arguments, **more)
 
 
 class Hands:
     """The parts that scenes bend or watch."""
 
     def __init__(self) -> None:
-        self.arrive, self.answer, self.respond, self.check = Hand(), Hand(), Hand(), Hand()
+        self.arrive, self.answer, self.respond, self.plan = Hand(), Hand(), Hand(), Hand()
 
     def hooks(self) -> Hooks:
         """As a world takes them."""
@@ -82,12 +82,12 @@ class Hands:
             arrive=self.arrive.hook,
             answer=self.answer.hook,
             respond=self.respond.hook,
-            check=self.check.hook,
+            plan=self.plan.hook,
         )
 
 
-class SceneWorld(World):
-    """A world with hands on it."""
+class SceneWorld(CheckedWorld):
+    """A world under the rules, with hands on it."""
 
     def __init__(self, options: WorldOptions, seed: int):
         self.hands = Hands()
@@ -142,7 +142,7 @@ class Scene:
     @property
     def violations(self) -> tuple[Violation, ...]:
         """Rules that the checkers found broken."""
-        return tuple(v for w in self.worlds for v in w.ledger.violations)
+        return tuple(v for w in self.worlds for v in w.violations)
 
     @property
     def trace(self) -> tuple[str, ...]:
@@ -178,7 +178,6 @@ def make_world(
         assignors=offers or (lambda slot: offered),
         partitions=partitions if isinstance(partitions, dict) else {"a": partitions},
         costs=costs,
-        delay_ms=policy.delay_ms if find_policy(name).defers else 0,
         trace=True,
         **more,
     )
@@ -279,22 +278,20 @@ def tape(w: SceneWorld) -> Tape:
 
         return answer_and_keep
 
-    def checked(check: Function) -> Function:
-        def check_and_keep(
-            request: ComputeAssignment,
-            done: AssignmentComputed,
-            now_ms: int,
-            assignor: Assignor,
-            **more: Any,
-        ) -> None:
-            kept.turns.append(see(request, done, assignor))
-            check(request, done, now_ms, assignor, **more)
+    def planned(plan: Function) -> Function:
+        def plan_and_keep(process: Process, request: ComputeAssignment) -> AssignmentComputed:
+            done: AssignmentComputed = plan(process, request)
+            if done.failure is None:
+                offered: Sequence[Any] = process.member.data.assignors
+                chosen = next(a for a in offered if a.name == request.protocol_name)
+                kept.turns.append(see(request, done, chosen))
+            return done
 
-        return check_and_keep
+        return plan_and_keep
 
     between(w.hands.arrive, arrived)
     w.hands.answer.put(answered)
-    w.hands.check.put(checked)
+    w.hands.plan.put(planned)
     return kept
 
 
@@ -360,7 +357,8 @@ def refuse_commits(w: SceneWorld, slot: int, error: int, times: int) -> list[Any
     def refusing(process: Process, message: Any, go: Callable[..., None]) -> None:
         if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
             refused.append(message)
-            process.tell(CommitAnswered(message.request, error))
+            refusal = CommitDone(message.request, error)
+            w.application.requests.respond((process, refusal))
         else:
             go()
 

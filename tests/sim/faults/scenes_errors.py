@@ -28,9 +28,8 @@ from holdfast.core.machine.codes import (
     ErrorCode,
     describe,
 )
-from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.coordinator.group_messages import CommitDone, SendCommit
 from holdfast.core.machine.events import (
-    CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
@@ -62,7 +61,7 @@ def answer_of(message: Any, error: int) -> Any:
             return LeaveAnswered(message.request, error)
         case _:
             assert isinstance(message, SendCommit)
-            return CommitAnswered(message.request, error)
+            return CommitDone(message.request, error)
 
 
 class Refusing:
@@ -79,9 +78,8 @@ class Refusing:
             go()
             return
         self.n_refused += 1
-        process.outstanding.discard(message.request)
-        clock = self._world.clock
-        clock.at(clock.now_ms + 2, process.tell, answer_of(message, self.code))
+        clock, respond = self._world.clock, self._world.application.requests.respond
+        clock.at(clock.now_ms + 2, respond, (process, answer_of(message, self.code)))
 
 
 def settled(w: SceneWorld) -> bool:

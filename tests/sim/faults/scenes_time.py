@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from tests.sim.faults.scene import (
     COSTS,
     SIMPLE,
+    Function,
     Scene,
     accepted_commits,
     loads,
@@ -26,7 +27,7 @@ from tests.sim.faults.scene import (
     until,
 )
 
-from holdfast.core.machine.actions import SendLeave
+from holdfast.core.machine.actions import ComputeAssignment, SendLeave
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
@@ -34,8 +35,7 @@ from holdfast.core.machine.coordinator.group_messages import (
     Received,
     SendCommit,
 )
-from holdfast.core.machine.events import Polled, RejoinRequested
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.events import AssignmentComputed, Polled, RejoinRequested
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import ENDED
 from holdfast.core.model.designs import Design
@@ -142,7 +142,10 @@ def scene_55(s: Scene) -> None:
         not any(member.may_commit({r: term}) for r in given_up for term in range(20)),
         "what was given up may be committed no more",
     )
-    s.expect(member.may_commit({r: process.terms[r] for r in member.owned}), "what is owned may")
+    s.expect(
+        member.may_commit({r: w.terms[process.client, r] for r in member.owned}),
+        "what is owned may",
+    )
     (answer,) = group.step(w.now_ms, Received(process.client, _late_commit(process, given_up)))
     refused = isinstance(answer, Answer) and answer.response == CommitDone(
         0, ErrorCode.ILLEGAL_GENERATION
@@ -190,17 +193,14 @@ def _refused(what: Callable[[], object]) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Lying(DesignAssignor):
-    """A leader that sends everybody the same bytes, from when there are some."""
+def _tell_all(data: bytes, plan: Function) -> Function:
+    """The leader sends everybody the same bytes."""
 
-    lies: list[bytes] = field(default_factory=list)
+    def plan_and_change(process: Process, request: ComputeAssignment) -> AssignmentComputed:
+        done: AssignmentComputed = plan(process, request)
+        return replace(done, assignments=tuple((m, data) for m, _ in done.assignments))
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        """What is right, or the lie."""
-        if not self.lies:
-            return DesignAssignor.lead(self, turn)
-        return dict.fromkeys((m.member_id for m in turn.members), self.lies[0])
+    return plan_and_change
 
 
 def scene_64(s: Scene) -> None:
@@ -221,10 +221,9 @@ def scene_64(s: Scene) -> None:
     value = DesignAssignment(design=Design.DEFERRED, assigned=(), revoked=(), timeout_ms=5)
     own = encode_design(value)[:-4] + b"\xff\xff\xff\xfb"
     s.expect(_refused(lambda: decode_design_assignment(own)), "in the document's messages as well")
-    liar = Lying(SIMPLE)
-    w = s.world("holdfast-simple", offers=lambda slot: (liar,), check=False)
+    w = s.world("holdfast-simple", policy=SIMPLE)
     before = [running(w, slot) for slot in range(3)]
-    liar.lies.append(wrong)
+    w.hands.plan.put(partial(_tell_all, wrong))
     for slot in (0, 1):
         w.slots[slot].tell(RejoinRequested())
     w.run(w.now_ms + 5_000)

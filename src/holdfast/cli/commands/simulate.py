@@ -1,7 +1,7 @@
 """``holdfast simulate``: what a rebalance policy costs, measured in a simulated group.
 
-**Rules.** The same options and seed print the same numbers in any process. Exit 1 when a checker
-found a broken rule. Progress and the cost model go to stderr.
+**Rules.** The same options and seed print the same numbers in any process. Exit 1 when a rule was
+broken (:mod:`holdfast.sim.world.ledger`). Progress and the cost model go to stderr.
 
 **Strategy.** :func:`holdfast.sim.scenarios.simulate` does the work.
 """
@@ -124,8 +124,8 @@ def run(
 ) -> None:
     """Simulate a group under a rebalance policy and measure what stops.
 
-    Exit codes: 0 done; 1 a checker found a broken rule; 2 a wrong option; 3 a scenario file that
-    cannot be read.
+    Exit codes: 0 done; 1 the group did not settle, or loads are uneven; 2 a wrong option, or a
+    function of yours that gives no valid plan; 3 a scenario file that cannot be read.
     """
     named = policy if ":" not in policy else asked_policy(policy)
     chosen = named if isinstance(named, PolicyInfo) else _known_policy(named)

@@ -1,7 +1,6 @@
-"""The main job: a real group on a real broker, described by three sources that must agree.
+"""The main job: real groups on a real broker, and what a rolling bounce of their members costs.
 
 ``run`` is the job. ``group`` starts the processes, which are ``member`` and ``producer``, and
-``lifeline`` ends them. The three sources are the members' own journals (``journal`` has their
-lines, ``ownership`` what follows from them), the offsets topic as the pipeline reads it, and the
-count of records (``accounting``).
+``lifeline`` ends them. All numbers come from what the members write themselves: ``journal`` has the
+lines, ``ownership`` who owned what by them, and ``accounting`` which records were read.
 """

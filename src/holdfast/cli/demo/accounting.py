@@ -1,9 +1,10 @@
-"""Counting records: produced = consumed + still unread, and how many were read twice.
+"""Counting records: what the topic holds, and what the members of one group have read of it.
 
-**Rules.** The three numbers come from different sources, and none is computed from another one.
-*Produced* are the records that the broker acknowledged to the producer. *Consumed* are the records
-that the members' journals list. *Unread* are the records after the group's committed offset, by the
-broker's end offsets.
+**Rules.** A record is *read* if a batch in a member's journal covers its offset, and *unread*
+otherwise: what a group has committed does not count as read.
+
+Example: a topic ends at 10, and batches are 0 to 6 and 5 to 8. Of 10 records 9 are read, 2 of them
+twice, and 1 is unread.
 """
 
 from __future__ import annotations
@@ -21,67 +22,46 @@ from holdfast.errors import AdapterError
 class Account:
     """Counts of records over all partitions."""
 
-    produced: int  # acknowledged by the broker
-    consumed: int  # different records that some member read
-    unread: int  # after the committed offsets
+    produced: int  # sum of the partitions' end offsets
+    read: int  # different records that some member read
     read_twice: int  # reads beyond the first of a record
-    skipped: int  # records before the committed offset that no member has read
-    # Read, and at or after the committed offset: a next member would read them again.
-    uncommitted: int
-    end: int  # sum of the partitions' end offsets
 
     @property
-    def adds_up(self) -> bool:
-        """Whether no record is missing on either side."""
-        return (
-            self.produced == self.end
-            and self.skipped == 0
-            and self.produced == self.consumed + self.unread - self.uncommitted
-        )
-
-    def check(self) -> None:
-        """Raise an AdapterError with all counts if they do not add up."""
-        if not self.adds_up:
-            raise AdapterError(
-                f"records do not add up: produced {self.produced}, on the broker {self.end}, "
-                f"consumed {self.consumed}, unread {self.unread}, skipped {self.skipped}, "
-                f"read but not committed {self.uncommitted}"
-            )
+    def unread(self) -> int:
+        """Records that no member has read."""
+        return self.produced - self.read
 
 
-def settle(
-    entries: Iterable[Entry],
-    acknowledged: Mapping[int, int],
-    end: Mapping[int, int],
-    committed: Mapping[int, int],
-) -> Account:
-    """Account for every record.
+def count_records(entries: Iterable[Entry], end: Mapping[int, int]) -> Account:
+    """Count the records of a topic that members have read.
 
     Parameters
     ----------
-    acknowledged, end, committed : mapping of partition to int
-        Records acknowledged to the producer; end offset; the group's committed offset (0 if none).
+    entries : iterable of Entry
+        The journals of the members of one group.
+    end : mapping of partition to int
+        End offset of every partition; each begins at 0.
+
+    Raises
+    ------
+    AdapterError
+        If a member read at or beyond the end of a partition.
     """
-    reads = {partition: np.zeros(size + 1, np.int64) for partition, size in end.items()}
+    steps = {partition: np.zeros(size + 1, np.int64) for partition, size in end.items()}
     for entry in entries:
         if entry.event != "batch":
             continue
         (partition,) = entry.partitions
-        if not 0 <= entry.first <= entry.last < len(reads[partition]) - 1:
+        if not 0 <= entry.first <= entry.last < end[partition]:
             raise AdapterError(
                 f"{entry.member} read offsets {entry.first} to {entry.last} of partition "
                 f"{partition}, which ends at {end[partition]}"
             )
-        reads[partition][entry.first] += 1
-        reads[partition][entry.last + 1] -= 1
-    counts = {partition: np.cumsum(steps)[:-1] for partition, steps in reads.items()}
-    at = {partition: committed.get(partition, 0) for partition in end}
+        steps[partition][entry.first] += 1
+        steps[partition][entry.last + 1] -= 1
+    reads = [np.cumsum(column)[:-1] for column in steps.values()]
     return Account(
-        produced=sum(acknowledged.values()),
-        consumed=sum(int(np.count_nonzero(c)) for c in counts.values()),
-        unread=sum(end[p] - at[p] for p in end),
-        read_twice=sum(int((c[c > 1] - 1).sum()) for c in counts.values()),
-        skipped=sum(int(np.count_nonzero(c[: at[p]] == 0)) for p, c in counts.items()),
-        uncommitted=sum(int(np.count_nonzero(c[at[p] :])) for p, c in counts.items()),
-        end=sum(end.values()),
+        produced=sum(end.values()),
+        read=sum(int(np.count_nonzero(n)) for n in reads),
+        read_twice=sum(int((n[n > 1] - 1).sum()) for n in reads),
     )

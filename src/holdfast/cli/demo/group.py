@@ -9,15 +9,15 @@ waited for: two bounces take the time of one.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from holdfast.cli.demo.accounting import count_records
 from holdfast.cli.demo.journal import JournalReader
 from holdfast.cli.demo.ownership import holdings
 from holdfast.errors import AdapterError
@@ -42,9 +42,8 @@ class Child:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 [sys.executable, "-m", f"holdfast.cli.demo.{module}", *arguments],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
-                text=True,
                 start_new_session=True,
             )
 
@@ -52,19 +51,16 @@ class Child:
         """Ask the process to end."""
         self._process.terminate()
 
-    def collect(self) -> str:
-        """Wait for the end of the process; what it has printed."""
+    def wait(self) -> None:
+        """Wait for the end of the process."""
         try:
             code = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired as error:
             self.kill()
             raise AdapterError(f"{self._name} did not end within {_GRACE_SECONDS:.0f} s") from error
-        assert self._process.stdout is not None
-        said = self._process.stdout.read()
         self._close()
         if code != 0:
             raise AdapterError(f"{self._name} failed: {self._last_words()}")
-        return said
 
     def check(self) -> None:
         """Raise an AdapterError if the process has ended by itself."""
@@ -78,9 +74,8 @@ class Child:
         self._close()
 
     def _close(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def _last_words(self) -> str:
         with suppress(OSError):
@@ -158,19 +153,19 @@ class Bounced:
         for child in children:
             child.terminate()
         for child in children:
-            child.collect()
+            child.wait()
 
     def start_producer(self, *arguments: str) -> None:
         """Start to produce; see the module ``producer`` for the arguments."""
         self._producer = Child(self._folder, "producer", "producer", *arguments)
 
-    def stop_producer(self) -> dict[int, int]:
-        """Stop producing; records acknowledged per partition."""
+    def stop_producer(self) -> None:
+        """Stop producing; every record is acknowledged."""
         producer, self._producer = self._producer, None
         if producer is None:
             raise AdapterError("the producer does not run")
         producer.terminate()
-        return {int(partition): n for partition, n in json.loads(producer.collect()).items()}
+        producer.wait()
 
     def await_balance(self, policy: str | None = None) -> None:
         """Wait until each group is balanced; with a policy, until the group of that policy is."""
@@ -178,6 +173,13 @@ class Bounced:
         self._wait(
             lambda: all(group.is_balanced() for group in groups),
             " and ".join(f"{len(g.running)} members of {g.name} share evenly" for g in groups),
+        )
+
+    def await_read(self, end: Mapping[int, int]) -> None:
+        """Wait until each group has read every record before the end offsets ``end``."""
+        self._wait(
+            lambda: not any(count_records(g.journal.read(), end).unread for g in self.groups),
+            f"each group reads all of {sum(end.values())} records",
         )
 
     def work(self, seconds: float) -> None:

@@ -1,12 +1,12 @@
 """The main job: the same rolling bounce under two policies, which Spark then reads in the broker.
 
-**Rules.** Three independent sources describe the run: the members' journals (to the millisecond),
-the broker's offsets topic (through the pipeline), and the producer. The job fails if the numbers of
-records do not add up, or if a partition ever had two owners in a group.
+**Rules.** The members' journals say what the run cost, to the millisecond. The job fails if a group
+does not read every record, or if a partition ever had two owners in a group. The report is what the
+broker saw of the same run.
 
-**Strategy.** broker -> topic -> producer and members -> bounce each member -> stop -> account ->
-tables -> report. The two groups read one topic and are bounced at the same time. Each step is a
-named stage of a :class:`Stages`, which times and shows it.
+**Strategy.** broker -> topic -> producer and members -> bounce each member -> read all -> stop ->
+count -> tables -> report. The two groups read one topic and are bounced at the same time. Each step
+is a named stage of a :class:`Stages`, which times and shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from holdfast.cli.demo.accounting import Account, settle
+from holdfast.cli.demo.accounting import Account, count_records
 from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
 from holdfast.cli.output import print_note, stderr_console
@@ -33,7 +33,6 @@ from holdfast.fleet.pipeline.batches.history import run as run_history
 from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
-from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.private import make_private_folder
 
 TOPIC = "orders"
@@ -41,8 +40,6 @@ POLICIES = ("simple", "deferred")
 """Of the two groups. The first one shares the partitions of a member out as soon as it is away."""
 PARTS = ("journals", "tables")
 """Folders that the demo makes."""
-WITNESSED = ("generation", "cause", "n_members", "n_moved", "n_kept", "n_gained", "n_lost")
-"""Columns of ``rebalances`` that the demo's JSON has."""
 MARK = ".holdfast-demo"
 """File in each of them; a folder without it is somebody else's, and is not deleted."""
 
@@ -73,8 +70,8 @@ class DemoOptions:
 
     @property
     def n_stages(self) -> int:
-        """Stages of :func:`run`: one for each member, and eight."""
-        return 8 + self.members
+        """Stages of :func:`run`: one for each member, and seven."""
+        return 7 + self.members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +86,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """The result of a run.
-
-    ``costs`` is by policy what the journals say, ``witnessed`` what the offsets topic says.
-    """
+    """The result of a run; ``costs`` is by policy what the journals say."""
 
     costs: Mapping[str, Cost]
-    witnessed: Mapping[str, dict[str, Any]]
     bounce_seconds: float
     report: Path
     folder: Path | None
@@ -149,7 +142,8 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
     Raises
     ------
     AdapterError
-        Something did not start, or records do not add up, or a partition had two owners in a group.
+        Something did not start, or a group did not read every record, or a partition had two owners
+        in a group.
     """
     staged = stages.stage
     folder, is_ours = _folder(options)
@@ -167,12 +161,10 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
                 cluster = LiveCluster(bootstrap=broker.bootstrap)
                 run_history(lambda: spark, cluster, tables, selection=Selection(groups=names))
             with staged("write the report"):
-                witnessed = {g.policy: read_witnessed(Tables(tables), g.name) for g in groups}
                 report = (folder if options.out else Path.cwd()) / "report.html"
                 write_report(tables, report, title="A rolling bounce", groups=names)
             result = DemoResult(
                 costs=costs,
-                witnessed=witnessed,
                 bounce_seconds=bounce_seconds,
                 report=report,
                 folder=None if is_ours and not options.keep else folder,
@@ -181,20 +173,6 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
     finally:
         if is_ours and not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def read_witnessed(tables: Tables, group: str) -> dict[str, Any]:
-    """What the tables say of a group, for JSON; no number is computed here."""
-    rows = tables.table("rebalances", groups=[group]).to_pylist()
-    for row in rows:
-        row["n_moved"] += row["n_moved_through_gap"]
-    return {
-        "generations": [{name: row[name] for name in WITNESSED} for row in rows],
-        "pause_lower_seconds": round(sum(row["pause_lower_seconds"] for row in rows), 3),
-        "pause_upper_seconds": round(sum(row["pause_upper_seconds"] for row in rows), 3),
-        "commits": tables.table("offset_commits", groups=[group]).num_rows,
-        "bad_records": tables.rows("bad_records"),
-    }
 
 
 def _folder(options: DemoOptions) -> tuple[Path, bool]:
@@ -251,7 +229,7 @@ def _groups(options: DemoOptions, bootstrap: str, journals: Path) -> list[Member
 def _live(
     options: DemoOptions, bootstrap: str, groups: list[MemberProcesses], stages: Stages
 ) -> tuple[dict[str, Cost], float]:
-    """Produce, consume, bounce every member, stop, account; and how long the bounce took."""
+    """Produce, consume, bounce every member, stop, count; and how long the bounce took."""
     slots, staged = range(options.members), stages.stage
     with staged("create a topic"):
         _create_topic(bootstrap, options.partitions)
@@ -273,31 +251,22 @@ def _live(
         ended = time.time()
         with staged("stop the producer and the members"):
             bounced.work(options.seconds)
-            acknowledged = bounced.stop_producer()
+            bounced.stop_producer()
+            end = _end_offsets(bootstrap, options.partitions)
+            bounced.await_read(end)
             bounced.stop(*slots)
-    with staged("account for every record"):
-        costs = {g.policy: _cost(g, bootstrap, acknowledged, began, ended) for g in groups}
-    return costs, ended - began
+    return {group.policy: _cost(group, end, began, ended) for group in groups}, ended - began
 
 
-def _cost(
-    group: MemberProcesses,
-    bootstrap: str,
-    acknowledged: Mapping[int, int],
-    began: float,
-    ended: float,
-) -> Cost:
-    """What the journals of a group say, checked.
+def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: float) -> Cost:
+    """What the journals of a group say.
 
     Raises
     ------
     AdapterError
-        Records do not add up, or a partition had two owners.
+        A partition had two owners.
     """
     entries = group.journal.read()
-    end, committed = _positions(bootstrap, group.name, len(acknowledged))
-    account = settle(entries, acknowledged, end, committed)
-    account.check()
     owned = intervals(entries, time.time())
     doubles = overlaps(owned)
     if doubles:
@@ -307,9 +276,9 @@ def _cost(
             f"{first.member} and {second.member}"
         )
     return Cost(
-        account=account,
+        account=count_records(entries, end),
         n_moves=count_moves(owned, began, ended),
-        unowned=tuple(unowned_seconds(owned, len(acknowledged), began, ended)),
+        unowned=tuple(unowned_seconds(owned, len(end), began, ended)),
     )
 
 
@@ -321,19 +290,11 @@ def _create_topic(bootstrap: str, n_partitions: int) -> None:
         admin.close()
 
 
-def _positions(
-    bootstrap: str, group: str, n_partitions: int
-) -> tuple[dict[int, int], dict[int, int]]:
-    """End offset of every partition, and the committed offset of a group."""
+def _end_offsets(bootstrap: str, n_partitions: int) -> dict[int, int]:
+    """End offset of every partition."""
     tps = [TopicPartition(TOPIC, partition) for partition in range(n_partitions)]
     consumer: Any = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     try:
-        end = {tp.partition: offset for tp, offset in consumer.end_offsets(tps).items()}
+        return {tp.partition: offset for tp, offset in consumer.end_offsets(tps).items()}
     finally:
         consumer.close()
-    admin: Any = KafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        found = admin.list_group_offsets({group: tps})[group]
-    finally:
-        admin.close()
-    return end, {tp.partition: max(0, entry.offset) for tp, entry in found.items()}

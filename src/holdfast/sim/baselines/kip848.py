@@ -26,9 +26,9 @@ from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partition_columns import partitions_by_owner
 from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
 from holdfast.core.wire.layouts.container import MemberSubscription
-from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.ledger import Ledger
 
 
 @dataclass(slots=True, eq=False)
@@ -216,10 +216,8 @@ class Group848:
             resource,
             runner=member.client,
             slot=member.slot,
-            generation=self.epoch,
             now_ms=now_ms,
             ready_ms=member.rebuilt_ms + costs.first_fetch_ms,
-            excused=False,
         )
         if costs.rebuild_blocks and costs.rebuild_ms:
             for other in sorted(member.owned):

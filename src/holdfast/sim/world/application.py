@@ -14,13 +14,10 @@ from typing import Any
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.coordinator.group_messages import SendCommit
-from holdfast.core.machine.events import Drained, ListenerReturned
+from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerReturned
 from holdfast.core.machine.leader.designs import Assignor, compute
 from holdfast.core.machine.modes import RebalanceMode
-from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.rules.commits import HandedOut, check_commits
 from holdfast.sim.world.broker import SimulatedBroker
 from holdfast.sim.world.connections import Requests
 from holdfast.sim.world.costs import Costs, Listener
@@ -28,9 +25,6 @@ from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.process import RECORD_MS, Process
 
 NEVER_MS = 2**62
-
-LATE_MS = (0, 500, 1_000, 2_000, 4_000, 8_000, 12_000)
-"""How long after a resource has ended an application commits the batch that it still holds."""
 
 
 class Application:
@@ -41,11 +35,7 @@ class Application:
     requests : Requests
         The way to the coordinator, for commits.
     broker : SimulatedBroker
-        Knows the group's members; S1 excuses a process that has stopped being a member.
-    processes : mapping of str to Process
-        Client -> process.
-    checker : RoundChecker
-        Hears what members make of their assignments, and checks every plan if ``check``.
+        Knows the committed offsets.
     lags : mapping, optional
         What leaders know of the lags of partitions.
     """
@@ -54,21 +44,16 @@ class Application:
         self,
         requests: Requests,
         broker: SimulatedBroker,
-        processes: Mapping[str, Process],
         *,
-        checker: RoundChecker,
         costs: Costs,
         hooks: Hooks,
-        check: bool,
         lags: Mapping[str, Sequence[int]] | None = None,
     ):
         self.lags = lags
-        self.requests, self.broker, self.processes, self.costs = requests, broker, processes, costs
+        self.requests, self.broker, self.costs = requests, broker, costs
         self.clock, self.network, self.counts = requests.clock, requests.network, requests.counts
         self.ledger, self.trace = broker.ledger, broker.trace
-        self.completed_join = checker.completed
-        self.check = hooks.check(checker.check) if check else None
-        self.note_round = checker.note
+        self.compute = hooks.plan(self._compute)
         self.warnings: list[str] = []
         self.failed_plan: str | None = None  # why the first plan failed
 
@@ -86,51 +71,8 @@ class Application:
             return
         job = process.member.holdings.hand_over
         if job is not None and job.token == action.token:
-            batches = self._in_hand(process, action.resources)
-            if self.check is not None:
-                now_ms, member = self.clock.now_ms, process.member
-                check_commits(self.ledger, now_ms, process.client, member, current=batches)
             self._stopped(process, action.resources)
-            self._keep(process, batches, dropped=False)
         process.tell(Drained(action.token))
-
-    def _in_hand(self, process: Process, resources: Sequence[Resource]) -> list[HandedOut]:
-        """Batches of ``resources`` that the application has in hand."""
-        terms = process.terms
-        return [HandedOut(r, terms[r]) for r in resources if r in process.running and r in terms]
-
-    def _keep(self, process: Process, batches: list[HandedOut], *, dropped: bool) -> None:
-        """The application is late: it commits ``batches`` some time after their resources ended."""
-        if self.check is None or not batches:
-            return
-        held = {batch: process.positions[batch.resource][1] for batch in batches}
-        for delay_ms in LATE_MS:
-            self.clock.at(self.clock.now_ms + delay_ms, self._commit_late, (process, held, dropped))
-
-    def _commit_late(self, entry: tuple[Process, dict[HandedOut, int], bool]) -> None:
-        """Commit batches of an ended term, if the member lets them through.
-
-        A hand-over in order ends some time after its resources were drained. A resource that runs
-        again was handed over for certain.
-        """
-        process, held, dropped = entry
-        if not process.alive or process.member.generation < 0:
-            return
-        if process.stalled_until_ms > self.clock.now_ms:
-            self.clock.at(process.stalled_until_ms, self._commit_late, entry)
-            return
-        ended = [batch for batch in held if dropped or batch.resource in process.running]
-        now_ms, identity = self.clock.now_ms, process.member.identity
-        accepted = check_commits(self.ledger, now_ms, process.client, process.member, ended=ended)
-        if accepted:
-            request = SendCommit(
-                request=-1,
-                generation=identity.generation,
-                member_id=identity.member_id,
-                instance_id=identity.instance_id,
-                offsets=tuple((batch.resource, held[batch]) for batch in accepted),
-            )
-            self.requests.send_commit(process, request)
 
     def _stopped(self, process: Process, resources: Sequence[Resource]) -> None:
         now_ms = self.clock.now_ms
@@ -144,13 +86,7 @@ class Application:
 
     def drop(self, process: Process, action: actions.DropNow) -> None:
         """Stop at once; nothing is committed."""
-        batches = self._in_hand(process, action.resources)
         self._stopped(process, action.resources)
-        self._keep(process, batches, dropped=True)
-        self.ledger.lost(process.client, action.resources)
-        for resource in action.resources:
-            if self.ledger.committing.get(resource) == process.client:
-                del self.ledger.committing[resource]
         self.trace.note(f"{process.client} drops {_short(action.resources)}")
 
     def call(self, process: Process, action: actions.CallListener) -> None:
@@ -160,7 +96,6 @@ class Application:
             cost_ms = self.costs.revoke_ms
             process.gave_up = True
         when_ms = process.boundary() + cost_ms
-        self.ledger.called(process.client, action.call, action.resources, self.clock.now_ms)
         if self.trace.on:
             self.trace.note(f"{process.client} {action.call} {_short(action.resources)}")
         error = None
@@ -175,10 +110,6 @@ class Application:
         if listener is None:
             eager = member.data.mode is RebalanceMode.EAGER
             listener = Listener.OLD if eager else Listener.NEW
-        generation = member.data.claim_generation
-        coordinator = self.broker.coordinator
-        if self.broker.lost_records and coordinator is not None:  # answers may be forgotten
-            generation = min(generation, coordinator.generation)
         costs = self.costs
         busy_ms = max(process.rebuilt_ms, now_ms)
         gained = {r for r in action.resources if listener is Listener.OLD or r not in process.state}
@@ -191,53 +122,20 @@ class Application:
         for resource in action.resources:
             if resource in gained:
                 busy_ms += costs.rebuild_ms
-            if resource not in member.holdings.owned or resource[0] not in member.data.topics:
-                text = f"{process.client} starts {resource} outside what it owns or subscribes"
-                ledger.fail("S6", now_ms, text)
             ledger.start(
                 resource,
                 runner=process.client,
                 slot=process.slot,
-                generation=generation,
                 now_ms=now_ms,
                 ready_ms=(done_ms if blocks else busy_ms) + costs.first_fetch_ms,
-                excused=self._excused(process, resource),
             )
-            process.positions[resource] = (now_ms, ledger.committed.get(resource, 0))
-            process.terms[resource] = action.term
+            process.positions[resource] = (now_ms, self.broker.committed.get(resource, 0))
         process.rebuilt_ms = busy_ms
         process.running.update(action.resources)
         process.state = set(member.holdings.owned)
 
-    def _excused(self, process: Process, resource: Resource) -> bool:
-        """Whether the other process that runs or commits a resource could not be stopped.
-
-        That process is not in the group, or stalls, or is of a generation that the coordinator has
-        lost, or is a static member that did not join in time: the coordinator keeps such a member
-        with what it said at its last join (KIP-345), and the member learns that with its next
-        heartbeat. Or there is no coordinator, or no such process.
-        """
-        ledger, coordinator = self.ledger, self.broker.coordinator
-        rivals = {ledger.runner(resource), ledger.committing.get(resource, "")}
-        rivals -= {"", process.client}
-        if coordinator is None or not rivals:
-            return True
-        return all(
-            other.member.member_id not in coordinator.members
-            or other.stalled_until_ms > self.clock.now_ms
-            or other.member.generation > coordinator.generation
-            or (
-                other.member.identity.instance_id is not None
-                and other.member.state in (MemberState.STABLE, MemberState.HANDING_OVER)
-                and other.member.generation < coordinator.generation
-            )
-            for other in (self.processes[rival] for rival in rivals)
-        )
-
     def commit(self, process: Process, action: actions.Commit) -> None:
         """Send the positions of resources that the member gives up."""
-        for resource in action.resources:
-            self.ledger.committing[resource] = process.client
         offsets = tuple((r, process.positions.get(r, (0, 0))[1]) for r in action.resources)
         request = SendCommit(
             request=action.token,
@@ -267,7 +165,6 @@ class Application:
             self.ledger.resume(resource, self.clock.now_ms)
         process.held.clear()
         process.gave_up = False
-        self.completed_join(action, self.clock.now_ms)
         if not self.trace.on:
             return
         self.trace.note(
@@ -288,25 +185,22 @@ class Application:
         self.trace.note(f"{process.client} fails: {action.text}")
 
     def plan(self, process: Process, action: actions.ComputeAssignment) -> None:
-        """The member leads: plan, and have the plan checked."""
-        assignors: Sequence[Any] = process.member.data.assignors
-        chosen = next(a for a in assignors if a.name == action.protocol_name)
-        if process.plan_fails:
-            process.plan_fails -= 1
-            assignors = [Broken(a) for a in assignors]
-        done = compute(assignors, action, lags=self.lags)
+        """The member leads: it plans, which takes its time."""
+        done = self.compute(process, action)
         self.failed_plan = self.failed_plan or done.failure
-        if self.check is not None and done.failure is None:
-            group = self.broker.coordinator
-            current = group is not None and group.generation == action.generation
-            self.check(action, done, self.clock.now_ms, chosen, current=current)
-        elif self.check is not None:
-            self.note_round(action, done, self.clock.now_ms, chosen)
         self.counts.n_bytes += sum(len(data) for _, data in done.assignments)
         if self.costs.plan_ms:
             self.clock.at(self.clock.now_ms + self.costs.plan_ms, process.tell, done)
         else:
             process.tell(done)
+
+    def _compute(self, process: Process, action: actions.ComputeAssignment) -> AssignmentComputed:
+        """The assignments of all members, or why there are none."""
+        assignors: Sequence[Any] = process.member.data.assignors
+        if process.plan_fails:
+            process.plan_fails -= 1
+            assignors = [Broken(a) for a in assignors]
+        return compute(assignors, action, lags=self.lags)
 
 
 class Broken:

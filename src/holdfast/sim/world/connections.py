@@ -72,7 +72,7 @@ class Answers:
 
 
 class Requests:
-    """From the processes to the coordinator."""
+    """From the processes to the coordinator; ``answers`` brings the failure of a commit back."""
 
     def __init__(
         self,
@@ -81,8 +81,11 @@ class Requests:
         broker: SimulatedBroker,
         counts: RunCounts,
         hooks: Hooks,
+        *,
+        answers: Answers,
     ):
         self.clock, self.network, self.broker, self.counts = clock, network, broker, counts
+        self.respond = answers.respond
         self.arrive = hooks.arrive(self._arrive)
 
     def find(self, process: Process, action: FindCoordinator) -> None:
@@ -113,9 +116,8 @@ class Requests:
         clock = self.clock
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates or self.broker.coordinator is None:
-            clock.at(
-                clock.now_ms + FAIL_MS, process.tell, events.CommitAnswered(request.request, -1)
-            )
+            failed = CommitDone(request.request, -1)
+            clock.at(clock.now_ms + FAIL_MS, self.respond, (process, failed))
             return
         clock.at(clock.now_ms + fates[0], self.arrive, (process, request))
 
@@ -125,6 +127,6 @@ class Requests:
         if self.broker.coordinator is not None:
             self.broker.receive(process.client, request)
         elif isinstance(request, SendCommit):
-            process.tell(events.CommitAnswered(request.request, -1))
+            self.respond((process, CommitDone(request.request, -1)))
         else:
             process.give_up(request.request)

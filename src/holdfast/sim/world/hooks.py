@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.coordinator.group_messages import Answer, Request, Response
+from holdfast.core.machine.events import AssignmentComputed
 from holdfast.sim.world.process import Duties, Process
 
 Arrive = Callable[[tuple[Process, Request]], None]
 Respond = Callable[[tuple[Process, Response]], None]
-Check = Callable[..., None]
+Plan = Callable[[Process, ComputeAssignment], AssignmentComputed]
 
 
 def unchanged(function: Any) -> Any:
@@ -33,7 +35,7 @@ class Hooks:
     answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
     # Around the arrival of an answer at its process.
     respond: Callable[[Respond], Respond] = unchanged
-    # Around :meth:`holdfast.sim.rules.checkers.RoundChecker.check`.
-    check: Callable[[Check], Check] = unchanged
+    # Around a leader's turn: what is assigned for the claims of all members.
+    plan: Callable[[Plan], Plan] = unchanged
     # Around the table of duties, which has one function per action of a member.
     duties: Callable[[Duties], Duties] = unchanged

@@ -22,7 +22,6 @@ from typing import Any
 
 from holdfast.core.machine.actions import Action
 from holdfast.core.machine.events import (
-    CommitAnswered,
     Event,
     MetadataChanged,
     RequestFailed,
@@ -31,8 +30,8 @@ from holdfast.core.machine.events import (
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.clock import Clock, Trace
+from holdfast.sim.world.ledger import Ledger
 
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 
@@ -63,7 +62,7 @@ class Process:
     state: set[Resource] = field(default_factory=set)  # with their state rebuilt and kept
     rebuilt_ms: int = 0
     busy_until_ms: int = 0  # it rebuilds in a callback, and there is no batch before that ends
-    stalled_until_ms: int = 0
+    stalled_until_ms: int = 0  # when its last stall ends
     timer_ms: int = -1
     outstanding: set[int] = field(default_factory=set)  # requests without an answer
     inbox: list[Event] = field(default_factory=list)
@@ -71,7 +70,6 @@ class Process:
     revoke_extra_ms: int = 0
     plan_fails: int = 0
     positions: dict[Resource, tuple[int, int]] = field(default_factory=dict)
-    terms: dict[Resource, int] = field(default_factory=dict)  # of each resource's last start
     failed: str = ""
 
     def boundary(self) -> int:
@@ -94,8 +92,6 @@ class Process:
         if member.state in ENDED and isinstance(event, MetadataChanged | SubscriptionChanged):
             return
         self._act(member.step(self.clock_ms + now_ms, event))
-        if isinstance(event, CommitAnswered):
-            self._commit_ended()
         self._arm()
 
     def give_up(self, request: int) -> None:
@@ -103,16 +99,6 @@ class Process:
         if request in self.outstanding:
             self.outstanding.discard(request)
             self.tell(RequestFailed(request))
-
-    def _commit_ended(self) -> None:
-        """A commit was answered: forget the process's commits if its hand-over has ended."""
-        if self.member.holdings.hand_over is None:
-            self._forget_commits()
-
-    def _forget_commits(self) -> None:
-        committing = self.ledger.committing
-        for resource in [r for r, client in committing.items() if client == self.client]:
-            del committing[resource]
 
     def _act(self, actions: tuple[Action, ...]) -> None:
         duties, member = self.duties, self.member
@@ -122,7 +108,6 @@ class Process:
             duties[type(action)](self, action)
         if member.state in ENDED and self.alive and self._quiet():
             self.end()
-            self.ledger.ended(self.client, self.clock.now_ms)
             self.trace.note(f"{self.client} is gone ({member.state})")
 
     def _quiet(self) -> bool:
@@ -168,13 +153,9 @@ class Process:
         self.clock.at(self.stalled_until_ms, self._resume)
 
     def _resume(self, _: None) -> None:
-        now_ms, zombies = self.clock.now_ms, self.ledger.zombies
-        if not self.alive or now_ms < self.stalled_until_ms:
+        if not self.alive or self.clock.now_ms < self.stalled_until_ms:
             return
         self.trace.note(f"{self.client} resumes")
-        self.stalled_until_ms = 0
-        for key in [k for k in zombies if k[0] == self.client]:
-            zombies[key] = now_ms  # it did nothing while it stood still
         self._step_time()  # time first: it may be too late for what is in the inbox
         waiting, self.inbox = self.inbox, []
         for event in waiting:
@@ -183,12 +164,7 @@ class Process:
 
     def end(self) -> None:
         """The process is gone, whatever it was doing."""
-        now_ms, ledger = self.clock.now_ms, self.ledger
         self.alive = False
-        if self.stalled_until_ms > now_ms:  # it did nothing since it stalled, and never will
-            for key in [k for k in ledger.zombies if k[0] == self.client]:
-                del ledger.zombies[key]
         for resource in sorted(self.running):
-            ledger.stop(resource, runner=self.client, now_ms=now_ms)
-        self._forget_commits()
+            self.ledger.stop(resource, runner=self.client, now_ms=self.clock.now_ms)
         self.running.clear()

@@ -13,9 +13,7 @@
 :class:`~holdfast.sim.world.broker.SimulatedBroker` sends by it,
 :class:`~holdfast.sim.world.connections.Requests` knows the broker, and
 :class:`~holdfast.sim.world.application.Application` sends by ``Requests``. Each process starts with
-a table of duties: the functions of requests and application for a member's actions. Safety is
-checked at each start and stop (:mod:`holdfast.sim.rules.ledger`) and at each leader's turn
-(:mod:`holdfast.sim.rules.checkers`).
+a table of duties: the functions of requests and application for a member's actions.
 """
 
 from __future__ import annotations
@@ -33,14 +31,13 @@ from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.model.partitions import Resource, resources_of_topic
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.sim.rules.checkers import RoundChecker
-from holdfast.sim.rules.ledger import Ledger
 from holdfast.sim.world.application import Application
 from holdfast.sim.world.broker import RunCounts, SimulatedBroker
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.connections import Answers, Requests
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
+from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.process import Duties, Process
 
@@ -58,7 +55,6 @@ class WorldOptions:
     # Slot -> what its processes say of where they live; empty for nothing.
     place: Callable[[int], str] | None = None
     protocol_type: str = "consumer"
-    delay_ms: int = 0  # what the checkers expect of deferral; 0 none
     announce_leave: bool = False
     max_poll_interval_ms: int = 0
     auto_commit: bool = True
@@ -66,7 +62,6 @@ class WorldOptions:
     id_digits: int = 4  # digits at the end of a member id; 36 make ids as long as Kafka's
     lags: Mapping[str, Sequence[int]] | None = None  # of partitions, as every leader knows them
     trace: bool = False
-    check: bool = True
 
 
 class World:
@@ -93,15 +88,12 @@ class World:
         self.trace = self.notes.lines
         self.network = Network(np.random.Generator(np.random.PCG64(seed + 1)), costs.latency_ms)
         self.ledger = Ledger(self.resources())
-        self.ledger.zombie_limit_ms = costs.session_ms + costs.slow_poll_ms + 1_000
-        self.checker = RoundChecker(self.ledger, options.delay_ms)
         self.counts = RunCounts()
         answers = Answers(self.clock, self.network, self.processes, self.counts, hooks)
         self.broker = SimulatedBroker(
             self.clock,
             self.notes,
             self.ledger,
-            self.checker,
             self.counts,
             initial_delay_ms=costs.initial_delay_ms,
             message_max_bytes=options.message_max_bytes,
@@ -109,15 +101,14 @@ class World:
             answer=hooks.answer(answers.send),
         )
         self.log = self.broker.log
-        requests = Requests(self.clock, self.network, self.broker, self.counts, hooks)
+        requests = Requests(
+            self.clock, self.network, self.broker, self.counts, hooks, answers=answers
+        )
         application = Application(
             requests,
             self.broker,
-            self.processes,
-            checker=self.checker,
             costs=costs,
             hooks=hooks,
-            check=options.check,
             lags=options.lags,
         )
         self.application = application

@@ -139,9 +139,7 @@ class ReplayedSession:
                 partitions=dict(self.session.partitions),
                 costs=self.costs,
                 static=self.story.static,
-                delay_ms=self.setting.delay_ms if self.setting.defers else 0,
                 lags=self.story.lags or None,
-                check=False,
             ),
             seed,
         )

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.proof.rules.records import EARLY_MS
+from tests.proof.rules.seen import Seen, SeenTurn
+
 from holdfast.core.machine.leader.ring import identities_of
 from holdfast.core.machine.leader.successors import MOST_TIMES
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.rules.records import EARLY_MS
-from holdfast.sim.rules.seen import Seen, SeenTurn
+from holdfast.sim.world.ledger import Ledger
 
 LATE_MS = 30_000
 """A group that is so much older than the window has members that have stayed."""

@@ -11,7 +11,7 @@
   Only if the record came near its limit, so that shares may have been cut, the checker looks at the
   members that the shares name.
 
-**Strategy.** Values and pure functions; :mod:`holdfast.sim.rules.waiting` keeps them over a run.
+**Strategy.** Values and pure functions; :mod:`tests.proof.rules.waiting` keeps them over a run.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tests.proof.rules.seen import Seen, SeenTurn
+
 from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, shown
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.memory import RememberedMember, Share, read_share
-from holdfast.sim.rules.seen import Seen, SeenTurn
 
 EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 

@@ -13,11 +13,11 @@
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
 - The checker keeps a record of its own of the members that came lately
-  (:mod:`holdfast.sim.rules.lately`), by its own clock, which is never behind a member's. The group
+  (:mod:`tests.proof.rules.lately`), by its own clock, which is never behind a member's. The group
   may stop waiting for so many departed dynamic members, and no more.
 - Nothing is asked about what the members of a round cannot know: members that no carrier of the
   last round names, and what waits if no carrier of the list is here
-  (:mod:`holdfast.sim.rules.records`).
+  (:mod:`tests.proof.rules.records`).
 
 **Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
 the share that the member was assigned in that round. The bytes alone are not enough in a search:
@@ -34,16 +34,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from holdfast.core.machine.leader.recall import longest_wait_ms
-from holdfast.core.machine.leader.ring import identity_of, shown
-from holdfast.core.machine.policy import Policy, When
-from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.core.wire.layouts.memory import read_share
-from holdfast.sim.rules.lately import lately_after, shortest_wait_ms, with_successors
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.rules.lent import kept_from_home, lent_after
-from holdfast.sim.rules.records import (
+from tests.proof.rules.lately import lately_after, shortest_wait_ms, with_successors
+from tests.proof.rules.lent import kept_from_home, lent_after
+from tests.proof.rules.records import (
     EARLY_MS,
     Awaited,
     Lately,
@@ -58,7 +51,15 @@ from holdfast.sim.rules.records import (
     resources_of,
     unknown_of,
 )
-from holdfast.sim.rules.seen import Seen, SeenTurn
+from tests.proof.rules.seen import Seen, SeenTurn
+
+from holdfast.core.machine.leader.recall import longest_wait_ms
+from holdfast.core.machine.leader.ring import identity_of, shown
+from holdfast.core.machine.policy import Policy, When
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.memory import read_share
+from holdfast.sim.world.ledger import Ledger
 
 _K = TypeVar("_K")
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection
@@ -84,7 +85,6 @@ class WaitingRules:
     """Follows the rounds of one run."""
 
     ledger: Ledger
-    delay_ms: int  # the policy's delay, 0 none
     slack_ms: int = SLACK_MS  # by how much a deadline may be missed: rounds wait for silent members
     losses: dict[Resource, Loss] = field(default_factory=dict)
     rounds: dict[tuple[str, bytes], SeenRound] = field(default_factory=dict)  # by member and share
@@ -190,7 +190,7 @@ class WaitingRules:
 
     def _delay_ms(self, resource: Resource, policy: Policy) -> int:
         """How long a resource waits."""
-        return policy.delay_of(resource[0]) if policy.kinds else self.delay_ms
+        return policy.delay_of(resource[0]) if policy.kinds or policy.defers else 0
 
     def _deadline(self, resource: Resource, at: Moment) -> int:
         return at.now_ms + self._delay_ms(resource, at.policy)

@@ -14,9 +14,10 @@ rule what is checked. Some rules are checked in part by the way in which a world
 and never the machine under check.
 
 **Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
-another order, L2 and L3 in :mod:`holdfast.sim.rules.pacing`, deferral in
-:mod:`holdfast.sim.rules.waiting`. Rules that need time stand in :mod:`holdfast.sim.rules.ledger`,
-those of a whole run at its end (:mod:`holdfast.sim.scenarios`, ``tests/proof``).
+another order, L2 and L3 in :mod:`tests.proof.rules.pacing`, deferral in
+:mod:`tests.proof.rules.waiting`. Rules of what processes run stand in
+:mod:`tests.proof.rules.running`. :mod:`tests.proof.rules.attached` brings all of them into a world.
+Rules of a whole run are checked at its end (:mod:`holdfast.sim.scenarios`, ``tests/proof``).
 
 References: Incremental Cooperative Rebalancing, "Leader process".
 """
@@ -24,6 +25,11 @@ References: Incremental Cooperative Rebalancing, "Leader process".
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from tests.proof.rules.pacing import Pacing
+from tests.proof.rules.seen import Seen, SeenTurn, read_assignment, see
+from tests.proof.rules.staying import Staying, standing_revocations
+from tests.proof.rules.waiting import WaitingRules
 
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine.actions import ComputeAssignment, JoinCompleted
@@ -41,15 +47,11 @@ from holdfast.core.machine.member.holdings import ordered
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.rules.pacing import Pacing
-from holdfast.sim.rules.seen import Seen, SeenTurn, read_assignment, see
-from holdfast.sim.rules.staying import Staying, standing_revocations
-from holdfast.sim.rules.waiting import WaitingRules
+from holdfast.sim.world.ledger import Ledger
 
 RULES: Mapping[str, str] = {
     "S1": "After a round no resource has two owners. No resource runs at two processes, unless "
-    "nobody could stop the first one (Application._excused lists when).",
+    "nobody could stop the first one (Attached._excused lists when).",
     "S2": "A process whose member was removed stops within the session timeout plus one slow batch "
     "plus 1 s. The coordinator refuses its commits while another process runs the resource.",
     "S3": "A member gains only what nobody claimed in that round.",
@@ -141,13 +143,11 @@ class RoundChecker:
     ----------
     ledger : Ledger
         Where broken rules are noted.
-    delay_ms : int
-        The policy's delay, 0 none.
     """
 
-    def __init__(self, ledger: Ledger, delay_ms: int):
+    def __init__(self, ledger: Ledger):
         self.ledger = ledger
-        self.waiting = WaitingRules(ledger, delay_ms)
+        self.waiting = WaitingRules(ledger)
         self.pacing = Pacing(ledger)
         self.staying = Staying(ledger)
         self.turns = 0

@@ -16,7 +16,7 @@
 **Strategy.** The real planner counts the moves left: Design I, planned from the same claims,
 revokes at once every resource that is to move.
 
-References: :data:`holdfast.sim.rules.checkers.RULES`, L2 and L3; KIP-54, "balance score"; Design
+References: :data:`tests.proof.rules.checkers.RULES`, L2 and L3; KIP-54, "balance score"; Design
 III.
 """
 
@@ -27,13 +27,14 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from tests.proof.rules.seen import SeenTurn
+
 from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.ledger import Ledger
-from holdfast.sim.rules.seen import SeenTurn
+from holdfast.sim.world.ledger import Ledger
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ terms.
 **Strategy.** A world keeps the batches that an application still has in hand after their resource
 has ended (:class:`HandedOut`), and asks the member about them as a late application does.
 
-References: rule S16 of :data:`holdfast.sim.rules.checkers.RULES`; KIP-429, ``onPartitionsLost``.
+References: rule S16 of :data:`tests.proof.rules.checkers.RULES`; KIP-429, ``onPartitionsLost``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from holdfast.core.machine.member.member import Member
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.ledger import Ledger
+from holdfast.sim.world.ledger import Ledger
 
 
 class HandedOut(NamedTuple):

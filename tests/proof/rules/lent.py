@@ -3,7 +3,7 @@
 **Rules.** A resource is lent from the first round without its owner until it is with its owner
 again, or until the delay is over by the checker's clock (without one, by the group's memory).
 Nothing is asked about what the members of a round cannot know
-(:mod:`holdfast.sim.rules.records`).
+(:mod:`tests.proof.rules.records`).
 
 **Strategy.** One entry a lent resource, kept where Design II's record has what waits.
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.proof.rules.records import EARLY_MS, Awaited, Moment, told_shares
+from tests.proof.rules.seen import Seen
+
 from holdfast.core.machine.leader.ring import identities_of
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.records import EARLY_MS, Awaited, Moment, told_shares
-from holdfast.sim.rules.seen import Seen
 
 
 def lent_after(at: Moment) -> dict[Resource, Awaited]:

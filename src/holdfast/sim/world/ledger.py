@@ -1,12 +1,17 @@
-"""Which process runs which resource when: the measured numbers and the rules that need time.
+"""Which process runs which resource when, as measured numbers; and the rules that a run broke.
 
 **Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner
 stops. It is *stopped* while it has no owner or its owner rebuilds. Broken rules are collected as
-:class:`Violation`, never raised, so that one run reports all of them.
+:class:`Violation`, never raised, so that one run reports all of them. A world reports these, which
+an assignor or a policy of the user can break:
 
-**Strategy.** Resources become dense indices at the door; every list has one entry per resource.
+=======  =========================================================================================
+``L1``   the group settles, and then every resource is processed
+``L2``   loads of members differ by one at most, if the assignor promises even loads
+``L4``   the number of rounds stays below a multiple of what happened to the group
+=======  =========================================================================================
 
-References: the rules S1, S2, S5, S6, S14 and S15 of :data:`holdfast.sim.rules.checkers.RULES`.
+**Strategy.** One :class:`Span` per resource.
 """
 
 from __future__ import annotations
@@ -14,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 
 NOBODY = -1
@@ -39,7 +43,6 @@ class Span:
 
     runner: str = ""
     slot: int = NOBODY
-    generation: int = -1
     unowned_since_ms: int = 0
     stopped_since_ms: int = 0
     ready_ms: int = 0
@@ -54,7 +57,7 @@ class Span:
 
 
 class Ledger:
-    """Spans of every resource, and the safety rules over them.
+    """Spans of every resource, and the rules that were broken.
 
     Parameters
     ----------
@@ -65,13 +68,7 @@ class Ledger:
     def __init__(self, resources: Sequence[Resource]):
         self.spans: dict[Resource, Span] = {r: Span() for r in resources}
         self.violations: list[Violation] = []
-        self.announced: dict[str, dict[Resource, bool]] = {}
-        self.dropped: dict[str, set[Resource]] = {}
-        self.committing: dict[Resource, str] = {}
-        self.committed: dict[Resource, int] = {}
-        self.zombies: dict[tuple[str, Resource], int] = {}
         self.begin_ms = 0
-        self.zombie_limit_ms = 0
         self.least_ms = 0  # a shorter stop is counted, and adds no seconds
 
     def fail(self, rule: str, at_ms: int, text: str) -> None:
@@ -84,11 +81,6 @@ class Ledger:
         for resource in resources:
             if resource not in self.spans:
                 self.spans[resource] = Span(unowned_since_ms=now_ms, stopped_since_ms=now_ms)
-
-    def recount(self, generation: int) -> None:
-        """The coordinator has lost records: it counts generations on from ``generation``."""
-        for span in self.spans.values():
-            span.generation = min(span.generation, generation)
 
     def begin(self, now_ms: int) -> None:
         """Begin to measure: what happened before ``now_ms`` does not count."""
@@ -111,30 +103,14 @@ class Ledger:
         *,
         runner: str,
         slot: int,
-        generation: int,
         now_ms: int,
         ready_ms: int,
-        excused: bool,
     ) -> None:
-        """A process begins with a resource.
-
-        ``excused``: another process that still runs the resource could not be stopped.
-        """
+        """A process begins with a resource, and processes it from ``ready_ms`` on."""
         span = self.spans.setdefault(resource, Span())
-        if span.runner and span.runner != runner:
-            if not excused:
-                text = f"{resource} runs at {span.runner} and {runner} (generation {generation})"
-                self.fail("S1", now_ms, text)
-            self.zombies[span.runner, resource] = now_ms
-        if self.committing.get(resource, runner) != runner and not excused:
-            text = f"{resource} starts at {runner} before {self.committing[resource]} committed"
-            self.fail("S5", now_ms, text)
-        if generation < span.generation:
-            text = f"{resource} starts in generation {generation} after {span.generation}"
-            self.fail("S10", now_ms, text)
         if not span.runner:
             span.unowned_ms += now_ms - span.unowned_since_ms
-        span.runner, span.slot, span.generation = runner, slot, generation
+        span.runner, span.slot = runner, slot
         span.ready_ms = ready_ms
         if span.first_slot == NOBODY:
             span.first_slot = slot
@@ -146,10 +122,6 @@ class Ledger:
 
     def stop(self, resource: Resource, *, runner: str, now_ms: int) -> None:
         """A process has stopped a resource."""
-        since_ms = self.zombies.pop((runner, resource), None)
-        if since_ms is not None and now_ms - since_ms > self.zombie_limit_ms:
-            text = f"{resource} ran at {runner} {now_ms - since_ms} ms after it was removed"
-            self.fail("S2", now_ms, text)
         span = self.spans[resource]
         if span.runner != runner:
             return
@@ -192,43 +164,6 @@ class Ledger:
             if not span.runner:
                 span.unowned_ms += now_ms - span.unowned_since_ms
             self._stood_still(span, now_ms - span.stopped_since_ms)
-
-    def called(
-        self, runner: str, call: ListenerCall, resources: Sequence[Resource], now_ms: int
-    ) -> None:
-        """A callback was made: every ASSIGNED is later REVOKED or LOST exactly once (S14)."""
-        announced = self.announced.setdefault(runner, {})
-        for resource in resources:
-            assigned = call is ListenerCall.ASSIGNED
-            if announced.get(resource, False) is assigned:
-                before = "already assigned" if assigned else "not assigned"
-                text = f"{resource} is {call} at {runner}, where it was {before}"
-                self.fail("S14", now_ms, text)
-            announced[resource] = assigned
-            dropped = self.dropped.setdefault(runner, set())
-            if call is ListenerCall.LOST and resource not in dropped:
-                self.fail("S14", now_ms, f"{runner} is a member, and {resource} is lost")
-            dropped.discard(resource)
-
-    def lost(self, runner: str, resources: Iterable[Resource]) -> None:
-        """A member dropped ``resources`` at once."""
-        self.dropped.setdefault(runner, set()).update(resources)
-
-    def ended(self, runner: str, now_ms: int) -> None:
-        """A member ended in order: every resource it heard assigned was revoked or lost (S14)."""
-        left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
-        if left:
-            self.fail("S14", now_ms, f"{runner} ends, and {left[0]} was neither revoked nor lost")
-
-    def commit(self, resource: Resource, offset: int, now_ms: int, *, by: str = "") -> None:
-        """The coordinator took an offset of client ``by`` (S15; S2 if another client runs it)."""
-        runner = self.runner(resource)
-        if runner not in ("", by):
-            self.fail("S2", now_ms, f"{resource} runs at {runner}, and {by}'s commit is accepted")
-        if offset < self.committed.get(resource, 0):
-            text = f"{resource} goes back from {self.committed[resource]} to {offset}"
-            self.fail("S15", now_ms, text)
-        self.committed[resource] = offset
 
     # Numbers
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.proof.rules.records import Awaited, Lately, Moment, among, new_members
+
 from holdfast.core.machine.leader.ring import identities_of, identity_of
 from holdfast.core.machine.leader.successors import short_wait_ms
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.rules.records import Awaited, Lately, Moment, among, new_members
 
 
 def lately_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Lately:

@@ -1,0 +1,116 @@
+"""What processes run, call and commit, over time: S1, S2, S5, S10, S14 and S15.
+
+**Rules.** A process is a *zombie* of a resource from the moment another process starts the
+resource until it stops the resource itself. Time in which a zombie stalls does not count.
+
+**Strategy.** Plain records, filled by :mod:`tests.proof.rules.attached` from a world's messages and
+duties, or by a history written by hand. Broken rules go to the world's ledger.
+
+References: :data:`tests.proof.rules.checkers.RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.sim.world.ledger import Ledger
+
+
+class RunningRules:
+    """Follows the processes of one run.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Says who runs what, and takes the broken rules.
+    zombie_limit_ms : int
+        How long a process may run what was given to another one.
+    """
+
+    def __init__(self, ledger: Ledger, zombie_limit_ms: int = 0):
+        self.ledger, self.zombie_limit_ms = ledger, zombie_limit_ms
+        self.generations: dict[Resource, int] = {}  # of each resource's last start
+        self.committing: dict[Resource, str] = {}  # who has sent a commit that has not ended
+        self.zombies: dict[tuple[str, Resource], int] = {}  # since when
+        self.announced: dict[str, dict[Resource, bool]] = {}  # what each listener has heard
+        self.dropped: dict[str, set[Resource]] = {}
+
+    def recount(self, generation: int) -> None:
+        """The coordinator has lost records: it counts generations on from ``generation``."""
+        self.generations = {r: min(g, generation) for r, g in self.generations.items()}
+
+    def start(
+        self, resource: Resource, *, runner: str, generation: int, now_ms: int, excused: bool
+    ) -> None:
+        """A process is about to begin with a resource.
+
+        ``excused``: another process that still runs or commits the resource could not be stopped.
+        """
+        fail, other = self.ledger.fail, self.ledger.runner(resource)
+        if other not in ("", runner):
+            if not excused:
+                text = f"{resource} runs at {other} and {runner} (generation {generation})"
+                fail("S1", now_ms, text)
+            self.zombies[other, resource] = now_ms
+        committer = self.committing.get(resource, runner)
+        if committer != runner and not excused:
+            fail("S5", now_ms, f"{resource} starts at {runner} before {committer} committed")
+        if generation < (before := self.generations.get(resource, -1)):
+            fail("S10", now_ms, f"{resource} starts in generation {generation} after {before}")
+        self.generations[resource] = generation
+
+    def stop(
+        self, resource: Resource, *, runner: str, now_ms: int, stalled_until_ms: int = 0
+    ) -> None:
+        """A process stops a resource, or has run it for too long; its last stall ended then."""
+        since_ms = self.zombies.pop((runner, resource), None)
+        if since_ms is None:
+            return
+        ran_ms = now_ms - max(since_ms, stalled_until_ms)
+        if ran_ms > self.zombie_limit_ms:
+            text = f"{resource} ran at {runner} {ran_ms} ms after it was removed"
+            self.ledger.fail("S2", now_ms, text)
+
+    def called(
+        self, runner: str, call: ListenerCall, resources: Sequence[Resource], now_ms: int
+    ) -> None:
+        """A callback was made: every ASSIGNED is later REVOKED or LOST exactly once (S14)."""
+        announced = self.announced.setdefault(runner, {})
+        for resource in resources:
+            assigned = call is ListenerCall.ASSIGNED
+            if announced.get(resource, False) is assigned:
+                before = "already assigned" if assigned else "not assigned"
+                text = f"{resource} is {call} at {runner}, where it was {before}"
+                self.ledger.fail("S14", now_ms, text)
+            announced[resource] = assigned
+            dropped = self.dropped.setdefault(runner, set())
+            if call is ListenerCall.LOST and resource not in dropped:
+                self.ledger.fail("S14", now_ms, f"{runner} is a member, and {resource} is lost")
+            dropped.discard(resource)
+
+    def lost(self, runner: str, resources: Iterable[Resource]) -> None:
+        """A member dropped ``resources`` at once: nothing of them is committed."""
+        self.dropped.setdefault(runner, set()).update(resources)
+        for resource in resources:
+            if self.committing.get(resource) == runner:
+                del self.committing[resource]
+
+    def ended(self, runner: str, now_ms: int) -> None:
+        """A member ended in order: every resource it heard assigned was revoked or lost (S14)."""
+        left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
+        if left:
+            text = f"{runner} ends, and {left[0]} was neither revoked nor lost"
+            self.ledger.fail("S14", now_ms, text)
+
+    def commit(
+        self, resource: Resource, offset: int, now_ms: int, *, before: int, by: str = ""
+    ) -> None:
+        """The coordinator took an offset of client ``by`` (S15; S2 if another client runs it)."""
+        runner = self.ledger.runner(resource)
+        if runner not in ("", by):
+            text = f"{resource} runs at {runner}, and {by}'s commit is accepted"
+            self.ledger.fail("S2", now_ms, text)
+        if offset < before:
+            self.ledger.fail("S15", now_ms, f"{resource} goes back from {before} to {offset}")
