@@ -41,7 +41,7 @@ format: setup  ## format in place
 	@$(BIN)/ruff format $(PATHS)
 	@$(BIN)/ruff check --fix $(PATHS)
 
-soak: setup  ## the long runs: 20,000 seeds, members that lie, exhaustive search, fuzzing, chaos
+soak: setup  ## the long runs: 20,000 seeds, exhaustive search, fuzzing, chaos
 	@$(BIN)/python tools/soak.py $(ARGS)
 
 dist: setup  ## a wheel and an sdist in dist/

@@ -1,4 +1,4 @@
-"""The long runs: faulty runs, laws, liars, search, fuzzing, real groups, frameworks, old clients.
+"""The long runs: faulty runs, laws, search, fuzzing, real groups, frameworks, old clients.
 
 ``make soak ARGS="--only seeds --seeds 20000"``. Nothing here is in `make test` or `make test-all`;
 of a drawn law these have 30 examples, and 5,000 are drawn here.
@@ -19,7 +19,6 @@ PARTS = {
         *("-m", "pytest", "-q", "--hypothesis-profile", "exhaustive"),
         *("-m", "hypothesis and not spark and not broker"),
     ],
-    "liars": ["-m", "tests.hostile.soak", "--seeds", "{seeds}"],
     "versions": ["-m", "tests.live.versions"],
     "clients": ["-m", "tests.live.oldest_and_newest"],
     "chaos": ["-m", "tests.live.chaos"],

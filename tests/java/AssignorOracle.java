@@ -8,13 +8,10 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.HashSet;
-import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Assignment;
@@ -24,7 +21,6 @@ import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.consumer.RoundRobinAssignor;
 import org.apache.kafka.clients.consumer.StickyAssignor;
-import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
@@ -37,12 +33,6 @@ import org.apache.kafka.common.TopicPartition;
  * {@code ASSIGNOR, TOPIC:COUNT:RACKS;..., MEMBER:INSTANCE:RACK:GENERATION:TOPIC,...:TOPIC/PARTITION,...;...}
  * with RACKS = "a+b,a,,b", the racks of each partition.
  * Out: {@code MEMBER=TOPIC/PARTITION,...;...} in the order of Kafka's lists, members sorted, or {@code !message}.
- *
- * <p>Or in: {@code kept, TOPIC:COUNT:RACKS:ABSENT;..., MEMBER:INSTANCE:HEX;...} with the bytes of each subscription,
- * for cooperative-sticky; ABSENT = "3,7" or nothing, partitions that are left out. Out: {@code MEMBER=KEPT,DISPUTED;...},
- * how many partitions each member keeps of those that it lists, and how many of them another member lists under the
- * same generation; last {@code =COUNT} of the partitions that go to members without a subscription to their topic; or
- * {@code !TwoOwners} or {@code !NoSuchPartition} if the assignment is none that members can follow.
  */
 public final class AssignorOracle {
     private AssignorOracle() { }
@@ -63,8 +53,6 @@ public final class AssignorOracle {
     }
 
     private static String answer(String[] fields) {
-        if (fields[0].equals("kept"))
-            return kept(fields);
         ConsumerPartitionAssignor assignor = assignor(fields[0]);
         Map<String, Subscription> members = new LinkedHashMap<>();
         for (String text : split(fields[2], ";"))
@@ -79,48 +67,6 @@ public final class AssignorOracle {
             rows.add(row.getKey() + "=" + String.join(",", cells));
         }
         return String.join(";", rows);
-    }
-
-    /** As ConsumerCoordinator.onLeaderElected reads the bytes, whoever wrote them. */
-    private static String kept(String[] fields) {
-        Map<String, Subscription> members = new LinkedHashMap<>();
-        for (String text : split(fields[2], ";")) {
-            String[] parts = text.split(":", -1);
-            byte[] bytes = HexFormat.of().parseHex(parts[2]);
-            Subscription subscription = ConsumerProtocol.deserializeSubscription(ByteBuffer.wrap(bytes));
-            subscription.setGroupInstanceId(parts[1].equals("-") ? Optional.empty() : Optional.of(parts[1]));
-            members.put(parts[0], subscription);
-        }
-        Cluster cluster = cluster(fields[1]);
-        Map<String, Assignment> result = assignor("cooperative-sticky")
-            .assign(cluster, new GroupSubscription(members)).groupAssignment();
-        List<String> rows = new ArrayList<>();
-        Set<TopicPartition> seen = new HashSet<>();
-        int unread = 0;
-        for (Map.Entry<String, Subscription> row : members.entrySet()) {
-            Set<TopicPartition> given = new HashSet<>(result.get(row.getKey()).partitions());
-            for (TopicPartition tp : given) {
-                if (cluster.partition(tp) == null)
-                    return "!NoSuchPartition " + tp;
-                if (!row.getValue().topics().contains(tp.topic()))
-                    unread++;
-                if (!seen.add(tp))
-                    return "!TwoOwners " + tp;
-            }
-            given.retainAll(new HashSet<>(row.getValue().ownedPartitions()));
-            Set<TopicPartition> disputed = new HashSet<>();
-            for (Map.Entry<String, Subscription> other : members.entrySet())
-                if (!other.getKey().equals(row.getKey()) && generation(other) == generation(row))
-                    disputed.addAll(other.getValue().ownedPartitions());
-            disputed.retainAll(given);
-            rows.add(row.getKey() + "=" + given.size() + "," + disputed.size());
-        }
-        rows.add("=" + unread);
-        return String.join(";", rows);
-    }
-
-    private static int generation(Map.Entry<String, Subscription> member) {
-        return member.getValue().generationId().orElse(-1);
     }
 
     private static ConsumerPartitionAssignor assignor(String name) {
@@ -140,10 +86,7 @@ public final class AssignorOracle {
             String[] parts = topic.split(":", -1);
             int count = Integer.parseInt(parts[1]);
             String[] racks = parts[2].equals("-") ? null : parts[2].split(",", -1);
-            List<String> absent = parts.length < 4 ? List.of() : List.of(parts[3].split(","));
             for (int p = 0; p < count; p++) {
-                if (absent.contains(String.valueOf(p)))
-                    continue;
                 List<Node> replicas = new ArrayList<>();
                 for (String rack : split(racks == null ? "" : racks[p], "\\+"))
                     replicas.add(nodes.computeIfAbsent(rack, r -> new Node(nodes.size(), "host", 9092, r)));

@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.machine.subscribed import reports, subscribed
+from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.ring import RoundMemory, shares
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import resources_of
@@ -169,25 +168,6 @@ def test_rule_4_a_member_gives_what_is_free_in_return_for_what_is_pinned_to_it()
     owned = play.all_owned()
     assert owned["C"] == "T4,T5,T6"
     assert sorted(len(own.split(",")) for own in owned.values()) == [2, 2, 2, 3, 3]
-
-
-def test_rule_2_a_share_of_one_member_makes_no_claims_old():
-    """Two members missed the last round, or the third lies about one that never was."""
-    play = HandPlayedGroup.of(POLICY, {"T": 3}, A="T0", B="T1", C="T2")
-    whole = {name: play.members[name] for name in ("A", "B")}
-    play.leave("A")
-    play.leave("B")
-    play.round()
-    play.members.update(whole)
-    forged = RoundMemory(
-        generation=play.generation,
-        leader_id="ghost",
-        members=(play.members["C"], subscribed("ghost", topics=("T",))),
-        owned={"ghost": (("T", (0, 1)),)},
-    )
-    play.members["C"] = reports(play.members["C"], memory=shares(forged)["C"])
-    play.round()
-    assert play.all_owned() == {"A": "T0", "B": "T1", "C": "T2"}
 
 
 @pytest.mark.parametrize(("instance_id", "owned"), [(None, "T2"), ("c", "")])

@@ -9,11 +9,9 @@ import pytest
 from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.ring import identity_of
 from holdfast.core.machine.leader.successors import START_MS, TOGETHER_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
-from holdfast.core.wire.layouts.memory import RememberedMember, decode_share, encode_share
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=60_000)
 HOUR_MS = 3_600_000
@@ -281,20 +279,3 @@ def test_no_more_times_than_a_quarter_are_remembered():
     assert wait_after(play, "A", "B", "C") == 0
     play.settle()
     assert wait_after(play, "D") == POLICY.delay_ms
-
-
-def test_one_member_alone_cannot_make_others_arrivals():
-    """Z's share says that B and C came just now. A leads no more; neither the leader agrees nor two
-    others.
-    """
-    play = group(members="ABCZ")
-    share = decode_share(play.members["Z"].subscription.memory)
-    forged = tuple(
-        RememberedMember(
-            identity=identity_of(play.members[name])[: share.identity_bits], delay_ms=50_000
-        )
-        for name in "BC"
-    )
-    memory = encode_share(replace(share, waiting=forged))
-    play.members["Z"] = reports(play.members["Z"], memory=memory)
-    assert wait_after(play, "A") == POLICY.delay_ms

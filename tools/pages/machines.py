@@ -31,7 +31,7 @@ _MEMORY = (
     "",
     "| step | module | what it does |",
     "| --- | --- | --- |",
-    "| `recall` | `core/machine/leader/recall.py` | puts the shares together: whom to believe |",
+    "| `recall` | `core/machine/leader/recall.py` | puts the shares together: which one counts |",
     "| plan | `core/machine/leader/deferral.py` | departed members, deadlines, newcomers |",
     "| plan | `core/machine/leader/resolvers.py` | what waits on, what may move now |",
     "| `shares` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
@@ -39,7 +39,7 @@ _MEMORY = (
     "",
     "A member sends its share back unread, with the time since it came if the share holds times.",
     "It keeps the share when it loses its membership, and drops it for a new one. It is of one",
-    "generation: one of this round or of a later one is a lie. `docs/memory.md` says what",
+    "generation: one of this round or of a later one counts as none. `docs/memory.md` says what",
     "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` why it is so.",
     "",
 )

@@ -68,10 +68,8 @@ RULES: Mapping[str, str] = {
     "S10": "Of several claims to a resource only one of the newest generation may stand. A member "
     "without a generation claims nothing. A resource never starts in an older generation than the "
     "one it ran in before.",
-    "S11": "What two members claim with the same newest generation stays only with the one to "
-    "which a plan of that generation gave it; else it belongs to nobody after the round. Example: "
-    "a and b both claim t-0 at generation 4. If the plan of 4 gave it to a, a may keep it, and b "
-    "alone is told to give it up. If the leader does not know that, it is revoked from both.",
+    "S11": "What two members claim with the same newest generation belongs to nobody after the "
+    "round. Example: a and b both claim t-0 at generation 4: it is revoked from both.",
     "S12": "An assigned resource exists, and its receiver subscribes to it and does not leave for "
     "good.",
     "S13": "A leader gives the same bytes when it plans the same round again with members and "
@@ -132,9 +130,6 @@ MANY_CLAIMS = 2_000
 PURE = (DesignAssignor, CooperativeAssignor, EagerAssignor)
 """Assignors that can plan a turn again; Connect's cannot, because its leader has a memory."""
 
-LAST = 3
-"""Plans of so many generations before this one are kept: claims are of the newest of them."""
-
 
 class RoundChecker:
     """Checks every leader's turn of a run; remembers what waits.
@@ -154,7 +149,6 @@ class RoundChecker:
         self._assignors: dict[str, Assignor] = {}
         self._stored: dict[str, bytes] = {}
         self._stored_as: tuple[int, str] = (-1, "")
-        self._planned: dict[int, list[SeenTurn]] = {}
 
     def check(
         self,
@@ -170,7 +164,6 @@ class RoundChecker:
         self.turns += 1
         self._assignors[request.protocol_name] = assignor
         self._safety(turn, now_ms)
-        self._remember(turn)
         if isinstance(assignor, DesignAssignor):
             self._designs(turn, assignor, now_ms)
         if not current:
@@ -194,11 +187,8 @@ class RoundChecker:
         assignor: Embedded,
     ) -> None:
         """Write down a round that could not be planned: its members know of the round anyway."""
-        if isinstance(assignor, PURE):
-            turn = see(request, done, assignor)
-            self._remember(turn)
-            if isinstance(assignor, DesignAssignor):
-                self.waiting.note(turn, assignor.policy, now_ms)
+        if isinstance(assignor, DesignAssignor):
+            self.waiting.note(see(request, done, assignor), assignor.policy, now_ms)
 
     def stored(self, generation: int, protocol: str, assignments: Mapping[str, bytes]) -> None:
         """The coordinator has taken ``assignments`` for a generation."""
@@ -226,20 +216,6 @@ class RoundChecker:
             )
 
     # One turn
-
-    def _remember(self, turn: SeenTurn) -> None:
-        """Keep what S11 needs of a plan; a coordinator that lost a record repeats a generation."""
-        self._planned = {g: of for g, of in self._planned.items() if g >= turn.generation - LAST}
-        self._planned.setdefault(turn.generation, []).append(turn)
-
-    def _was_given(self, resource: Resource, name: str, generation: int) -> bool:
-        """Whether a plan of ``generation`` left a resource to the member ``name``."""
-        return any(
-            resource in s.after
-            for turn in self._planned.get(generation, ())
-            for s in turn.members
-            if s.name == name
-        )
 
     def _safety(self, turn: SeenTurn, now_ms: int) -> None:
         if not _plainly_safe(turn):
@@ -286,9 +262,7 @@ class RoundChecker:
         mine = s.subscription.generation
         if mine < newest:
             fail("S10", now_ms, f"{resource} stays with {s.name} at {mine} < {newest}")
-        elif sum(g == newest for g, _ in claims) > 1 and not self._was_given(
-            resource, s.name, newest
-        ):
+        elif sum(g == newest for g, _ in claims) > 1:
             fail("S11", now_ms, f"{resource} stays with {s.name} though claimed twice")
 
     def _order(
@@ -319,7 +293,7 @@ class RoundChecker:
         if len(delays) > 1:
             fail("S9", now_ms, f"different delays: {sorted(delays)}")
         delay_ms = max(delays, default=0)
-        n_revoked = sum(len(s.revoked) for s in turn.members) - _lost_to_another(turn)
+        n_revoked = sum(len(s.revoked) for s in turn.members)
         if delay_ms and n_revoked:
             fail("S9", now_ms, f"{n_revoked} revoked beside a delay of {delay_ms} ms")
         if 0 < delay_ms <= policy.tolerance_ms:
@@ -340,16 +314,6 @@ class RoundChecker:
             moves, most = _moves(turn, policy), _most_moves(turn, policy)
             if moves > most:
                 fail("III", now_ms, f"{moves} moves in a round, at most {most} may be")
-
-
-def _lost_to_another(turn: SeenTurn) -> int:
-    """Claims that their own members give up, because another member's equal claim stands (S11)."""
-    if sum(len(s.claims) for s in turn.members) == len(turn.claimed):
-        return 0
-    owner = {r: s.subscription.generation for s in turn.members for r in s.claims & s.after}
-    return sum(
-        owner.get(r) == s.subscription.generation for s in turn.members for r in s.revoked - s.after
-    )
 
 
 def _plainly_safe(turn: SeenTurn) -> bool:

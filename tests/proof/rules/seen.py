@@ -145,10 +145,10 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         listed = resources_of(member.subscription.owned)
         # A claim of a generation that cannot exist yet counts as none, and leaving it out loses no
         # claim.
-        lies = request.unbroken and member.subscription.generation >= request.generation
-        claims = frozenset[Resource]() if lies else listed
+        impossible = request.unbroken and member.subscription.generation >= request.generation
+        claims = frozenset[Resource]() if impossible else listed
         after = assignment.owned_after(claims)
-        revoked = assignment.revoked - listed if lies else assignment.revoked
+        revoked = assignment.revoked - listed if impossible else assignment.revoked
         seen.append(
             Seen(
                 member=member,

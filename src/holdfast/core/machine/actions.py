@@ -13,7 +13,6 @@ References: KIP-62 (background heartbeats), KIP-429 (callbacks), KIP-345, KIP-80
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -83,7 +82,7 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedRound:
-    """A round that this member led, for its next turn: what members said, and what it told them.
+    """A round that this member led, for its next turn.
 
     A caller keeps the last one, until its member completes a round that it did not lead. It is
     ``settled`` if a round with these members has left nothing to do since one of them came or went.
@@ -91,8 +90,7 @@ class LedRound:
 
     generation: int
     protocol_name: str
-    members: tuple[JoinedMember, ...]
-    assignments: Mapping[str, bytes]
+    member_ids: frozenset[str]
     settled: bool = False
 
 

@@ -176,11 +176,11 @@ class Group:
             text = f"{right!r} after {left!r}, expected ascending unique member ids"
             raise ModelError(text, column="member_ids", index=index + 1)
         n_members = len(member_ids)
-        lies = None
+        impossible = None
         if round_generation is not None and (generation >= round_generation).any():
-            lies = generation >= round_generation
-            generation = np.where(lies, NO_GENERATION, generation).astype(np.int32)
-        checked = check_claims(topics, subscriptions, claims, member_ids, lies=lies)
+            impossible = generation >= round_generation
+            generation = np.where(impossible, NO_GENERATION, generation).astype(np.int32)
+        checked = check_claims(topics, subscriptions, claims, member_ids, impossible=impossible)
         return cls(
             topics=topics,
             member_ids=member_ids,

@@ -147,13 +147,15 @@ def check_claims(
     claims: ReportedClaims,
     member_ids: tuple[str, ...],
     *,
-    lies: Mask | None = None,
+    impossible: Mask | None = None,
 ) -> CheckedClaims:
     """Keep the claims that can be true, as CSR sorted by member and tp; name the others.
 
-    ``lies``, bool[n_members]: members that claim under a generation that cannot exist.
+    ``impossible``, bool[n_members]: members that claim under a generation that cannot exist.
     """
-    possible = np.ones(len(claims.topic), np.bool_) if lies is None else ~lies[claims.member]
+    possible = np.ones(len(claims.topic), np.bool_)
+    if impossible is not None:
+        possible = ~impossible[claims.member]
     if not len(claims.topic) or not topics.n_topics:
         start = np.zeros(len(member_ids) + 1, np.int64)
         none = np.zeros(len(claims.topic), np.bool_)

@@ -10,7 +10,6 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``subscriptions`` a round of a design, part 1: the subscriptions of its members
 ``places``        where members live, so that a process is known when it is back
 ``oversized``     subscriptions larger than an honest one, as their leader takes them
-``false_claims``  claims that the leader of the last round knows to be false
 ``recall``        part 2: the memory, put together from the shares that members bring
 ``deferral``      part 3: which partitions may wait for a departed member, and who gets them
 ``imbalance``     the question of a rebalance policy: what waits on, and what may move now

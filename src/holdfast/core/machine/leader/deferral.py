@@ -21,9 +21,8 @@ Its
    Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
    A partition that is held back waits as well, or is pinned to a member as below: an old claim
    takes nothing from the newest owner. It is handed out in the round in which the claim is gone.
-   Claims count as older only if most members that claim anything were in the round of the memory;
-   one share may lie. Example: C departs, and A claims partition 2 without a generation. It waits
-   for C, and A is asked to give it up.
+   Example: C departs, and A claims partition 2 without a generation. It waits for C, and A is asked
+   to give it up.
 3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
    a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
    that announced to leave for good is not waited for.
@@ -63,7 +62,6 @@ Its
    back by its identity before, it gets what is lent of it, up to its fair share: who has it is
    asked for it, and has what it had before. Nobody else takes a departed member's place, so there
    are no successors. A member without instance id and place is not known when it is back.
-   What one share alone says is believed if it is the leader's: another one may be forged.
    Example: C departs, and A gets partition 2 at once. B departs: A gets partition 1 as well. C is
    back within 30 s: A gives partition 2 up, and C has it in the next round.
 
@@ -304,7 +302,7 @@ def _lent(
     """What is lent, and the members that are back, to which it is pinned (rule 7)."""
     if memory is None or not policy.lends or not policy.longest_delay_ms:
         return (), ()
-    waiting = tuple(w for w in memory.waiting if memory.sure and w.delay_ms > policy.tolerance_ms)
+    waiting = tuple(w for w in memory.waiting if w.delay_ms > policy.tolerance_ms)
     memory = replace(memory, waiting=waiting)
     found = _departed(policy, claims, members, memory, free)
     found = [w for w in found if w.who.identity and len(w.tps)]
@@ -317,9 +315,6 @@ def _claimed_before(claims: Claims, memory: Memory) -> Mask:
     group = claims.group
     mask = np.zeros(group.topics.n_tps, bool)
     was_there = group.generation >= memory.generation
-    claimants = np.unique(claims.claim_member)
-    if 2 * np.count_nonzero(was_there[claimants]) <= len(claimants):
-        return mask
     mask[claims.claim_tp] = True
     mask[claims.claim_tp[was_there[claims.claim_member]]] = False
     return mask & group.has_subscriber[group.topics.topic_of]

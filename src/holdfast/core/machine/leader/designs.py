@@ -133,11 +133,6 @@ class LeaderRound:
         """The generation from which on no claim can be true; None where that is not known."""
         return self.generation if self.unbroken else None
 
-    @property
-    def last_generation(self) -> int | None:
-        """The generation before this round, if the leader was in it; else None."""
-        return self.generation - 1 if self.unbroken else None
-
 
 def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
     """Topics that a leader looks up before it reads a round, sorted; not all need exist.
@@ -256,13 +251,12 @@ def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
         settled=settled,
         generation=request.generation,
         protocol_name=request.protocol_name,
-        members=request.members,
-        assignments=dict(done.assignments),
+        member_ids=frozenset(m.member_id for m in request.members),
     )
 
 
 def _same_members(led: LedRound, members: Sequence[JoinedMember]) -> bool:
-    return {m.member_id for m in led.members} == {m.member_id for m in members}
+    return led.member_ids == {m.member_id for m in members}
 
 
 def _is_at_rest(assignment: bytes) -> bool:
@@ -383,7 +377,6 @@ class CooperativeAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Target minus what others still claim; if something is withheld, all rejoin at once."""
-        from holdfast.core.machine.leader.false_claims import without_false_claims
         from holdfast.core.machine.leader.leader_turn import read_group
 
         group = read_group(
@@ -393,13 +386,6 @@ class CooperativeAssignor:
             lags=turn.lags,
             racks=turn.racks,
             generation=turn.first_impossible,
-        )
-        group = without_false_claims(
-            group,
-            turn.led,
-            self.read,
-            leader_id=turn.leader_id,
-            last_generation=turn.last_generation,
         )
         result = assign_in_round(group, self.row, turn.notes, **self.options)
         plan = {
@@ -508,7 +494,6 @@ class DesignAssignor:
 
     def lead(self, turn: LeaderRound) -> dict[str, bytes]:
         """Plan one round; see :func:`holdfast.core.machine.leader.leader.plan_round`."""
-        from holdfast.core.machine.leader.false_claims import without_false_claims
         from holdfast.core.machine.leader.leader import plan_round
 
         members = turn.subscribed_members()
@@ -525,14 +510,6 @@ class DesignAssignor:
             racks=turn.racks,
             unbroken=turn.unbroken,
             same_members=led is not None and led.settled and _same_members(led, turn.members),
-            believe=lambda group, awaited: without_false_claims(
-                group,
-                turn.led,
-                self.read,
-                leader_id=turn.leader_id,
-                last_generation=turn.last_generation,
-                awaited=awaited,
-            ),
         )
         if newer is not None:
             from holdfast.core.machine.leader.new_resources import with_new_resources

@@ -18,10 +18,8 @@
 pins that question 4 lets go:
 
 1. *Which claims count?* A claim of a generation that cannot exist yet counts as none (here). Of
-   claims that members dispute the leader believes what it said itself
-   (:func:`~holdfast.core.machine.leader.false_claims.without_false_claims`), then what the memory
-   says (:func:`~holdfast.core.machine.leader.false_claims.settled_by_memory`), and then the newest
-   generation (:mod:`holdfast.core.assignors.claims`).
+   several claims the one of the newest generation counts, and two of that generation cancel
+   (:mod:`holdfast.core.assignors.claims`).
 2. *What was before?* :mod:`~holdfast.core.machine.leader.recall` alone: who was there, what they
    owned, what waits or is lent, and how much time is left.
 3. *What may wait, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
@@ -47,7 +45,7 @@ KIP-429, "Consumer leader".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -57,7 +55,6 @@ from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
 from holdfast.core.machine.leader.deferral import Deferral, Losses, find_losses, owed
 from holdfast.core.machine.leader.failed import at_home, elsewhere, members_by_failed
-from holdfast.core.machine.leader.false_claims import awaited_by, settled_by_memory
 from holdfast.core.machine.leader.imbalance import Imbalance, ProposedMoves, Resolution
 from holdfast.core.machine.leader.places import with_places
 from holdfast.core.machine.leader.recall import recall
@@ -127,7 +124,6 @@ def plan_round(
     unbroken: bool = True,
     same_members: bool = False,
     left_alone: Mapping[str, int] | None = None,
-    believe: Callable[[Group, Mask], Group] = lambda group, awaited: group,
 ) -> PlannedRound:
     """Plan one round of Design I, II or III.
 
@@ -149,8 +145,6 @@ def plan_round(
         all rounds since. Isolated kinds are then left alone unless they have changed themselves.
     left_alone : mapping of str to int, optional
         Counts up to which a claim stays where it is, although it is beyond ``partitions``.
-    believe : callable, optional
-        Takes claims away that the leader knows to be false; it is told which partitions wait.
 
     Raises
     ------
@@ -159,12 +153,12 @@ def plan_round(
     """
     reported_by = members = sorted(with_places(members), key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
-    lies = np.array([unbroken and m.subscription.generation >= generation for m in members], bool)
-    members = [without_claims(m) if lie else m for m, lie in zip(members, lies, strict=True)]
+    impossible = frozenset(
+        m.member_id for m in members if unbroken and m.subscription.generation >= generation
+    )
+    members = [without_claims(m) if m.member_id in impossible else m for m in members]
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
     memory = recall(policy, members, generation, leader_id) if policy.remembers else None
-    reported, group = group, believe(group, awaited_by(group, memory))
-    group = settled_by_memory(group, members, memory)
     claims = normalise(group)
     losses = find_losses(policy, claims, members, memory, _unclaimed(claims))
     planners = _Planners(policy, claims, members, losses, same_members=same_members)
@@ -178,11 +172,8 @@ def plan_round(
     )
     resolution = resolver_of(policy)(imbalance)
     done = planners.planner(resolution.waits_ms).finish(resolution, generation, leader_id)
-    lies |= row_sizes(reported.claim_start) > row_sizes(group.claim_start)
-    lies[reported.foreign_member] |= len(reported.foreign_tp) > len(group.foreign_tp)
-    disbelieved = frozenset(group.member_ids[i] for i in np.flatnonzero(lies).tolist())
     exist = {**partitions, **(left_alone or {})}
-    return _with_what_is_taken_back(done, reported_by, exist, disbelieved)
+    return _with_what_is_taken_back(done, reported_by, exist, impossible)
 
 
 def keep_round(
@@ -224,12 +215,13 @@ def _with_what_is_taken_back(
     plan: PlannedRound,
     members: Sequence[SubscribedMember],
     partitions: Mapping[str, int],
-    disbelieved: frozenset[str],
+    impossible: frozenset[str],
 ) -> PlannedRound:
     """The plan that also takes back what no member can own.
 
     A claim beyond the last partition of its topic is revoked, and all members rejoin. A member that
-    is disbelieved is told to give its other claims up; nobody waits for it, it alone joins again.
+    claims under an ``impossible`` generation is told to give its claims up; nobody waits for it, it
+    alone joins again.
     """
     assignments, again = dict(plan.assignments), plan.again
     for m in members:
@@ -238,7 +230,7 @@ def _with_what_is_taken_back(
             again = True
             both = grouped(sorted(gone | resources_of(planned.revoked)))
             planned = replace(planned, revoked=both)
-        if m.member_id in disbelieved:
+        if m.member_id in impossible:
             wrong = _existing(m.subscription.owned, partitions) - resources_of(planned.listed)
             planned = replace(planned, revoked=grouped(sorted(wrong)))
         assignments[m.member_id] = planned
@@ -265,13 +257,13 @@ def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozense
     Only what another member shall own is revoked elsewhere. Claims of a topic that is not known
     stay: the topic may be known again in the next round.
     """
-    beyond = (
+    beyond = {
         (topic, number)
         for topic, numbers in owned
         if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
         for number in numbers
         if number >= count
-    )
+    }
     return frozenset(beyond)
 
 

@@ -1,7 +1,7 @@
 """Subscriptions that are larger than an honest one can be, as their leader takes them.
 
-The largest record of a broker holds a million bytes, and every one of them may be a lie. What a
-leader builds from a subscription is therefore bounded by what exists.
+The largest record of a broker holds a million bytes, and any of them may be wrong. What a leader
+builds from a subscription is therefore bounded by what exists.
 
 **Rules.**
 

@@ -6,11 +6,10 @@
    the name that a supervisor gives it, or what ``holdfast.place`` says. A member sends the digest
    in its subscription.
 2. A place counts only if one member of the round has it. Members with equal places have none: they
-   lie, or were configured alike. Example: six members with one client id run on one host. None of
-   them has a place, and the leader judges all of them by their member ids.
+   were configured alike. Example: six members with one client id run on one host. None of them has
+   a place, and the leader judges all of them by their member ids.
 3. A static member has no place: its instance id says the same.
-4. A place gives its member nothing but what the last member of that place had. A member that lies
-   about its place gets what any newcomer may get: what waits of one departed member.
+4. A place gives its member nothing but what the last member of that place had.
 
 **Strategy.** The leader settles places once, at the door. From then on a place is an identity
 (:func:`holdfast.core.machine.leader.ring.identity_of`), as an instance id is, and costs the memory

@@ -2,47 +2,39 @@
 
 **Rules.**
 
-1. A share of this round's generation or of a later one is a lie and counts as none.
+1. A share of this round's generation or of a later one counts as none: its generation is of a
+   history that the coordinator has lost.
 2. A share speaks about the part of the ring that it covers
    (:mod:`holdfast.core.machine.leader.ring`). Of the shares that cover an identity those of the
-   newest generation are its *witnesses*. The leader's own share decides if it is a witness. Else
-   the identity counts if no fewer witnesses name it, with the same content, than do not name it.
-   Example: one member names a ghost that owns everything. The three members after the ghost's place
-   in the ring do not name it, so there is no ghost.
-   No share speaks about more of the ring than an honest one may: of the members here that bring a
-   share of its generation, about the three before its own member. So each member is spoken for by
-   its neighbours alone, however many liars say that nobody else was there.
-   What takes a claim from a member must be said by two shares alike: one share may be forged.
-3. Which list of what waits is true is said by the leader's own share if it has the newest
-   generation, else by most shares of that generation, each by its digest. Nobody else's list is
-   read. Of different lists with that digest the one that most members carry is true. If no member
-   carries the true list, the list of the generation before is looked for.
-4. A share ages by the clock of its member. The age of the memory is the leader's if the leader's
+   newest generation say whether that member was there, and what it owned. Members are trusted, as
+   in Kafka: shares of one round agree.
+   Example: a share of generation 6 names D. A share of generation 7 covers D's place in the ring
+   and does not name it, so D has left between the two rounds.
+3. Where shares of one generation differ, the leader's own counts, else that of the first member by
+   its id. Example: a coordinator that lost a record uses a number twice.
+4. The leader's share of the newest generation says what waits, else the share of the first member
+   by its id: its list, or the list with its digest. If no member carries that list, the list of the
+   generation before is looked for.
+5. A share ages by the clock of its member. The age of the memory is the leader's if the leader's
    share has that generation, else the median of the shares of that generation.
-5. What remains of a time in the memory is never more than this leader's configuration has for it.
-6. The memory is *complete* if the shares together cover the whole ring.
-7. A topic's hash stands for the topic that has it. Of several that have it, one came later, by a
+6. What remains of a time in the memory is never more than this leader's configuration has for it.
+7. The memory is *complete* if the shares together cover the whole ring.
+8. A topic's hash stands for the topic that has it. Of several that have it, one came later, by a
    chance of two in a million: it stands for those of them that some member claims, else for all.
-8. A share that says of a member something else than the leader's own share of that generation is
-   not of the leader's round, and counts as none. Example: a coordinator that lost a record uses a
-   number twice. Of the two rounds of that number the leader believes in its own.
 9. Entries of the list without partitions are not waited for: they tell who came and who left
    (:mod:`holdfast.core.machine.leader.successors`). If nothing else is in it, the list has no
-   digest in other shares, so that a settled group stays small. Then the leader's own list counts,
-   else the one that most members of the newest generation carry, and no fewer than two: one alone
-   may lie.
+   digest in other shares, so that a settled group stays small. Then the list of the first share
+   counts that carries one.
 
-**Strategy.** One pass over the shares makes arcs of the ring; sorted ends of arcs count the
-witnesses of all identities at once. Names of departed members that own nothing any more cost
-nothing.
+**Strategy.** One pass over the shares, the leader's first, makes arcs of the ring; sorted ends of
+arcs count how many shares cover each identity at once. Names of departed members that own nothing
+any more cost nothing.
 
 References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -54,7 +46,6 @@ from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.memory import (
-    COPIES,
     HASH_BITS,
     RememberedMember,
     Share,
@@ -72,12 +63,8 @@ class Memory:
     pace_ms: int = 0  # Design III: how long until the next batch
     # Members of the last round, by identity; ``owned`` None where it was left out.
     named: tuple[RememberedMember, ...] = ()
-    newest: tuple[RememberedMember, ...] = ()  # the same, as shares of ``generation`` alone say it
-    # Those of ``newest`` and ``waiting`` that two shares say alike, or more.
-    agreed: tuple[RememberedMember, ...] = ()
     # Departed members whose partitions wait ``delay_ms`` more, at least 1.
     waiting: tuple[RememberedMember, ...] = ()
-    sure: bool = False  # whether the leader's own share says what waits, or two shares do
     # Who came or left lately, and when the group grew, as shares name them (rule 9).
     arrived: tuple[RememberedMember, ...] = ()
     complete: bool = True  # whether a member that is not named was not in the last round
@@ -95,17 +82,11 @@ class _Carried(NamedTuple):
     first: int  # of the arc that it covers, up to the place before ``at``; ``at`` if it covers none
     leads: bool
 
-    def covers(self, place: int) -> bool:
-        """Whether it speaks about a place in the ring."""
-        if self.first == self.at:
-            return False
-        return (place - self.first) % _ROUND < (self.at - self.first) % _ROUND
-
 
 def recall(
     policy: Policy, members: Sequence[SubscribedMember], generation: int, leader_id: str
 ) -> Memory | None:
-    """The memory of the group, or None if no member brings a share.
+    """Put the memory of the group together; None if no member brings a share.
 
     Parameters
     ----------
@@ -113,34 +94,26 @@ def recall(
         Those of the round; a share that cannot be read counts as none.
     """
     carried = []
-    for member in members:
+    for member in sorted(members, key=lambda m: (m.member_id != leader_id, m.member_id)):
         share = read_share(member.subscription.memory)
         if share is not None and share.generation < generation:
             carried.append(_carry(member, share, member.member_id == leader_id))
     if not carried:
         return None
-    carried = _of_one_round(_cut_short(carried))
     newest = max(c.share.generation for c in carried)
-    waiting, found, alike = _waiting(policy, carried)
+    last = _of_generation(carried, newest)
+    waiting, found = _waiting(policy, carried)
     names = _Names(members)
-    last = [c for c in carried if c.share.generation == newest]
-    own = [c for c in last if c.leads]
     # A share of an older round cannot tell who came in the newest one.
-    others = [*zip(last, _count_witnesses(last, [c.at for c in last]), strict=True)]
+    others = [*zip(last, _count_covering(last, [c.at for c in last]), strict=True)]
     older = [c for c in carried if c.share.generation != newest]
-    others += zip(older, _count_witnesses(carried, [c.at for c in older]), strict=True)
-    pace_ms = _median([c.share.pace_ms for c in own or last])
-    said = {names.named(entry): n for entry, n in _named(carried).items()}
-    newly = {names.named(entry): n for entry, n in _named(last).items()} if older else said
-    waits = tuple(names.named(entry) for entry in waiting if not is_arrival(entry))
+    others += zip(older, _count_covering(carried, [c.at for c in older]), strict=True)
+    pace_ms = min(last[0].share.pace_ms, policy.longest_pause_ms) - _age_ms(last)
     return Memory(
         generation=newest,
-        pace_ms=max(0, min(pace_ms, policy.longest_pause_ms) - _age_ms(last)),
-        named=tuple(said),
-        newest=tuple(newly),
-        agreed=(*(e for e, n in newly.items() if n > 1), *(waits if alike > 1 else ())),
-        waiting=waits,
-        sure=alike > 1 or bool(own),
+        pace_ms=max(0, pace_ms),
+        named=tuple(map(names.named, _named(carried))),
+        waiting=tuple(names.named(entry) for entry in waiting if not is_arrival(entry)),
         arrived=tuple(filter(is_arrival, waiting or _arrived(policy, last))),
         complete=found and _cover_all(carried),
         untold=frozenset(c.member.member_id for c, n in others if not n),
@@ -157,43 +130,13 @@ def _carry(member: SubscribedMember, share: Share, leads: bool) -> _Carried:
     return _Carried(member, share, at, first, leads)
 
 
-def _cut_short(carried: list[_Carried]) -> list[_Carried]:
-    """The shares, each from behind the fourth member before its own at most (rule 2)."""
-    of_generation: dict[int, list[int]] = {}
-    for c in carried:
-        of_generation.setdefault(c.share.generation, []).append(c.at)
-    every = {generation: sorted(set(at)) for generation, at in of_generation.items()}
-
-    def cut(c: _Carried) -> _Carried:
-        places = every[c.share.generation]
-        if c.first == c.at or len(places) <= COPIES + 1:
-            return c
-        fourth = places[bisect_left(places, c.at) - COPIES - 1]
-        first = (fourth + 1) % _ROUND
-        longer = (c.at - c.first) % _ROUND > (c.at - first) % _ROUND
-        return c._replace(first=first) if longer else c
-
-    return [cut(c) for c in carried]
+def _of_generation(carried: Sequence[_Carried], generation: int) -> list[_Carried]:
+    return [c for c in carried if c.share.generation == generation]
 
 
-def _of_one_round(carried: list[_Carried]) -> list[_Carried]:
-    """The shares without those that contradict the leader's own of that generation (rule 8)."""
-    own = next((c for c in carried if c.leads), None)
-    if own is None:
-        return carried
-    said = {entry.identity: entry for entry in own.share.neighbours}
-
-    def contradicts(c: _Carried) -> bool:
-        if c.share.generation != own.share.generation:
-            return False
-        entries = {entry.identity: entry for entry in c.share.neighbours}
-        for identity in entries.keys() & said.keys():
-            here, there = entries[identity].owned, said[identity].owned
-            if here is not None and there is not None and here != there:
-                return True
-        return False
-
-    return [c for c in carried if not contradicts(c)]
+def _newest_first(carried: Sequence[_Carried]) -> list[int]:
+    """The generations of these shares."""
+    return sorted({c.share.generation for c in carried}, reverse=True)
 
 
 def _place(identity: str) -> int:
@@ -218,41 +161,25 @@ def _median(values: Sequence[int]) -> int:
 
 def _waiting(
     policy: Policy, carried: Sequence[_Carried]
-) -> tuple[tuple[RememberedMember, ...], bool, int]:
-    """The true list of what waits, with the time that remains.
-
-    Whether it was found, and how many shares have its digest.
-    """
-    by_generation: dict[int, list[_Carried]] = {}
-    for c in carried:
-        by_generation.setdefault(c.share.generation, []).append(c)
-    for _, of_generation in sorted(by_generation.items(), reverse=True):
-        own = [c for c in of_generation if c.leads]
-        counts = Counter(c.share.digest for c in own or of_generation)
-        digest = max(counts, key=lambda d: (counts[d], d))
+) -> tuple[tuple[RememberedMember, ...], bool]:
+    """The list of what waits, with the time that remains, and whether it was found (rule 4)."""
+    for generation in _newest_first(carried):
+        shares = _of_generation(carried, generation)
+        digest = shares[0].share.digest
         if not digest:
-            return (), True, 0
-        carriers = [c for c in of_generation if c.share.digest == digest and c.share.waiting]
-        if (found := _most_carried(carriers)) is not None:
-            alike = sum(c.share.digest == digest for c in of_generation)
-            return _aged(policy, found, _age_ms(of_generation)), True, alike
-    return (), False, 0
+            return (), True
+        lists = (c.share.waiting for c in shares if c.share.digest == digest)
+        if found := next(filter(None, lists), None):
+            return _aged(policy, found, _age_ms(shares)), True
+    return (), False
 
 
 def _arrived(policy: Policy, last: Sequence[_Carried]) -> tuple[RememberedMember, ...]:
-    """A list that holds arrivals alone, by the members that carry one (rule 9)."""
+    """The first list that holds arrivals alone (rule 9)."""
     carriers = [c for c in last if c.share.waiting and all(map(is_arrival, c.share.waiting))]
-    found = _most_carried(carriers)
-    agree = [c for c in carriers if c.share.waiting == found]
-    if found is None or (len(agree) < 2 and not any(c.leads for c in agree)):
+    if not carriers:
         return ()
-    return _aged(policy, found, _age_ms(agree))
-
-
-def _most_carried(carriers: Sequence[_Carried]) -> tuple[RememberedMember, ...] | None:
-    """The list of the leader if it carries one, else the list that most of them carry."""
-    lists = Counter(c.share.waiting for c in [c for c in carriers if c.leads] or carriers)
-    return max(lists, key=lambda each: (lists[each], repr(each))) if lists else None
+    return _aged(policy, carriers[0].share.waiting or (), _age_ms(carriers))
 
 
 def _aged(
@@ -275,7 +202,7 @@ def is_first_wait(entry: RememberedMember) -> bool:
 
 
 def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
-    """How long an entry of what waits may wait at most (rule 5)."""
+    """How long an entry of what waits may wait at most (rule 6)."""
     if is_arrival(entry):
         return policy.recent_ms
     return policy.first_member_delay_ms if is_first_wait(entry) else policy.longest_delay_ms
@@ -284,51 +211,22 @@ def longest_wait_ms(policy: Policy, entry: RememberedMember) -> int:
 # Who was there
 
 
-def _named(carried: Sequence[_Carried]) -> dict[RememberedMember, int]:
-    """Those of the named that most witnesses name, by identity, and how many do (rule 2)."""
-    votes: dict[str, dict[int, Counter[RememberedMember]]] = {}
-    for c in carried:
-        said = {entry.identity: entry for entry in c.share.neighbours}  # each has one voice
-        for entry in said.values():
-            if c.covers(_place(entry.identity)):
-                by_generation = votes.setdefault(entry.identity, {})
-                by_generation.setdefault(c.share.generation, Counter())[entry] += 1
-    own = next((c for c in carried if c.leads), None)
-    open_ones = sorted(votes)
-    named = {}
-    for generation in sorted({c.share.generation for c in carried}, reverse=True):
-        if not open_ones:
-            break
-        witnesses = [c for c in carried if c.share.generation == generation]
-        counts = _count_witnesses(witnesses, [_place(identity) for identity in open_ones])
-        still_open = []
-        for identity, count in zip(open_ones, counts, strict=True):
-            if not count:
-                still_open.append(identity)
-                continue
-            says = votes[identity].get(generation, Counter())
-            speaks = own is not None and own.share.generation == generation
-            found = _believed(identity, says, count, own if speaks else None)
-            if found is not None:
-                named[found] = says[found]
-        open_ones = still_open
-    return dict(sorted(named.items(), key=lambda item: item[0].identity))
+def _named(carried: Sequence[_Carried]) -> list[RememberedMember]:
+    """Members of the last round by identity, as the newest shares about them say (rule 2)."""
+    named: list[RememberedMember] = []
+    newer: list[_Carried] = []
+    for generation in _newest_first(carried):
+        shares = _of_generation(carried, generation)
+        said: dict[str, RememberedMember] = {}
+        for entry in (entry for c in shares for entry in c.share.neighbours):
+            said.setdefault(entry.identity, entry)  # the leader's share comes first (rule 3)
+        counts = _count_covering(newer, [_place(identity) for identity in said])
+        named += [entry for entry, n in zip(said.values(), counts, strict=True) if not n]
+        newer += shares
+    return sorted(named, key=lambda entry: entry.identity)
 
 
-def _believed(
-    identity: str, says: Counter[RememberedMember], witnesses: int, own: _Carried | None
-) -> RememberedMember | None:
-    """What counts as true about an identity, None if it was not there."""
-    if own is not None and own.covers(_place(identity)):
-        return next((e for e in own.share.neighbours if e.identity == identity), None)
-    if not says:
-        return None
-    most = max(says.values())
-    best = min((e for e, n in says.items() if n == most), key=repr)
-    return best if most >= witnesses - says.total() else None
-
-
-def _count_witnesses(carried: Sequence[_Carried], places: Sequence[int]) -> list[int]:
+def _count_covering(carried: Sequence[_Carried], places: Sequence[int]) -> list[int]:
     """How many of these shares cover each place."""
     firsts, lasts = _arcs(carried)
     at = np.array(places, np.uint64)
@@ -367,7 +265,7 @@ def _arcs(carried: Sequence[_Carried]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Names:
-    """Names of the topics that somebody subscribes to, by their hashes (rule 7)."""
+    """Names of the topics that somebody subscribes to, by their hashes (rule 8)."""
 
     def __init__(self, members: Sequence[SubscribedMember]):
         self.topics = sorted({t for m in members for t in m.subscription.topics})

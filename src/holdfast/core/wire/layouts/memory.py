@@ -68,7 +68,7 @@ COPIES = 3
 """Neighbours in a share: each member's facts have so many holders."""
 
 DIGEST_BYTES = 3
-"""A forged list with the digest of the true one is outvoted by those that carry the true one."""
+"""Two lists of one generation have the same digest by chance in one of 17 million cases."""
 
 CHANCE_BITS = 19
 """A hash has so many bits, and one more whenever there are twice as many members, or topics. So a
