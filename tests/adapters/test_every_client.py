@@ -10,7 +10,8 @@ from tests.adapters.worker_group import WorkerGroup
 
 from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import LATEST
-from holdfast.members import aiokafka_assignor, kafka_python
+from holdfast.members import aiokafka_assignor as aiokafka_assignors
+from holdfast.members import kafka_python as kafka_assignors
 from holdfast.members.drop_in.kafka import settings as of_kafka
 from holdfast.members.member.broker_lags import BrokerLags, lag_source_of
 from holdfast.members.member.membership import assignors_of
@@ -107,7 +108,7 @@ def test_a_source_of_the_program_is_asked_by_a_design(client):
 
 @pytest.mark.parametrize(
     ("client", "plugin"),
-    [(CLIENTS["aiokafka"], aiokafka_assignor), (CLIENTS["kafka"], kafka_python)],
+    [(CLIENTS["aiokafka"], aiokafka_assignors), (CLIENTS["kafka"], kafka_assignors)],
 )
 def test_the_source_of_a_stock_clients_assignor_stays_with_it_in_a_drop_in(client, plugin):
     def source(counts):
@@ -121,7 +122,7 @@ def test_the_source_of_a_stock_clients_assignor_stays_with_it_in_a_drop_in(clien
 
 
 def test_two_sources_in_one_list_are_refused():
-    both = [kafka_python.assignor(name, lags=lambda _, n=name: {}) for name in ("lag-sticky",) * 2]
+    both = [kafka_assignors.assignor(name, lags=lambda _, n=name: {}) for name in ("lag-sticky",) * 2]
     whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, "bootstrap_servers": "x:1", "group_id": "g"}
     with pytest.raises(Exception, match="several lag sources"):
         of_kafka.settings_of(whole, {}, strategies=both)

@@ -18,7 +18,7 @@ from tests.live.waiting import until
 
 from holdfast.cluster.settings import KEYS
 from holdfast.confluent import Consumer
-from holdfast.members.drop_in.confluent import settings
+from holdfast.members.drop_in.confluent import settings as routing
 from holdfast.members.drop_in.confluent.errors import told_as
 
 ORIGINAL = confluent_kafka.Consumer
@@ -395,11 +395,11 @@ def test_what_the_member_cannot_honour_is_refused_with_the_reason(config, said):
 
 
 def test_every_key_has_one_way():
-    assert not settings.TAKEN.keys() & {*settings.SHARED, *settings.REFUSED, *settings.RENAMED}
-    assert not {*settings.SHARED, *settings.RENAMED.values()} - KEYS.keys()
+    assert not routing.TAKEN.keys() & {*routing.SHARED, *routing.REFUSED, *routing.RENAMED}
+    assert not {*routing.SHARED, *routing.RENAMED.values()} - KEYS.keys()
     servers = "a,b:1,::1,"
     config = {"group.id": "g", "bootstrap.servers": servers, "holdfast.policy": "deferred"}
-    routed = settings.route({**config, "fetch.min.bytes": 5, "enable.auto.commit": "false"})
+    routed = routing.route({**config, "fetch.min.bytes": 5, "enable.auto.commit": "false"})
     assert routed.plane == {
         "group.id": "g",
         "bootstrap.servers": servers,
@@ -412,7 +412,7 @@ def test_every_key_has_one_way():
 
 
 def test_the_default_strategy_is_that_of_librdkafka():
-    assert settings.route({"group.id": "g"}).member["partition.assignment.strategy"] == (
+    assert routing.route({"group.id": "g"}).member["partition.assignment.strategy"] == (
         "range,roundrobin"
     )
 
@@ -429,5 +429,5 @@ def test_the_default_strategy_is_that_of_librdkafka():
 )
 def test_lags_begin_where_the_group_begins(given, expected):
     """KAFKA-5337: with ``latest`` a partition without a commit has no lag."""
-    routed = settings.route({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **given})
+    routed = routing.route({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", **given})
     assert routed.settings()["auto.offset.reset"] == expected

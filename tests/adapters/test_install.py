@@ -202,10 +202,10 @@ import confluent_kafka
 originals = (confluent_kafka.Consumer,)  # no global is the class: it would be replaced
 import holdfast.confluent
 holdfast.confluent.install()
-from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.consumer_hands import ConsumerAdapter
 from holdfast.cluster.settings import Settings
 settings = Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "alone"})
-hands = ConsumerHands(settings, weakref.ref(settings.__class__))
+hands = ConsumerAdapter(settings, weakref.ref(settings.__class__))
 assert isinstance(hands.client, originals)
 assert not isinstance(hands.client, holdfast.confluent.Consumer)
 hands.close()

@@ -27,7 +27,8 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.errors import AdapterError, ConfigError, PlanError
-from holdfast.members import aiokafka_assignor, kafka_python
+from holdfast.members import aiokafka_assignor as aiokafka_assignors
+from holdfast.members import kafka_python as kafka_assignors
 from holdfast.members.member.member_log import MemberLog
 from holdfast.members.member.membership import Leadership, assignors_of
 from holdfast.members.member.missing_topics import MissingTopics
@@ -332,8 +333,8 @@ def test_a_users_own_assignor_is_taken_by_every_client(written):
     assert isinstance(mine, Mine)
     worker = Worker({**NEEDED, "partition.assignment.strategy": [first]}, {"k": 1})
     assert [type(a) for a in worker.assignors] == [Mine]
-    assert isinstance(kafka_python.assignor(first).spoken, Mine)
-    assert isinstance(aiokafka_assignor.assignor(first).spoken, Mine)
+    assert isinstance(kafka_assignors.assignor(first).spoken, Mine)
+    assert isinstance(aiokafka_assignors.assignor(first).spoken, Mine)
 
 
 def everything_to_the_first(members, topics, claims):
@@ -362,8 +363,8 @@ def test_a_function_of_the_user_is_taken_by_every_client(written, name):
         assert (design.name, design.policy.assignor.name) == ("holdfast-incremental", name)
     design = Consumer({**NEEDED, "holdfast.policy": "deferred", TARGET: written}).assignors[0]
     assert design.policy.assignor.name == name
-    assert kafka_python.assignor(written).spoken.name == name
-    assert aiokafka_assignor.assignor(written).spoken.name == name
+    assert kafka_assignors.assignor(written).spoken.name == name
+    assert aiokafka_assignors.assignor(written).spoken.name == name
 
 
 TARGET = "holdfast.target.assignor"
@@ -384,8 +385,8 @@ def test_a_worker_leaves_kinds_to_a_function_of_the_user():
 def test_a_cooperative_function_goes_into_no_stock_aiokafka():
     own = replace(FIRST, cooperative=True)
     with pytest.raises(ConfigError, match="first is cooperative"):
-        aiokafka_assignor.assignor(own)
-    assert kafka_python.assignor(own).spoken.row.cooperative
+        aiokafka_assignors.assignor(own)
+    assert kafka_assignors.assignor(own).spoken.row.cooperative
 
 
 def test_a_function_that_is_late_fails_the_plan_and_is_not_asked_again_before_it_ends():
@@ -413,7 +414,7 @@ def test_a_failed_plan_of_the_user_ends_as_every_failed_plan_does():
     own = holdfast.assignor("mine", lambda members, topics, claims: {}, cooperative=True)
     group = PluginGroup(4)
     for name in ("a", "b"):
-        group.join(name, kafka_python.assignor(replace(FIRST, cooperative=True)))
+        group.join(name, kafka_assignors.assignor(replace(FIRST, cooperative=True)))
     group.settle()
     assert group.log[-1] == {"a": [0, 1, 2, 3], "b": []}
     for member in group.members.values():
@@ -438,8 +439,8 @@ def test_what_is_no_assignor_is_refused(written, words):
     for make in (
         lambda: Consumer({**NEEDED, "partition.assignment.strategy": [written]}),
         lambda: Worker({**NEEDED, "partition.assignment.strategy": [written]}, {"k": 1}),
-        lambda: kafka_python.assignor(written),
-        lambda: aiokafka_assignor.assignor(written),
+        lambda: kafka_assignors.assignor(written),
+        lambda: aiokafka_assignors.assignor(written),
     ):
         with pytest.raises(ConfigError, match=words):
             make()

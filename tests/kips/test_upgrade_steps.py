@@ -67,7 +67,8 @@ from holdfast.core.machine.upgrade import (
     plan_group,
 )
 from holdfast.errors import ConfigError
-from holdfast.members import aiokafka_assignor, kafka_python
+from holdfast.members import aiokafka_assignor as aiokafka_assignors
+from holdfast.members import kafka_python as kafka_assignors
 from holdfast.members.member.membership import assignors_of
 
 PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
@@ -106,7 +107,7 @@ def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
         "RoundRobinPartitionAssignor": KafkaPythonRoundRobin,
         "StickyPartitionAssignor": KafkaPythonSticky,
         "CooperativeStickyAssignor": KafkaPythonCooperativeSticky,
-        "assignor": kafka_python.assignor,
+        "assignor": kafka_assignors.assignor,
     }
     made = eval(config.setting.partition("=")[2], names)
     consumer = kafka.KafkaConsumer(
@@ -116,7 +117,7 @@ def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
         partition_assignment_strategy=made,
     )
     try:
-        ours = [a for a in made if isinstance(a, kafka_python.KafkaPythonAssignor)]
+        ours = [a for a in made if isinstance(a, kafka_assignors.KafkaPythonAssignor)]
         if not ours:
             return offered(config.assignors)
         for one in ours:
@@ -127,7 +128,7 @@ def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
         consumer.close(autocommit=False)
 
 
-def as_it_runs(one: kafka_python.KafkaPythonAssignor) -> Assignor:
+def as_it_runs(one: kafka_assignors.KafkaPythonAssignor) -> Assignor:
     """The assignor in the modes that its client is told, for the simulated world."""
     modes = frozenset(RebalanceMode[mode.name] for mode in one.supported_protocols())
     return replace(one.spoken, modes=modes)
@@ -139,7 +140,7 @@ def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
             "RangePartitionAssignor": AiokafkaRange,
             "RoundRobinPartitionAssignor": AiokafkaRoundRobin,
             "StickyPartitionAssignor": AiokafkaSticky,
-            "assignor": aiokafka_assignor.assignor,
+            "assignor": aiokafka_assignors.assignor,
         }
         listed = eval(config.setting.partition("=")[2], names)
         consumer = aiokafka.AIOKafkaConsumer(
@@ -151,7 +152,7 @@ def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
         return listed
 
     listed = asyncio.run(made())
-    if all(isinstance(a, aiokafka_assignor.AiokafkaAssignor) for a in listed):
+    if all(isinstance(a, aiokafka_assignors.AiokafkaAssignor) for a in listed):
         return tuple(a.spoken for a in listed)
     return offered(config.assignors)
 

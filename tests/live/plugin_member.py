@@ -13,12 +13,12 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer
 
 from holdfast.cli.demo.journal import JournalWriter
 from holdfast.cli.demo.lifeline import watch
-from holdfast.members import kafka_python
+from holdfast.members import kafka_python as kafka_assignors
 
 
 def main(bootstrap, topic, group, name, journal, strategy) -> None:
     stop = watch()
-    names = {n: getattr(kafka_python, n) for n in kafka_python.__all__}
+    names = {n: getattr(kafka_assignors, n) for n in kafka_assignors.__all__}
     assignors = eval(f"[{strategy}]", names)
     with Path(journal).open("a", encoding="utf-8") as file:
         writer = JournalWriter(name, file)

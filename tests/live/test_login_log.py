@@ -18,7 +18,7 @@ from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
 from holdfast.cluster import render
-from holdfast.members import kafka_python
+from holdfast.members import kafka_python as kafka_assignors
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _TOLD = base64.b64encode(f"\0{QUOTED_USER}\0{QUOTED_PASSWORD}".encode()).decode()
@@ -111,7 +111,7 @@ def test_no_worker_logs_the_password(login, caplog) -> None:
 def test_a_stock_client_with_our_assignor_logs_no_password(broker, login, caplog) -> None:
     topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
-    ours = [kafka_python.CooperativeSticky()]
+    ours = [kafka_assignors.CooperativeSticky()]
     words = keywords(login, is_original=True)
     consumer = KafkaConsumer(topic.name, **words, partition_assignment_strategy=ours)
     with closing(consumer):

@@ -202,7 +202,7 @@ class InPoll(Seat):
             self.errands.put(Errand(work, lambda error: done(self.answer_of(error))))
         else:
             if call is ListenerCall.LOST:
-                self.progress.tell(resources, by_callback=False)
+                self.progress.mark_reported(resources, by_callback=False)
             self.errands.put(Errand(work))
             done(None)
 

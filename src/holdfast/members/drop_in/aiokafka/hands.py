@@ -34,7 +34,7 @@ from typing import Any, Protocol
 from aiokafka.consumer.subscription_state import (
     Assignment,
     Subscription,
-    SubscriptionState,
+    SubscriptionState as AiokafkaSubscriptions,
     SubscriptionType,
     TopicPartitionState,
 )
@@ -254,7 +254,7 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
         self._topic_partitions = frozenset(self._tp_state)
 
 
-class KeepingSubscriptions(SubscriptionState):  # type: ignore[misc]
+class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     """What a consumer subscribes to and has.
 
     Parameters
