@@ -8,7 +8,7 @@ Peers take turns on one pinned core, ``--rounds`` times, each a new process that
 collects garbage), the first turn of a process, and holdfast's ratio to the others. ``--quality``
 compares balance and kept claims of the eager assignors as well.
 The peers are built on first use: franz-go with ``go``, Kafka's client with ``javac`` and the jars
-of :mod:`holdfast.jvm`.
+of :mod:`holdfast.local`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 from bench import assign_workloads as workloads
 
 from holdfast.core.assignors.claims import normalise
-from holdfast.core.machine.leader.leader_turn import read_group
+from holdfast.core.machine.leader.leader_round import read_group
 from holdfast.core.model import measure
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 
@@ -77,7 +77,7 @@ def _build_kafka_python(work: Path) -> Command:
 
 
 def _python(peer: str) -> Command:
-    script = [sys.executable, "-m", "bench.peers.python_turn", peer]
+    script = [sys.executable, "-m", "bench.peers.python_round", peer]
     return lambda assignor, seconds, case, out: [*script, assignor, seconds, str(case), str(out)]
 
 
@@ -104,8 +104,8 @@ def _build_franz_go(work: Path) -> Command:
 
 
 def _build_java(work: Path) -> Command:
-    from holdfast.jvm.jars import broker_jars
-    from holdfast.jvm.java import find_java
+    from holdfast.local.jars import broker_jars
+    from holdfast.local.java import find_java
 
     java = Path(find_java().executable)
     classpath = os.pathsep.join(map(str, broker_jars()))

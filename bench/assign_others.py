@@ -24,7 +24,7 @@ import numpy as np
 from bench import assign_workloads as workloads
 
 from holdfast.core.assignors.registry import ASSIGNORS, assign
-from holdfast.core.machine.leader.leader_turn import read_group
+from holdfast.core.machine.leader.leader_round import read_group
 from holdfast.core.model import measure
 from holdfast.core.model.group import Group
 from holdfast.core.model.topics import Topics
@@ -32,7 +32,7 @@ from holdfast.errors import InfeasibleError
 
 CASES = ("W1.leave1", "W2m1000.leave1", "W3p50.leave1", "W5a.mix5", "W5b.mix5", "W5c.mix5")
 RACKS = ("W5a.mix5+racks", "W5b.mix5+racks", "W5c.mix5+racks", "W5cx4.mix5+racks")
-MAX_TURNS = 200
+MAX_ROUNDS = 200
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def measured(group: Group, name: str, seconds: float) -> dict[str, Any]:
     times: list[float] = []
     end = time.perf_counter() + seconds
     result = None
-    while len(times) < 2 or (time.perf_counter() < end and len(times) < MAX_TURNS):
+    while len(times) < 2 or (time.perf_counter() < end and len(times) < MAX_ROUNDS):
         fresh = replace(group)  # nothing of the turn before is remembered
         gc.collect()
         used = time.process_time()

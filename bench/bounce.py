@@ -84,7 +84,7 @@ class Bounce:
         task = {
             "kind": self.kind,
             "topic": self.topic,
-            "diary": str(self.folder / f"{self.kind}.{name}.jsonl"),
+            "event_log": str(self.folder / f"{self.kind}.{name}.jsonl"),
             "restore": self.options.restore,
             "work": self.options.slow if slot == 0 else 0.0,
             "kafka": self.properties(slot),
@@ -398,7 +398,7 @@ def main() -> None:
 
 def play_all(play: type[Bounce], options: argparse.Namespace) -> None:
     """Start a broker, play ``options.kinds`` one after the other, and print what was counted."""
-    from holdfast.cluster.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker.broker import Broker, BrokerSettings
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the ends of the members
     print(json.dumps(versions()), flush=True)

@@ -1,6 +1,6 @@
 """One member of the live group of ``bounce.py``: it keeps a diary of its batches and callbacks.
 
-``python bench/bounce_member.py '{"kind": ..., "name": ..., "diary": ..., ...}'``. A line of the
+``python bench/bounce_member.py '{"kind": ..., "name": ..., "recorder": ..., ...}'``. A line of the
 diary is ``[seconds, "read", partition, first offset, last offset]`` or ``[seconds, "assigned" |
 "revoked" | "lost" | "joins" | "closed", partitions]``. State is rebuilt for a partition only when
 this process does not hold it already. The member joins when standard input has a line, or ends.
@@ -20,7 +20,7 @@ from typing import Any
 
 POLL_SECONDS = 0.05
 MOST_RECORDS = 5000
-OURS = ("eager", "simple", "deferred", "incremental", "lend", "damped")
+OURS = ("eager", "simple", "deferred", "incremental", "failback", "damped")
 DROP_INS = tuple(
     f"{client}-ours-{policy}"
     for client in ("confluent", "aiokafka", "kafka-python")
@@ -39,7 +39,7 @@ KINDS = (
 )
 
 
-class Diary:
+class EventRecorder:
     """What happened to this member; also its listener, and its application."""
 
     def __init__(self, path: str, restore_seconds: float, work_seconds: float):
@@ -96,17 +96,17 @@ class Diary:
         self._given_up |= numbers
 
 
-def run_ours(task: dict[str, Any], diary: Diary) -> None:
+def run_ours(task: dict[str, Any], recorder: EventRecorder) -> None:
     """holdfast.Consumer."""
     from holdfast import Consumer
 
     config = {**task["kafka"], **_policy(task)}
     with Consumer(config) as consumer:
-        diary.ready()
-        consumer.subscribe([task["topic"]], diary)
-        while not diary.over:
+        recorder.ready()
+        consumer.subscribe([task["topic"]], recorder)
+        while not recorder.over:
             messages = consumer.poll(POLL_SECONDS, MOST_RECORDS)
-            diary.process([(m.partition(), m.offset()) for m in messages])
+            recorder.process([(m.partition(), m.offset()) for m in messages])
 
 
 def _policy(task: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _policy(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_confluent(task: dict[str, Any], diary: Diary) -> None:
+def run_confluent(task: dict[str, Any], recorder: EventRecorder) -> None:
     """confluent_kafka.Consumer, or ours in its place."""
     from confluent_kafka import Consumer
 
@@ -132,29 +132,29 @@ def run_confluent(task: dict[str, Any], diary: Diary) -> None:
     else:
         config["partition.assignment.strategy"] = "cooperative-sticky" if coop else "range"
     consumer = Consumer(config)
-    diary.ready()
+    recorder.ready()
     consumer.subscribe(
         [task["topic"]],
-        on_assign=lambda _, parts: diary.on_partitions_assigned(parts),
-        on_revoke=lambda _, parts: diary.on_partitions_revoked(parts),
-        on_lost=lambda _, parts: diary.on_partitions_lost(parts),
+        on_assign=lambda _, parts: recorder.on_partitions_assigned(parts),
+        on_revoke=lambda _, parts: recorder.on_partitions_revoked(parts),
+        on_lost=lambda _, parts: recorder.on_partitions_lost(parts),
     )
-    while not diary.over:
+    while not recorder.over:
         messages = consumer.consume(MOST_RECORDS, POLL_SECONDS)
-        diary.process([(m.partition(), m.offset()) for m in messages if m.error() is None])
+        recorder.process([(m.partition(), m.offset()) for m in messages if m.error() is None])
     consumer.close()
 
 
-def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
+def run_kafka_python(task: dict[str, Any], recorder: EventRecorder) -> None:
     """kafka.KafkaConsumer with its own assignors, or ours in its place."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
-        on_partitions_assigned = staticmethod(diary.on_partitions_assigned)
-        on_partitions_revoked = staticmethod(diary.on_partitions_revoked)
-        on_partitions_lost = staticmethod(diary.on_partitions_lost)
+        on_partitions_assigned = staticmethod(recorder.on_partitions_assigned)
+        on_partitions_revoked = staticmethod(recorder.on_partitions_revoked)
+        on_partitions_lost = staticmethod(recorder.on_partitions_lost)
 
     coop = task["kind"].endswith("coop")
     if task["kind"] in DROP_INS:
@@ -165,15 +165,15 @@ def run_kafka_python(task: dict[str, Any], diary: Diary) -> None:
         kind = CooperativeStickyAssignor if coop else RangePartitionAssignor
         strategy = {"partition_assignment_strategy": [kind]}
     consumer = KafkaConsumer(**_spelled(task["kafka"]), **strategy)
-    diary.ready()
+    recorder.ready()
     consumer.subscribe([task["topic"]], listener=Listener())
-    while not diary.over:
+    while not recorder.over:
         found = consumer.poll(int(POLL_SECONDS * 1000), max_records=MOST_RECORDS)
-        diary.process([(tp.partition, r.offset) for tp, rs in found.items() for r in rs])
+        recorder.process([(tp.partition, r.offset) for tp, rs in found.items() for r in rs])
     consumer.close()
 
 
-def run_aiokafka(task: dict[str, Any], diary: Diary) -> None:
+def run_aiokafka(task: dict[str, Any], recorder: EventRecorder) -> None:
     """aiokafka.AIOKafkaConsumer, whose default is eager, or ours in its place."""
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
@@ -184,17 +184,17 @@ def run_aiokafka(task: dict[str, Any], diary: Diary) -> None:
         more = _spelled(_policy(task))
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
-        on_partitions_assigned = staticmethod(diary.on_partitions_assigned)
-        on_partitions_revoked = staticmethod(diary.on_partitions_revoked)
+        on_partitions_assigned = staticmethod(recorder.on_partitions_assigned)
+        on_partitions_revoked = staticmethod(recorder.on_partitions_revoked)
 
     async def consume() -> None:
-        diary.ready()
+        recorder.ready()
         consumer = AIOKafkaConsumer(**_spelled(task["kafka"]), **more)
         consumer.subscribe([task["topic"]], listener=Listener())
         await consumer.start()
-        while not diary.over:
+        while not recorder.over:
             found = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
-            diary.process([(tp.partition, r.offset) for tp, rs in found.items() for r in rs])
+            recorder.process([(tp.partition, r.offset) for tp, rs in found.items() for r in rs])
         await consumer.stop()
 
     asyncio.run(consume())
@@ -205,7 +205,7 @@ def _spelled(config: dict[str, Any]) -> dict[str, Any]:
     return {key.replace(".", "_"): value for key, value in config.items()}
 
 
-RUN: dict[str, Callable[[dict[str, Any], Diary], None]] = {
+RUN: dict[str, Callable[[dict[str, Any], EventRecorder], None]] = {
     **dict.fromkeys(OURS, run_ours),
     "confluent-range": run_confluent,
     "confluent-coop": run_confluent,
@@ -222,9 +222,9 @@ RUN: dict[str, Callable[[dict[str, Any], Diary], None]] = {
 def main() -> None:
     """Run until SIGTERM."""
     task = json.loads(sys.argv[1])
-    diary = Diary(task["diary"], task["restore"], task["work"])
-    RUN[task["kind"]](task, diary)
-    diary.write("closed", [])
+    recorder = EventRecorder(task["event_log"], task["restore"], task["work"])
+    RUN[task["kind"]](task, recorder)
+    recorder.write("closed", [])
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class LiveGroup:
     chance: random.Random
     session_ms: int
     commit_ms: int
-    journal: list[tuple[float, str, str, str]] = field(default_factory=list)
+    event_log: list[tuple[float, str, str, str]] = field(default_factory=list)
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     stopped: set[int] = field(default_factory=set)
 
@@ -122,7 +122,7 @@ class LiveGroup:
 
     def note(self, slot: int, what: str) -> None:
         """Write down what is done now."""
-        self.journal.append((time.time(), self.kind, f"{self.kind}-{slot}", what))
+        self.event_log.append((time.time(), self.kind, f"{self.kind}-{slot}", what))
 
     def start(self, slot: int) -> None:
         """Start the member of a slot."""
@@ -137,8 +137,8 @@ class LiveGroup:
         if self.kind != "java-848":
             kafka |= {"session.timeout.ms": self.session_ms, "heartbeat.interval.ms": 1_000}
         if self.kind in JAVA:
-            from holdfast.jvm.jars import broker_jars
-            from holdfast.jvm.java import find_java
+            from holdfast.local.jars import broker_jars
+            from holdfast.local.java import find_java
 
             settings = [f"{key}={value}" for key, value in (kafka | JAVA[self.kind]).items()]
             path = os.pathsep.join(map(str, broker_jars()))
@@ -147,7 +147,7 @@ class LiveGroup:
             command = [str(find_java().executable), *options, *program]
         else:
             task = {"kind": self.kind, "topic": self.topic, "restore": 0.0, "work": 0.0}
-            task |= {"kafka": kafka, "diary": str(self.folder / f"{name}.diary")}
+            task |= {"kafka": kafka, "event_log": str(self.folder / f"{name}.diary")}
             member = Path(__file__).with_name("bounce_member.py")
             command = [sys.executable, str(member), json.dumps(task)]
         self.note(slot, "start")
@@ -190,8 +190,8 @@ class LiveGroup:
 
 def run(options: argparse.Namespace) -> None:
     """Live, and write the dump, the log and the journal."""
-    from holdfast.cluster.broker import broker as brokers
-    from holdfast.cluster.broker import properties
+    from holdfast.local.broker import broker as brokers
+    from holdfast.local.broker import properties
 
     properties._LOG4J_2 += LOGGERS
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -231,7 +231,7 @@ def run(options: argparse.Namespace) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        lines = sorted(line for group in groups for line in group.journal)
+        lines = sorted(line for group in groups for line in group.event_log)
         for group in groups:
             group.close()
         halt.set()

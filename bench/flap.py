@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bounce import Bounce, play_all
 
-POLICIES = ("simple", "lend", "deferred", "incremental", "damped")
+POLICIES = ("simple", "failback", "deferred", "incremental", "damped")
 STAYED_SECONDS, UP_SECONDS, DOWN_SECONDS = 70.0, 34.0, 33.0
 N_MORE = 3
 

@@ -22,8 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.pipeline_cpu import measure
-from tests.jvm.programs import java
 from tests.live.kinds import TOOLS, class_path
+from tests.local.programs import java
 
 TOPIC = "measured"
 
@@ -85,7 +85,7 @@ def compare(first: list[str], second: list[str], repeat: int, **about: int) -> N
 
 def main() -> int:
     """Measure, and print."""
-    from holdfast.cluster.broker.broker import Broker
+    from holdfast.local.broker.broker import Broker
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)

@@ -182,10 +182,10 @@ class Form:
     @classmethod
     def of(cls, group: int, n_members: int) -> Form:
         """Have it encoded field by field."""
-        asked = encode_subscription(
+        subscription = encode_subscription(
             Subscription(version=3, topics=("orders",), user_data=None, owned=(), generation=-1)
         )
-        members = tuple(_member(group, member, asked) for member in range(n_members))
+        members = tuple(_member(group, member, subscription) for member in range(n_members))
         key, value = encode_record(
             Record(
                 record_type=2,
@@ -237,7 +237,7 @@ def write_whale(writer: Writer, n_tps: int) -> tuple[int, int]:
     return 2 * n_members * sizes.partitions, moved
 
 
-def _member(group: int, member: int, asked: bytes) -> dict[str, object]:
+def _member(group: int, member: int, subscription: bytes) -> dict[str, object]:
     return {
         "memberId": f"consumer-{group:05d}-{member:04d}-8f14e45f-ceea-467f-a9d9-0f2c1b7e5d3a",
         "groupInstanceId": None,
@@ -245,7 +245,7 @@ def _member(group: int, member: int, asked: bytes) -> dict[str, object]:
         "clientHost": f"/10.0.{member // 250}.{member % 250}",
         "rebalanceTimeout": 300_000,
         "sessionTimeout": 45_000,
-        "subscription": asked,
+        "subscription": subscription,
         "assignment": MARK,
     }
 

@@ -51,7 +51,7 @@ def fleet(args: argparse.Namespace) -> pa.Table:
         return pa.ListArray.from_arrays(pa.array(starts), pa.array(values, dtype))
 
     topics = [f"orders-{i}" for i in range(n_topics)]
-    asked = list(range(n_topics)) * (n * len(ids))
+    subscribed = list(range(n_topics)) * (n * len(ids))
     columns = {
         "group": pa.array([f"group-{i:06d}" for i in range(n)]),
         "generation": pa.array(np.full(n, 4, np.int32)),
@@ -59,13 +59,13 @@ def fleet(args: argparse.Namespace) -> pa.Table:
         "n_partitions": lists(counts * n, n_topics, pa.int32()),
         "member_ids": lists(ids * n, len(ids), pa.string()),
         "instance_ids": lists([None] * (n * len(ids)), len(ids), pa.string()),
-        "n_asked": lists([n_topics] * (n * len(ids)), len(ids), pa.int32()),
-        "asked": lists(asked, n_topics * len(ids), pa.int32()),
+        "n_subscribed": lists([n_topics] * (n * len(ids)), len(ids), pa.int32()),
+        "subscribed": lists(subscribed, n_topics * len(ids), pa.int32()),
         "owner": lists(owner.reshape(-1), width, pa.int32()),
         "lag": lists(rng.integers(0, 10_000, n * width), width, pa.int64()),
         "refused": pa.nulls(n, pa.string()),
-        "pause_lower_seconds": pa.array(np.zeros(n)),
-        "pause_upper_seconds": pa.array(np.full(n, 5.0)),
+        "gap_lower_seconds": pa.array(np.zeros(n)),
+        "gap_upper_seconds": pa.array(np.full(n, 5.0)),
     }
     return pa.table([columns[field.name] for field in FLEET], schema=FLEET)
 

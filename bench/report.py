@@ -50,7 +50,7 @@ def fleet(n_rows: int, per_row: int, seed: int = 1) -> dict[str, Any]:
     return {
         "generations": _generations(at, n_rows),
         "assignments": _assignments(at, owner, members),
-        "pauses": _pauses(at, changes, chance),
+        "ownership_gaps": _gaps(at, changes, chance),
     }
 
 
@@ -88,7 +88,7 @@ def _assignments(at: Any, owner: Any, members: list[str]) -> dict[str, Any]:
     }
 
 
-def _pauses(at: Any, changes: Any, chance: Any) -> dict[str, Any]:
+def _gaps(at: Any, changes: Any, chance: Any) -> dict[str, Any]:
     generation, row = np.nonzero(changes[1:])
     again = at[1:][generation]
     seen = np.maximum(again - chance.integers(200, 9000, len(row)), at[:-1][generation])
@@ -98,8 +98,8 @@ def _pauses(at: Any, changes: Any, chance: Any) -> dict[str, Any]:
         "generation": generation + 2,
         "topic": ["orders"] * n,
         "partitions": [[r] for r in row],
-        "pause_lower_seconds": np.zeros(n),
-        "pause_upper_seconds": (again - seen) / 1000,
+        "gap_lower_seconds": np.zeros(n),
+        "gap_upper_seconds": (again - seen) / 1000,
         "last_seen": seen,
         "timestamp": again,
         "basis": ["handover"] * n,

@@ -39,9 +39,9 @@ from uuid import uuid4
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.cli.demo.journal import JournalReader, JournalWriter
+from holdfast.cli.demo.event_log import EventLogReader, EventLogWriter
 from holdfast.cli.demo.ownership import holdings, intervals, unowned_seconds
-from holdfast.cluster.broker.broker import Broker
+from holdfast.local.broker.broker import Broker
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 60.0, 3.0, 180.0
@@ -63,7 +63,7 @@ class Play:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result()
         self.pods: dict[str, subprocess.Popen[bytes]] = {}
-        self.journal = JournalReader(folder)
+        self.event_log = EventLogReader(folder)
         self.killed: list[str] = []
         self._ending = ThreadPoolExecutor(8)
 
@@ -120,13 +120,13 @@ class Play:
             self.killed.append(name)
         _kill(pod)
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-            JournalWriter(name, file).write("end")
+            EventLogWriter(name, file).write("end")
 
     def await_settled(self) -> None:
         """Wait until the running pods own everything and are even."""
 
         def settled() -> bool:
-            held = holdings(self.journal.read())
+            held = holdings(self.event_log.read())
             loads = [len(held.get(name, ())) for name in self.pods]
             return sum(loads) == PARTITIONS and max(loads) - min(loads) <= 1
 
@@ -256,7 +256,7 @@ def run(bootstrap: str, scenario: str) -> dict[str, object]:
 def _read(play: Play) -> Counter[tuple[int, int]]:
     return Counter(
         (entry.partitions[0], entry.first)
-        for entry in play.journal.read()
+        for entry in play.event_log.read()
         if entry.event == "batch"
     )
 
@@ -266,7 +266,7 @@ def _unread(play: Play, n_each: int) -> int:
 
 
 def _measured(play: Play, begun: float, over: float, n_each: int) -> dict[str, object]:
-    entries = play.journal.read()
+    entries = play.event_log.read()
     owned = [i for i in intervals(entries, over) if i.stop > begun]
     changes = sum(
         before.member != after.member

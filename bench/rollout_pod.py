@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from holdfast import Consumer
-from holdfast.cli.demo.journal import JournalWriter
-from holdfast.members.consumer_questions import TopicPartition
+from holdfast.cli.demo.event_log import EventLogWriter
+from holdfast.members.consumer_queries import TopicPartition
 
 
 def main(given: dict[str, object]) -> None:
@@ -23,22 +23,22 @@ def main(given: dict[str, object]) -> None:
     name, folder = str(given["name"]), Path(str(given["folder"]))
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-        journal = JournalWriter(name, file)
+        event_log = EventLogWriter(name, file)
 
         class Listener:
             """Notes who owns what."""
 
             def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
                 """Note a gain."""
-                journal.write("assigned", [tp.partition for tp in partitions])
+                event_log.write("assigned", [tp.partition for tp in partitions])
 
             def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
                 """Note a hand-over."""
-                journal.write("revoked", [tp.partition for tp in partitions])
+                event_log.write("revoked", [tp.partition for tp in partitions])
 
             def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
                 """Note a loss."""
-                journal.write("lost", [tp.partition for tp in partitions])
+                event_log.write("lost", [tp.partition for tp in partitions])
 
         with Consumer(given["config"]) as consumer:  # type: ignore[arg-type]
             consumer.subscribe([str(given["topic"])], listener=Listener())
@@ -48,7 +48,7 @@ def main(given: dict[str, object]) -> None:
                     time.sleep(0.1)
                 for message in batch:
                     at = message.offset()
-                    journal.write("batch", [message.partition()], first=at, last=at)
+                    event_log.write("batch", [message.partition()], first=at, last=at)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 
 from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import Assignor, LeaderRound
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes
 
 STATIC = "-static"
@@ -129,18 +129,18 @@ async def play(
     finally:
         crowd.close()
         await asyncio.sleep(0)
-    largest = max(crowd.turns, key=lambda turn: turn.record_bytes)
+    largest = max(crowd.rounds, key=lambda leader_round: leader_round.record_bytes)
     return {
         "bounced": bounced,
         "bounced_have_what_they_had": same,
         "killed": n_killed,
         "killed_have_what_they_had": revived,
         "members_have_what_they_had": unchanged,
-        "rounds": len(crowd.turns),
+        "rounds": len(crowd.rounds),
         "message_bytes": largest.subscription_bytes + largest.assignment_bytes,
         "record_bytes_estimated": largest.record_bytes,
         "record_bytes_stored": max(group_sizes(bootstrap, options.group), default=0),
-        "turn_cpu_seconds": spread([turn.cpu_seconds for turn in crowd.turns]),
+        "turn_cpu_seconds": spread([leader_round.cpu_seconds for leader_round in crowd.rounds]),
         "errors": {f"{kind} {code}": n for (kind, code), n in sorted(crowd.errors.items())},
         "wall_seconds": round(time.monotonic() - began, 1),
         "stopped_by": stopped_by,
@@ -170,16 +170,16 @@ def computed_bytes(case: ScaleCase) -> int:
                 previous=owned,
                 generation=generation - 1 if given else -1,
                 nonce=generation,
-                memory=None if known is None else known.memory,
+                leader_state=None if known is None else known.leader_state,
             )
             seen.append(JoinedMember(member_id=member_id, metadata=assignor.subscribe(view)))
-        turn = LeaderRound(
+        leader_round = LeaderRound(
             members=tuple(seen),
             partitions=case.partitions(),
             generation=generation,
             leader_id=ids[0],
         )
-        given = assignor.lead(turn)
+        given = assignor.lead(leader_round)
     return estimate_group_bytes(
         [(m.member_id, None, len(m.metadata) + len(given[m.member_id])) for m in seen],
         group_id="scale",
@@ -242,7 +242,7 @@ def main() -> int:
     if options.limit:
         find_limits(cases)
         return 0
-    from holdfast.cluster.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker.broker import Broker, BrokerSettings
 
     found: dict[str, dict[str, Any]] = {}
     with Broker.start(settings=BrokerSettings(brokers=options.brokers, heap_mb=768)) as broker:

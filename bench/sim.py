@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.proof.random_runs import soak
 from tests.proof.walk import Bound, Search
 
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.sim.scenarios import Setup, simulate
 
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")

@@ -26,8 +26,8 @@ OFFSETS, PARTITIONS = "offsets.topic.num.partitions", 50
 BARE = """
 import json, os, sys
 from pyspark.sql import SparkSession
-from holdfast.jvm.jars import connector_jars
-from holdfast.jvm.java import find_java
+from holdfast.local.jars import connector_jars
+from holdfast.local.java import find_java
 import pyspark
 os.environ["JAVA_HOME"] = str(find_java().home)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -87,7 +87,7 @@ def seconds_of(command: list[str]) -> dict[str, float]:
 @contextmanager
 def small_cluster() -> Iterator[str]:
     """A broker with N_GROUPS groups that have joined, read, committed and left."""
-    from holdfast.cluster.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker.broker import Broker, BrokerSettings
 
     with Broker.start(settings=BrokerSettings(properties={OFFSETS: str(PARTITIONS)})) as broker:
         fill(broker.bootstrap)

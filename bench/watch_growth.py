@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.maintenance import MAINTENANCE_EVERY, RETENTION_DAYS, maintain
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.upkeep import KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
@@ -72,7 +72,7 @@ def moved_bytes() -> tuple[int, int]:
 def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
     """Commit the batches, and print what they cost since the line before."""
     tables = Tables(root)
-    cost = {"files": 0.0, "commit": 0.0, "upkeep": 0.0, "read": 0.0, "written": 0.0}
+    cost = {"files": 0.0, "commit": 0.0, "maintenance": 0.0, "read": 0.0, "written": 0.0}
     since = 0
     with tables.writing():
         for batch in range(n_batches):
@@ -84,20 +84,20 @@ def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
             t1, before = cpu_s(), moved_bytes()
             tables.commit(Batch(id=batch, files=files), anew=["lag"])
             t2 = cpu_s()
-            if batch % UPKEEP_EVERY == UPKEEP_EVERY - 1:
-                keep_up(tables.folder, keep_days=KEEP_DAYS)
+            if batch % MAINTENANCE_EVERY == MAINTENANCE_EVERY - 1:
+                maintain(tables.folder, retention_days=RETENTION_DAYS)
             t3, after = cpu_s(), moved_bytes()
             for name, more in (
                 ("files", t1 - t0),
                 ("commit", t2 - t1),
-                ("upkeep", t3 - t2),
+                ("maintenance", t3 - t2),
                 ("read", after[0] - before[0]),
                 ("written", after[1] - before[1]),
             ):
                 cost[name] += more
             if batch + 1 in MARKS or batch + 1 == n_batches:
                 n = batch + 1 - since
-                millis = ("files", "commit", "upkeep")
+                millis = ("files", "commit", "maintenance")
                 line = {f"{name}_cpu_ms": round(cost[name] / n * 1000, 2) for name in millis}
                 line |= {f"{name}_bytes": round(cost[name] / n) for name in ("read", "written")}
                 say(batches=batch + 1, over=n, **line)

@@ -35,7 +35,12 @@ from holdfast.core.wire.layouts.container import (
     decode_member_subscription,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import RememberedMember, Share, decode_share, encode_share
+from holdfast.core.wire.layouts.state_shard import (
+    MemberEntry,
+    StateShard,
+    decode_shard,
+    encode_shard,
+)
 
 N_MEMBERS = 200
 Case = tuple[str, str, int, Callable[[], Any]]
@@ -121,19 +126,19 @@ def cases() -> list[Case]:
         (name, "kafka-python", N_MEMBERS, all_of(KafkaPythonAssignment.decode, data)),
     ]
     neighbours = tuple(
-        RememberedMember(identity=f"{m:019b}", owned=((f"{m:020b}", tuple(range(m, 2000, 40))),))
+        MemberEntry(identity=f"{m:019b}", owned=((f"{m:020b}", tuple(range(m, 2000, 40))),))
         for m in range(3)
     )
-    memory = encode_share(Share(generation=7, neighbours=neighbours))
+    leader_state = encode_shard(StateShard(generation=7, neighbours=neighbours))
     claim = encode_member_subscription(
-        MemberSubscription(topics=("events",), generation=7, memory=memory)
+        MemberSubscription(topics=("events",), generation=7, leader_state=leader_state)
     )
     out += [
         (
-            f"share of the memory with 150 partitions, {len(memory)} bytes",
+            f"share of the memory with 150 partitions, {len(leader_state)} bytes",
             "holdfast",
             N_MEMBERS,
-            all_of(decode_share, [memory] * N_MEMBERS),
+            all_of(decode_shard, [leader_state] * N_MEMBERS),
         ),
         (
             "claim that carries it",

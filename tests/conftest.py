@@ -221,7 +221,7 @@ def broker(
     """
     from tests.live.run_broker import started, started_for_all
 
-    from holdfast.cluster.refused import mend_connects
+    from holdfast.cluster.kafka_python_repairs import mend_connects
 
     mend_connects()  # tests ask the broker through bare clients, too
     if hasattr(request.config, "workerinput") and not request.config.stash[_IS_SPARK]:

@@ -13,22 +13,22 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
 from holdfast.core.wire.layouts.container import (
-    PLACE_BYTES,
+    LOCATION_BYTES,
     FailedPartitions,
     MemberAssignment,
     MemberSubscription,
 )
 from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.incremental import DesignAssignment, DesignSubscription
-from holdfast.core.wire.layouts.memory import (
+from holdfast.core.wire.layouts.state_shard import (
     COPIES,
     CROWDS,
     DIGEST_BYTES,
     HASH_BITS,
     LONGER,
-    RememberedMember,
-    Share,
+    MemberEntry,
     Sizes,
+    StateShard,
     digest_of,
     encode_waiting,
 )
@@ -141,11 +141,11 @@ def claims() -> SearchStrategy[MemberSubscription]:
         rack=st.none() | texts,
         nonce=NONCES,
         leaving=st.sampled_from(Leaving),
-        memory_age_ms=DELAYS_MS,
-        given_up=partition_sets(),
+        state_age_ms=DELAYS_MS,
+        already_revoked=partition_sets(),
         failed=failed_partitions(),
-        memory=_memory_bytes(),
-        place=st.just(b"") | st.binary(min_size=PLACE_BYTES, max_size=PLACE_BYTES),
+        leader_state=_state_bytes(),
+        location=st.just(b"") | st.binary(min_size=LOCATION_BYTES, max_size=LOCATION_BYTES),
         assignor_data=st.none() | blobs,
     )
 
@@ -162,7 +162,7 @@ def failed_partitions() -> SearchStrategy[tuple[FailedPartitions, ...]]:
     )
 
 
-def _memory_bytes() -> SearchStrategy[bytes | None]:
+def _state_bytes() -> SearchStrategy[bytes | None]:
     """There is no empty memory."""
     return st.none() | st.binary(min_size=1, max_size=24)
 
@@ -173,7 +173,7 @@ def member_assignments() -> SearchStrategy[MemberAssignment]:
         assigned=grouped_topic_partitions(),
         revoked=st.none() | partition_sets(),
         delay_ms=DELAYS_MS,
-        memory=_memory_bytes(),
+        leader_state=_state_bytes(),
         planned=st.none() | blobs,
     )
 
@@ -183,7 +183,7 @@ def _bits(size: int) -> SearchStrategy[str]:
 
 
 @st.composite
-def memories(draw: st.DrawFn) -> Share:
+def state_shards(draw: st.DrawFn) -> StateShard:
     """Shares as they come back: the digest is that of the list, where there is one."""
     topics = draw(st.sampled_from((0, 1, 7, 15)))
     sizes = Sizes(
@@ -200,14 +200,14 @@ def memories(draw: st.DrawFn) -> Share:
 
     def members(
         identities: SearchStrategy[str], delays_ms: SearchStrategy[int], most: int
-    ) -> tuple[RememberedMember, ...]:
+    ) -> tuple[MemberEntry, ...]:
         highest = (1 << sizes.partition_bits) - 1
         numbers = st.sets(
             st.integers(0, min(300, highest)) | st.integers(0, highest), min_size=1, max_size=9
         )
         owned = st.dictionaries(hashes, numbers.map(sorted).map(tuple), max_size=3)
         member = st.builds(
-            RememberedMember,
+            MemberEntry,
             identity=identities,
             static=st.booleans(),
             delay_ms=delays_ms,
@@ -226,22 +226,22 @@ def memories(draw: st.DrawFn) -> Share:
         replace(m, away_ms=draw(st.none() | st.integers(0, INT32_MAX))) if m.owned else m
         for m in waiting
     )
-    share = Share(
+    shard = StateShard(
         generation=draw(st.integers(0, INT32_MAX)),
         after=after,
         pace_ms=draw(st.just(0) | times_ms),
         whole=not after and draw(st.booleans()),
-        placed=draw(st.booleans()),
+        located=draw(st.booleans()),
         neighbours=near,
         waiting=waiting,
         digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
         **sizes._asdict(),
     )
     if not topics and (near or waiting):
-        share = replace(share, only_topic=draw(hashes))
-    if not share.waiting:
-        return share
-    return replace(share, digest=digest_of(encode_waiting(share.waiting, share.sizes)))
+        shard = replace(shard, only_topic=draw(hashes))
+    if not shard.waiting:
+        return shard
+    return replace(shard, digest=digest_of(encode_waiting(shard.waiting, shard.sizes)))
 
 
 # Groups: JSON snapshots, as Group.from_dict reads them

@@ -38,15 +38,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def main() -> None:
     """Print the sums, the largest first."""
-    rooms: Counter[str] = Counter()
+    packages: Counter[str] = Counter()
     tests: Counter[str] = Counter()
     for line in FILE.read_text(encoding="utf-8").splitlines():
         name, seconds = json.loads(line)
-        rooms[name.split("::")[0].split("/")[1]] += seconds
+        packages[name.split("::")[0].split("/")[1]] += seconds
         tests[name.split("[")[0]] += seconds
-    for name, seconds in [*rooms.most_common(), *tests.most_common(MOST)]:
+    for name, seconds in [*packages.most_common(), *tests.most_common(MOST)]:
         print(f"{seconds:8.1f} {name}")
-    print(f"{sum(rooms.values()):8.1f} together")
+    print(f"{sum(packages.values()):8.1f} together")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import subprocess
 import sys
 
 from holdfast.errors import HoldfastError
-from holdfast.jvm.java import find_java
+from holdfast.local.java import find_java
 
 SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "slow": "slow"}
 WORKERS = {"test": "4", "test-all": "3"}

@@ -31,8 +31,8 @@ same = ["group", "generation", "topic", "partition"]
 moved = (
     tables["movements"]
     .where("kind = 'moved'")
-    .join(tables["pauses"].select(*same, "pause_upper_seconds"), same)
-    .orderBy(F.desc("pause_upper_seconds"), *same)
+    .join(tables["ownership_gaps"].select(*same, "gap_upper_seconds"), same)
+    .orderBy(F.desc("gap_upper_seconds"), *same)
 )
 moved.show()
 

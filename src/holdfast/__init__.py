@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from holdfast.core.assignors.rounds import follow
     from holdfast.core.machine.leader.designs import Assignor
     from holdfast.core.machine.leader.imbalance import Imbalance, Resolution
-    from holdfast.core.machine.leader.leader_turn import perform_assignment
+    from holdfast.core.machine.leader.leader_round import perform_assignment
     from holdfast.core.machine.own_policy import policy
     from holdfast.core.machine.policy_laws import check_policy_laws
     from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
     from holdfast.core.model.topics import Topics
     from holdfast.members.consumer import Consumer, RebalanceListener
-    from holdfast.members.consumer_questions import TopicPartition
-    from holdfast.members.member.broker_lags import BrokerLags
+    from holdfast.members.consumer_queries import TopicPartition
     from holdfast.members.resources.effects import ResourceState
     from holdfast.members.resources.runner import Resource
     from holdfast.members.resources.stop_events import AsyncStopEvent, StopEvent
+    from holdfast.members.runtime.broker_lags import BrokerLags
     from holdfast.members.worker import Worker, WorkerListener
 
 __all__ = [
@@ -66,7 +66,7 @@ _HOME = {
     "Assignment": "holdfast.core.model.assignment",
     "Assignor": "holdfast.core.machine.leader.designs",
     "AsyncStopEvent": "holdfast.members.resources.stop_events",
-    "BrokerLags": "holdfast.members.member.broker_lags",
+    "BrokerLags": "holdfast.members.runtime.broker_lags",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "Imbalance": "holdfast.core.machine.leader.imbalance",
@@ -76,7 +76,7 @@ _HOME = {
     "ResourceState": "holdfast.members.resources.effects",
     "Result": "holdfast.core.assignors.result",
     "StopEvent": "holdfast.members.resources.stop_events",
-    "TopicPartition": "holdfast.members.consumer_questions",
+    "TopicPartition": "holdfast.members.consumer_queries",
     "Topics": "holdfast.core.model.topics",
     "Worker": "holdfast.members.worker",
     "WorkerListener": "holdfast.members.worker",
@@ -85,7 +85,7 @@ _HOME = {
     "check_laws": "holdfast.core.assignors.laws",
     "check_policy_laws": "holdfast.core.machine.policy_laws",
     "follow": "holdfast.core.assignors.rounds",
-    "perform_assignment": "holdfast.core.machine.leader.leader_turn",
+    "perform_assignment": "holdfast.core.machine.leader.leader_round",
     "policy": "holdfast.core.machine.own_policy",
     "verify": "holdfast.core.assignors.result",
 }

@@ -19,11 +19,11 @@ with needed("members"):
     import aiokafka
     from aiokafka import ConsumerRebalanceListener, TopicPartition
 
-from holdfast.members.drop_in.aiokafka.consumer import AIOKafkaConsumer, install
-from holdfast.members.drop_in.module_names import name_of
+from holdfast.members.clients.aiokafka.consumer import AIOKafkaConsumer, install
+from holdfast.members.clients.module_names import name_of
 
 if TYPE_CHECKING:
-    from holdfast.members.aiokafka_assignor import Range, RoundRobin, Sticky, assignor
+    from holdfast.members.clients.aiokafka.assignors import Range, RoundRobin, Sticky, assignor
 
 __all__ = [
     "AIOKafkaConsumer",
@@ -38,7 +38,7 @@ __all__ = [
 
 
 _LATE = {
-    name: f"holdfast.members.aiokafka_assignor:{name}"
+    name: f"holdfast.members.clients.aiokafka.assignors:{name}"
     for name in ("Range", "RoundRobin", "Sticky", "assignor")
 }
 

@@ -20,13 +20,15 @@ with needed("members"):
     import confluent_kafka
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from holdfast.members.drop_in.confluent.consumer import ConfluentConsumer as Consumer
-from holdfast.members.drop_in.confluent.settings import INSTALLED
-from holdfast.members.drop_in.module_names import name_of
+from holdfast.members.clients.confluent.config import INSTALLED
+from holdfast.members.clients.confluent.consumer import ConfluentConsumer as Consumer
+from holdfast.members.clients.module_names import name_of
 
 if TYPE_CHECKING:
-    from holdfast.members.drop_in.confluent.asynchronous import ConfluentAIOConsumer as AIOConsumer
-    from holdfast.members.drop_in.confluent.asynchronous import (
+    from holdfast.members.clients.confluent.async_consumer import (
+        ConfluentAIOConsumer as AIOConsumer,
+    )
+    from holdfast.members.clients.confluent.async_consumer import (
         ConfluentAsyncDeserializingConsumer as AsyncDeserializingConsumer,
     )
 
@@ -43,7 +45,7 @@ __all__ = [
 
 # confluent-kafka has the first one since 2.13, the other one since 2.16.
 _LATE = {
-    name: f"holdfast.members.drop_in.confluent.asynchronous:Confluent{name}"
+    name: f"holdfast.members.clients.confluent.async_consumer:Confluent{name}"
     for name in ("AIOConsumer", "AsyncDeserializingConsumer")
 }
 
@@ -62,7 +64,7 @@ class DeserializingConsumer(  # type: ignore[misc]
     __class_getitem__: Any = classmethod(GenericAlias)
 
 
-_IN_PLACE_OF: dict[type, type] = {
+_REPLACEMENTS: dict[type, type] = {
     confluent_kafka.Consumer: Consumer,
     confluent_kafka.DeserializingConsumer: DeserializingConsumer,
 }
@@ -100,11 +102,11 @@ def install(config: Mapping[str, Any] | None = None) -> Callable[[], None]:
 
         holdfast.confluent.install({"holdfast.policy": "deferred"})
     """
-    ours = dict(_IN_PLACE_OF)
+    ours = dict(_REPLACEMENTS)
     with suppress(ImportError):  # confluent-kafka has it since 2.13
-        from holdfast.members.drop_in.confluent.asynchronous import IN_PLACE_OF
+        from holdfast.members.clients.confluent.async_consumer import REPLACEMENTS
 
-        ours |= IN_PLACE_OF
+        ours |= REPLACEMENTS
     return INSTALLED.install(ours, config or {}, leave=_needs_originals)
 
 

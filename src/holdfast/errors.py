@@ -11,7 +11,7 @@
     ├── LocalProtocolError      our caller sent an event the machine's table forbids
     ├── RemoteProtocolError     the peer broke the protocol or refused; carries Kafka's error code
     ├── ConfigError             a setting that is unknown, out of range or at odds (exit 2)
-    └── AdapterError            clients, sockets, processes
+    └── OperationalError            clients, sockets, processes
         └── SourceError         a cluster, dump or file that is unreachable or unreadable (exit 3)
 
 **Rules.** An error carries fields; its text says what was found and what was expected. Nothing
@@ -25,13 +25,13 @@ from difflib import get_close_matches
 from functools import partial
 
 __all__ = [
-    "AdapterError",
     "ConfigError",
     "HoldfastError",
     "InfeasibleError",
     "LawError",
     "LocalProtocolError",
     "ModelError",
+    "OperationalError",
     "PlanError",
     "RemoteProtocolError",
     "SourceError",
@@ -157,11 +157,11 @@ class ConfigError(HoldfastError):
     """A setting is unknown, out of range, or contradicts another one."""
 
 
-class AdapterError(HoldfastError):
+class OperationalError(HoldfastError):
     """A client, socket or process failed."""
 
 
-class SourceError(AdapterError):
+class SourceError(OperationalError):
     """A cluster, dump or file cannot be reached or read."""
 
 

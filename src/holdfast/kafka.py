@@ -19,11 +19,11 @@ with needed("members"):
     import kafka
     from kafka import ConsumerRebalanceListener, TopicPartition
 
-from holdfast.members.drop_in.kafka.consumer import KafkaConsumer, install
-from holdfast.members.drop_in.module_names import name_of
+from holdfast.members.clients.kafka.consumer import KafkaConsumer, install
+from holdfast.members.clients.module_names import name_of
 
 if TYPE_CHECKING:
-    from holdfast.members.kafka_python import (
+    from holdfast.members.clients.kafka.assignors import (
         CooperativeSticky,
         Range,
         RoundRobin,
@@ -45,7 +45,7 @@ __all__ = [
 
 
 _LATE = {
-    name: f"holdfast.members.kafka_python:{name}"
+    name: f"holdfast.members.clients.kafka.assignors:{name}"
     for name in ("CooperativeSticky", "Range", "RoundRobin", "Sticky", "assignor")
 }
 

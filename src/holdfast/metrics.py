@@ -7,7 +7,7 @@ the names.
 
 from __future__ import annotations
 
-from holdfast.members.member.metrics import (
+from holdfast.members.metrics import (
     MemberMetrics,
     Metered,
     PrometheusCollector,

@@ -45,14 +45,14 @@ from holdfast.fleet.pipeline.plan.rows import topics_of
 from holdfast.fleet.pipeline.plan.run import plan as _plan
 from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
-from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
-from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors
+from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.reading import open_tables as _open_tables
-from holdfast.fleet.tables.storage.places import store_of
+from holdfast.fleet.tables.storage.paths import file_system_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -434,10 +434,10 @@ def replay(
         A setting that is not of this form, or names what is not known.
     """
     topics = _topics(tables, source)
-    asked = tuple(_setting(text) for text in settings)
-    told = list(stories(tables.tables, topics, groups=groups, lags=True))
-    request = Request(settings=asked, seed=seed)
-    return tables.spark.createDataFrame(_replay(lambda: tables.spark, told, request))
+    requested = tuple(_setting(text) for text in settings)
+    recorded = list(traces(tables.tables, topics, groups=groups, lags=True))
+    request = Request(settings=requested, seed=seed)
+    return tables.spark.createDataFrame(_replay(lambda: tables.spark, recorded, request))
 
 
 def save(rows: DataFrame, file: str | Path) -> None:
@@ -459,7 +459,7 @@ def save(rows: DataFrame, file: str | Path) -> None:
     SourceError
         It cannot be written.
     """
-    with store_of(file).writable() as sink:
+    with file_system_of(file).writable() as sink:
         pq.write_table(rows.toArrow(), sink)
 
 
@@ -477,5 +477,5 @@ def _setting(text: str) -> ReplaySettings:
         raise ConfigError(f"{text}: expected POLICY:ASSIGNOR or POLICY:ASSIGNOR:DELAY_MS")
     delay_ms = int(rest[1]) if len(rest) == 2 else 0
     made = ReplaySettings(policy=policy, assignor=rest[0], delay_ms=delay_ms)
-    offered(made)
+    supported_assignors(made)
     return made

@@ -72,9 +72,9 @@ def with_claims(group: Snapshot, seed: int) -> Snapshot:
         for partition in range(count if readers else 0):
             readers[turn % len(readers)]["owned"].append([name, partition])
             turn += 1
-    newcomer = dict(members[-1], id="newcomer", owned=[], generation=-1, instance_id=None)
+    new_member = dict(members[-1], id="newcomer", owned=[], generation=-1, instance_id=None)
     stay = [member for member in members if rng.random() < 0.8]
-    return dict(group, members=stay + [newcomer] * bool(rng.random() < 0.5 or not stay))
+    return dict(group, members=stay + [new_member] * bool(rng.random() < 0.5 or not stay))
 
 
 def line_of(name: str, group: Snapshot) -> str:

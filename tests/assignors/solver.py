@@ -9,7 +9,7 @@ from tests.oracles import is_cross_rack, owner_by_claims, subscribers
 from holdfast.core.model.group import Group
 
 
-def former_pairs(group: Group) -> set[tuple[int, int]]:
+def previous_pairs(group: Group) -> set[tuple[int, int]]:
     """Claims that are not the one that counts, by plain sets."""
     owners = owner_by_claims(group)
     claims = zip(group.claim_tp.tolist(), group.claim_members().tolist(), strict=True)
@@ -18,17 +18,17 @@ def former_pairs(group: Group) -> set[tuple[int, int]]:
 
 def goals(group: Group, target: list[int]) -> tuple[int, int, int, int]:
     """Sum of squared loads, reads across racks, kept, and moved partitions at a former owner."""
-    owners, former = owner_by_claims(group), former_pairs(group)
+    owners, previous = owner_by_claims(group), previous_pairs(group)
     held = [(tp, m) for tp, m in enumerate(target) if m >= 0]
     loads = np.bincount([m for _, m in held], minlength=group.n_members)
     kept = sum(owners.get(tp) == m for tp, m in held)
     crossed = sum(is_cross_rack(group, tp, m) for tp, m in held)
-    return int((loads**2).sum()), crossed, kept, sum(pair in former for pair in held)
+    return int((loads**2).sum()), crossed, kept, sum(pair in previous for pair in held)
 
 
 def solver_goals(group: Group) -> tuple[int, int, int, int]:
     """The same of the best assignment, from one flow of integers."""
-    may, owners, former = subscribers(group), owner_by_claims(group), former_pairs(group)
+    may, owners, previous = subscribers(group), owner_by_claims(group), previous_pairs(group)
     n_tps, n_members = group.topics.n_tps, group.n_members
     move = n_tps + 1
     rack = move * (n_tps + 2)
@@ -38,7 +38,7 @@ def solver_goals(group: Group) -> tuple[int, int, int, int]:
         supply += bool(members)
         flow.set_node_supply(tp, int(bool(members)))
         for m in members:
-            cost = 0 if owners.get(tp) == m else move if (tp, m) in former else move + 1
+            cost = 0 if owners.get(tp) == m else move if (tp, m) in previous else move + 1
             cost += rack * is_cross_rack(group, tp, m)
             flow.add_arc_with_capacity_and_unit_cost(tp, n_tps + m, 1, cost)
     for m in range(n_members):

@@ -25,7 +25,7 @@ from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.model.group import Group
 
 SOURCE = str(Path(holdfast.__file__).parent)
-ROOMS = ("holdfast.core.assignors.", "holdfast.core.model.")
+PACKAGES = ("holdfast.core.assignors.", "holdfast.core.model.")
 
 
 class Counter:
@@ -77,21 +77,21 @@ def _size(value: object) -> int:
 
 
 def count(
-    work: Callable[[], object], *, lines: bool = True, rooms: tuple[str, ...] = ROOMS
+    work: Callable[[], object], *, lines: bool = True, packages: tuple[str, ...] = PACKAGES
 ) -> Counter:
     """Count the steps of ``work``; following lines takes many times as long as the work.
 
-    ``rooms``: how the names of the modules begin whose calls of NumPy count.
+    ``packages``: how the names of the modules begin whose calls of NumPy count.
     """
     counter = Counter()
-    for room in rooms:  # a module that is first imported by the work would count nothing
-        package = importlib.import_module(room.rstrip("."))
-        for found in pkgutil.walk_packages(package.__path__, room):
+    for prefix in packages:  # a module that is first imported by the work would count nothing
+        package = importlib.import_module(prefix.rstrip("."))
+        for found in pkgutil.walk_packages(package.__path__, prefix):
             importlib.import_module(found.name)
     modules = [
         module
         for name, module in sorted(sys.modules.items())
-        if name.startswith(rooms) and hasattr(module, "np")
+        if name.startswith(packages) and hasattr(module, "np")
     ]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:

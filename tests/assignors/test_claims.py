@@ -28,7 +28,7 @@ def test_owner_is_the_one_claimant_of_the_highest_generation(snapshot: dict[str,
     owners = owner_by_claims(group)
     claims = normalise(group)
     assert claims.owner.tolist() == [owners.get(tp, -1) for tp in range(group.topics.n_tps)]
-    used = len(claims.former_tp) + len(claims.double_tp) + int((claims.owner >= 0).sum())
+    used = len(claims.previous_tp) + len(claims.double_tp) + int((claims.owner >= 0).sum())
     assert used == len(group.claim_tp)
 
 
@@ -129,7 +129,7 @@ def test_an_equal_claim_outside_the_subscription_still_holds_back() -> None:
     assert assign(group, "cooperative-sticky").withheld == {}
 
 
-def test_former_owners_are_served_first_where_all_else_is_equal() -> None:
+def test_previous_owners_are_served_first_where_all_else_is_equal() -> None:
     """KIP-341: a member that was away claims what it had; where the newest owner cannot keep a
     partition, or two claim it, the former owner is preferred to a third member.
     """
@@ -147,7 +147,7 @@ def test_a_stale_claim_nobody_disputes_counts() -> None:
     assert assign(group_of(claims), "sticky").quality.kept == 4
 
 
-def test_a_claim_outside_the_subscription_is_no_right_but_must_be_given_up_first() -> None:
+def test_a_claim_outside_the_subscription_is_no_right_but_must_be_revoked_first() -> None:
     rows = [
         {"id": "a", "topics": [], "owned": [["t", 0]], "generation": 1},
         {"id": "b", "topics": ["t"]},

@@ -79,7 +79,7 @@ def test_a_chain_takes_partitions_that_break_no_claim_first() -> None:
     assert moved == [(2, -1), (0, 0)]
 
 
-def test_a_newcomer_is_given_the_topics_it_has_least_of() -> None:
+def test_a_new_member_is_given_the_topics_it_has_least_of() -> None:
     members = {"a": ["t0", "t1", "t2"], "b": ["t0", "t1", "t2", "t3"]}
     owned = {"a": {f"t{i}": range(4) for i in range(3)}}
     rows = run(

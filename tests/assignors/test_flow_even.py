@@ -19,7 +19,7 @@ from holdfast.core.model.group import Group
 def solved(snapshot: dict[str, Any]) -> tuple[Graph, Even | None]:
     group = Group.from_dict({**snapshot, "racks": None})
     graph = build(normalise(group))
-    return graph, keep_all(graph, group.dealing_order) if graph.members_of else None
+    return graph, keep_all(graph, group.assignment_order) if graph.members_of else None
 
 
 def group(

@@ -105,8 +105,8 @@ def test_an_answer_of_the_oracle_is_read_by_member_topic_and_partition() -> None
 @pytest.mark.broker
 @pytest.mark.every
 def test_rows_equal_those_of_kafka_on_hundreds_of_random_groups() -> None:
-    from holdfast.jvm.jars import broker_jars
-    from holdfast.jvm.java import find_java
+    from holdfast.local.jars import broker_jars
+    from holdfast.local.java import find_java
 
     cases = cases_of(range(400))
     classpath = os.pathsep.join(str(jar) for jar in broker_jars())

@@ -76,7 +76,7 @@ def test_noise_moves_none_of_60_partitions_that_the_lag_assignor_spread() -> Non
 
 @pytest.mark.parametrize("lags", [None, 5])
 @pytest.mark.parametrize("name", [NAME, "sticky"])
-def test_a_newcomer_does_not_get_one_whole_topic(name: str, lags: int | None) -> None:
+def test_a_new_member_does_not_get_one_whole_topic(name: str, lags: int | None) -> None:
     """KAFKA-16277."""
     partitions = {f"t{i}": 10 for i in range(10)}
     known = None if lags is None else {topic: [lags] * 10 for topic in partitions}
@@ -136,7 +136,7 @@ def test_many_small_exchanges_that_pay_together_are_made() -> None:
     assert quality.moved > 2
 
 
-def test_a_newcomer_takes_lag_as_well_as_partitions() -> None:
+def test_a_new_member_takes_lag_as_well_as_partitions() -> None:
     lags = {"t0": [1000, 900, 800, 10, 5, 0], "t1": [700, 600, 500, 2, 1, 0]}
     owned = {"C0": {"t0": range(6)}, "C1": {"t1": range(6)}}
     group = snapshot({"t0": 6, "t1": 6}, ["C0", "C1", "C2"], owned=owned, lags=lags)

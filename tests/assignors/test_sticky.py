@@ -149,7 +149,7 @@ def test_racks_that_nobody_is_in_cross_for_everyone_and_unknown_ones_for_none() 
 
 
 @pytest.mark.parametrize("n_new", [1, 3])
-def test_a_newcomer_gets_no_whole_topic(n_new: int) -> None:
+def test_a_new_member_gets_no_whole_topic(n_new: int) -> None:
     """KAFKA-16277, and a complaint about the lag assignor that must not happen here."""
     topics = [f"t{i:02}" for i in range(20)]
     old = [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.assignors.groups import run, snapshot
 
-from holdfast.core.assignors.registry import ASSIGNORS, assign, check_options, find, in_mode
+from holdfast.core.assignors.registry import ASSIGNORS, assign, check_options, find, for_protocol
 from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError, InfeasibleError
 
@@ -67,9 +67,9 @@ def test_unequal_subscriptions_are_refused_just_where_the_row_says_so(name: str)
 
 
 @pytest.mark.parametrize("info", ROWS, ids=lambda info: info.name)
-def test_twins_have_one_target_and_two_modes(info: Any) -> None:
-    assert in_mode(info.name, cooperative=info.cooperative) == info.name
-    other = in_mode(info.name, cooperative=not info.cooperative)
+def test_twins_have_one_target_and_two_rebalance_protocols(info: Any) -> None:
+    assert for_protocol(info.name, cooperative=info.cooperative) == info.name
+    other = for_protocol(info.name, cooperative=not info.cooperative)
     assert (other or "") == info.twin
     if other is None:
         return

@@ -28,18 +28,18 @@ from tools.site.pages import PUBLIC
 
 from holdfast.cli import app as cli_app
 from holdfast.cli import output
-from holdfast.cli.app import COMMANDS, WISHES, exit_code
+from holdfast.cli.app import COMMAND_GROUPS, COMMANDS, exit_code
 from holdfast.cli.commands.lag import of_topics
 from holdfast.cli.histories import check_groups
 from holdfast.cli.output import Format, print_error, print_note, write_rows
 from holdfast.cluster import cluster
 from holdfast.core.names import harmless, visible
 from holdfast.errors import (
-    AdapterError,
     ConfigError,
     InfeasibleError,
     LocalProtocolError,
     ModelError,
+    OperationalError,
     RemoteProtocolError,
     SourceError,
     WireError,
@@ -76,7 +76,7 @@ def broken_by(first: BaseException, then: BaseException) -> BaseException:
         (ModelError("-"), 2),
         (ConfigError("-"), 2),
         (SourceError("-"), 3),
-        (AdapterError("-"), 3),
+        (OperationalError("-"), 3),
         (RemoteProtocolError("-"), 3),
         (WireError("truncated", schema="S"), 3),
         (LocalProtocolError("-"), 70),
@@ -340,7 +340,7 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield name, command
 
 
-def test_every_command_that_has_notes_can_be_told_to_keep_them() -> None:
+def test_every_command_that_has_notes_can_be_quiet() -> None:
     found = [
         leaf for name in COMMANDS for leaf in leaves(name, cli_app.app.get_command(None, name))
     ]
@@ -544,7 +544,7 @@ def test_the_help_lists_commands_below_what_people_want_first_things_first() -> 
     names = re.findall(r"^  ([a-z-]+)", listed[1], re.M)
     assert names == [name.replace("_", "-") for name in COMMANDS]
     assert names[:3] == ["serve", "doctor", "lag"]
-    assert all(f"\n{wish}:\n" in run("--help").out for wish in WISHES)
+    assert all(f"\n{wish}:\n" in run("--help").out for wish in COMMAND_GROUPS)
 
 
 def test_a_table_that_is_piped_holds_every_column(capsys: pytest.CaptureFixture[str]) -> None:
@@ -579,7 +579,7 @@ WIDE = ("history", "lag", "plan", "replay")
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_a_command_with_wide_tables_prints_ten_columns_and_all_if_asked(
+def test_a_command_with_wide_tables_prints_ten_columns_and_all_on_request(
     name: str, tmp_path: Path
 ) -> None:
     folder = write_tables(tables(rolling_bounce().lag({("orders", 0): 5})), tmp_path / "t")
@@ -608,7 +608,7 @@ def test_a_narrow_terminal_shows_whole_columns_and_names_the_rest(
     assert "column_5, column_6, column_7, column_8 (--format csv" in err.replace("\n", " ")
 
 
-def test_a_topic_that_nobody_reads_is_told_with_the_nearest() -> None:
+def test_a_topic_that_nobody_reads_is_reported_with_the_nearest() -> None:
     rows = [{"topic": "orders"}, {"topic": "clicks"}]
     assert of_topics(rows, ["orders"]) == rows[:1] and of_topics(rows, []) == rows
     with pytest.raises(
@@ -641,7 +641,7 @@ def test_lag_is_by_partition_or_by_group_and_leaves_out_what_is_less(
         _behind("b", 0, None, None),
         _behind("c", 0, 7, 1.5),
     ]
-    monkeypatch.setattr("holdfast.cli.asked_lag.asked_lag", lambda *_, **__: rows)
+    monkeypatch.setattr("holdfast.cli.live_lag.asked_lag", lambda *_, **__: rows)
     done = run("lag", "-b", "localhost:1", "--format", "jsonl", *flags)
     found = [json.loads(line) for line in done.out.splitlines()]
     shown = [
@@ -673,13 +673,13 @@ def test_the_time_of_a_group_is_that_of_what_its_members_read(
         {**_behind("a", p, lag, age), "not_subscribed": left}
         for p, (lag, age, left) in enumerate(others)
     ]
-    monkeypatch.setattr("holdfast.cli.asked_lag.asked_lag", lambda *_, **__: rows)
+    monkeypatch.setattr("holdfast.cli.live_lag.asked_lag", lambda *_, **__: rows)
     (found,) = json.loads(run("lag", "-b", "h:1", "--total", "--format", "json").out)["rows"]
     assert found["lag_seconds"] == seconds
     assert found["lag"] == sum(lag for lag, *_ in others)
 
 
-def test_a_group_without_a_record_is_told() -> None:
+def test_a_group_without_a_record_is_reported() -> None:
     found = SimpleNamespace(table=lambda name: pa.table({"group": ["etl", "web", "etl"]}))
     told: list[str] = []
     check_groups(found, ["etl", "w*"], told.append)

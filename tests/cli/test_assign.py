@@ -232,15 +232,15 @@ def test_a_function_of_the_user_is_an_assignor(group: str, own_module: str) -> N
     assert document["assignment"] == {"C0": {}, "C1": {"clicks": [0, 1], "orders": [0, 1, 2]}}
     document = answer(group, "--assignor", f"{own_module}:cooperative", "--all-rounds")
     assert (document["assignor"], document["rounds"]) == ("to-last", 2)
-    asked = f"sticky,{own_module}:to_nobody,{own_module}:to_last"
-    sticky, nobody, last = answer(group, "--compare", asked)["compare"]
+    requested = f"sticky,{own_module}:to_nobody,{own_module}:to_last"
+    sticky, nobody, last = answer(group, "--compare", requested)["compare"]
     assert sticky["assignor"] == "sticky"
     assert nobody["error"].startswith("assignor to_nobody: gives clicks-0 to nobody")
     assert last["quality"]["loads"] == {"C0": 0, "C1": 5}
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
         ("to_nobody", "assignor to_nobody: gives clicks-0 to nobody"),
         ("absent", "has no attribute 'absent'"),
@@ -248,7 +248,7 @@ def test_a_function_of_the_user_is_an_assignor(group: str, own_module: str) -> N
     ],
 )
 def test_what_the_user_names_and_is_no_assignor_exits_2(
-    group: str, own_module: str, asked: str, words: str
+    group: str, own_module: str, requested: str, words: str
 ) -> None:
-    done = run("assign", group, "--assignor", f"{own_module}:{asked}")
+    done = run("assign", group, "--assignor", f"{own_module}:{requested}")
     assert (done.code, words in done.err) == (2, True), done.err

@@ -21,7 +21,7 @@ from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
-from holdfast.fleet.pipeline.steps import HeldRows
+from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
@@ -34,7 +34,7 @@ def iso(second: float) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat()
 
 
-def standing(group: str = "etl", *, static: str = "", age_s: float = HALF_AN_HOUR) -> list[Any]:
+def stalled(group: str = "etl", *, static: str = "", age_s: float = HALF_AN_HOUR) -> list[Any]:
     """Records of a group; ``static`` names the members that have a static id."""
     members = {}
     for p, name in enumerate(("a-1", "b-1")):
@@ -76,12 +76,12 @@ def found(source: Path, *words: str) -> dict[str, list[str]]:
 def test_a_group_that_stands_as_a_whole_is_found_whatever_else_was_read(
     tmp_path: Path, beside: list[Any], chosen: tuple[str, ...]
 ) -> None:
-    dump = dump_of(tmp_path / "dump", [*standing(), *beside])
+    dump = dump_of(tmp_path / "dump", [*stalled(), *beside])
     assert found(dump, *chosen)["etl"] == ["HF105"]
 
 
 def test_where_all_groups_stand_each_is_found(tmp_path: Path) -> None:
-    dump = dump_of(tmp_path / "dump", standing("a") + standing("b", age_s=900))
+    dump = dump_of(tmp_path / "dump", stalled("a") + stalled("b", age_s=900))
     assert found(dump) == {"a": ["HF105"], "b": ["HF105"]}
 
 
@@ -89,20 +89,20 @@ def test_where_all_groups_stand_each_is_found(tmp_path: Path) -> None:
 def test_static_members_that_stand_are_found_alike(
     tmp_path: Path, static: str, codes: set[str]
 ) -> None:
-    dump = dump_of(tmp_path / "dump", standing(static=static))
+    dump = dump_of(tmp_path / "dump", stalled(static=static))
     assert set(found(dump, "--group", "etl")["etl"]) == codes
 
 
 def test_tables_of_a_dump_keep_its_clock(tmp_path: Path) -> None:
-    dump = dump_of(tmp_path / "dump", standing())
+    dump = dump_of(tmp_path / "dump", stalled())
     assert run("history", "--input", dump, "-o", tmp_path / "tables").code == 0
     assert found(tmp_path / "tables") == {"etl": ["HF105"]}
     assert window_end_ms(Tables(tmp_path / "tables")) == TAKEN * 1000
 
 
 def test_merged_dumps_have_the_clock_of_the_one_that_was_taken_last(tmp_path: Path) -> None:
-    early = dump_of(tmp_path / "early", standing(), iso(TAKEN - HALF_AN_HOUR + 10))
-    late = dump_of(tmp_path / "late", standing())
+    early = dump_of(tmp_path / "early", stalled(), iso(TAKEN - HALF_AN_HOUR + 10))
+    late = dump_of(tmp_path / "late", stalled())
     for order in ((early, late), (late, early)):
         assert run("merge", *order, "-o", tmp_path / "both").code == 0
         assert found(tmp_path / "both") == {"etl": ["HF105"]}
@@ -112,7 +112,7 @@ def test_merged_dumps_have_the_clock_of_the_one_that_was_taken_last(tmp_path: Pa
 def test_a_clock_that_ran_behind_the_brokers_ends_no_window_before_its_records(
     tmp_path: Path,
 ) -> None:
-    dump = dump_of(tmp_path / "dump", standing() + committing(), iso(TAKEN - 7_200))
+    dump = dump_of(tmp_path / "dump", stalled() + committing(), iso(TAKEN - 7_200))
     assert found(dump)["etl"] == ["HF105"]
 
 
@@ -120,15 +120,15 @@ def test_a_clock_that_ran_behind_the_brokers_ends_no_window_before_its_records(
 def test_a_dump_without_a_clock_has_that_of_its_newest_record_of_any_group(
     tmp_path: Path, taken_at: str | None
 ) -> None:
-    dump = dump_of(tmp_path / "dump", standing() + committing(), taken_at)
+    dump = dump_of(tmp_path / "dump", stalled() + committing(), taken_at)
     assert found(dump, "--group", "etl") == {"etl": ["HF105"]}
 
 
 def test_members_are_not_stuck_because_a_topic_took_long_to_read(tmp_path: Path) -> None:
     """Log ends are read behind the records: what was committed meanwhile is not there."""
-    dump = dump_of(tmp_path / "dump", standing(age_s=1_201), complete_at=iso(TAKEN - 1_200))
+    dump = dump_of(tmp_path / "dump", stalled(age_s=1_201), complete_at=iso(TAKEN - 1_200))
     assert found(dump) == {"etl": []}
-    assert found(dump_of(tmp_path / "quick", standing(age_s=1_201))) == {"etl": ["HF105"]}
+    assert found(dump_of(tmp_path / "quick", stalled(age_s=1_201))) == {"etl": ["HF105"]}
 
 
 class Growing:
@@ -147,7 +147,7 @@ class Growing:
 
     def read(self, span: dict[int, tuple[int, int]], waiting: object) -> LogPart:
         upto = {p: end for p, (_, end) in span.items()}
-        return LogPart(rows=HeldRows(rows=RECORDS.empty_table(), cost_rows=0), upto=upto)
+        return LogPart(rows=InMemoryRows(rows=RECORDS.empty_table(), cost_rows=0), upto=upto)
 
 
 def test_a_stream_says_up_to_when_it_has_every_record(
@@ -196,7 +196,7 @@ def test_the_notes_of_the_newest_batch_say_when_it_was_read(
 
 
 def test_the_last_hour_is_that_before_a_source_was_read(tmp_path: Path) -> None:
-    dump = dump_of(tmp_path / "dump", standing())
+    dump = dump_of(tmp_path / "dump", stalled())
     for words, n_rows in ((("--since", "2h"), 2), (("--since", "20m"), 0)):
         said = ("history", "--input", dump, "--table", "offset_commits", "--format", "json", *words)
         assert len(json.loads(run(*said).out)["rows"]) == n_rows

@@ -22,7 +22,7 @@ from holdfast.core.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.core.wire.layouts.memory import encode_share
+from holdfast.core.wire.layouts.state_shard import encode_shard
 
 SUBSCRIPTION = (
     "0003 00000002 0001 61 0001 62 00000001 ff"
@@ -247,7 +247,7 @@ VALUES = {
     "design-assignment": (wire.design_assignments(), encode_design_assignment),
     "claim": (wire.claims(), encode_member_subscription),
     "verdict": (wire.member_assignments(), encode_member_assignment),
-    "memory": (wire.memories(), encode_share),
+    "memory": (wire.state_shards(), encode_shard),
 }
 
 

@@ -114,17 +114,19 @@ def test_csv_holds_no_formula_and_the_screen_no_control_sequence(folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
+    ("requested", "shown"),
     [(["e*"], ["etl"]), (["calm", "et?"], ["calm", "etl"]), (["*c*", "calm"], ["=cmd", "calm"])],
 )
-def test_groups_are_chosen_by_pattern_too(folder: Path, asked: list[str], shown: list[str]) -> None:
-    flags = [word for name in asked for word in ("--group", name)]
+def test_groups_are_chosen_by_pattern_too(
+    folder: Path, requested: list[str], shown: list[str]
+) -> None:
+    flags = [word for name in requested for word in ("--group", name)]
     done = run("doctor", "--input", folder, "--format", "json", *flags)
     found = sorted(g["group"][:4] for g in json.loads(done.out)["groups"])
     assert found == sorted(name[:4] for name in shown)
 
 
-def test_an_unknown_group_is_told_with_the_nearest_name(folder: Path) -> None:
+def test_an_unknown_group_is_reported_with_the_nearest_name(folder: Path) -> None:
     done = run("doctor", "--input", folder, "--group", "elt")
     assert (done.code, done.out) == (2, "")
     assert "did you mean etl?" in done.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli import watching
+from holdfast.cli import watch_loop
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.batches import watch as job
 
@@ -15,7 +15,7 @@ from holdfast.fleet.pipeline.batches import watch as job
 )
 def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
     asked = []
-    monkeypatch.setattr(watching, "_session", lambda cluster: None)
+    monkeypatch.setattr(watch_loop, "_session", lambda cluster: None)
     monkeypatch.setattr(LiveCluster, "check", lambda self: None)
     monkeypatch.setattr(job, "watch", lambda *_, **more: asked.append(more["every_seconds"]))
     words = () if said is None else ("--every", said)

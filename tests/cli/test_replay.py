@@ -48,7 +48,7 @@ def tables(tmp_path_factory):
     return local.run(folder / "dump", folder / "tables").root
 
 
-def test_json_has_the_actual_setting_first_and_then_what_was_asked_for(tables):
+def test_json_has_the_actual_setting_first_and_then_the_requested_ones(tables):
     done = run("replay", "--input", tables, "--policy", "eager", "--policy", "deferred",
                "--delay", "5s", "--delay", "PT1M", "--format", "json")  # fmt: skip
     assert done.code == 0, done.err
@@ -141,7 +141,7 @@ def test_a_wrong_option(tables, more, said):
     assert said in " ".join(done.err.split())
 
 
-def test_people_see_a_dash_where_the_history_does_not_tell():
+def test_people_see_a_dash_where_the_history_does_not_show():
     shown = with_dashes({"group": "g", "moved": 0, "partition_seconds_awaited": None})
     assert shown == {"group": "g", "moved": 0, "partition_seconds_awaited": "-"}
 

@@ -56,7 +56,7 @@ def test_the_section_for_all_reaches_every_command_that_has_the_option(folder: P
     assert run("explain").out.startswith("code,severity,name,what\n")
 
 
-def test_a_value_that_a_command_does_not_take_is_told_with_its_place(
+def test_a_value_that_a_command_does_not_take_is_reported_with_its_position(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "holdfast.toml").write_text('[defaults]\nformat = "xml"\n')
@@ -164,7 +164,7 @@ def test_a_bad_file_is_one_clear_line(folder: Path, text: str, words: str) -> No
     assert "Traceback" not in done.err
 
 
-def test_a_named_file_that_is_not_there_is_told(
+def test_a_named_file_that_is_not_there_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CONFIG", "/nowhere/holdfast.toml")

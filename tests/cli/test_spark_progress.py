@@ -68,7 +68,7 @@ def test_a_stage_shows_tasks_and_records_a_second() -> None:
     assert "records/s" not in drawn(Stage(number=3, n_tasks=8, n_done=2), [1.0, 6.0])
 
 
-def test_the_records_of_a_batch_are_asked_for_as_its_stages_begin() -> None:
+def test_the_records_of_a_batch_are_requested_as_its_stages_begin() -> None:
     held = []
     for n_records, speed in ((30, "3"), (100, "10")):
         held.append(n_records)

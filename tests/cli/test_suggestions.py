@@ -269,7 +269,7 @@ def test_tables_are_printed_as_they_are(table: str, fleet: Path) -> None:
         (("history", "--group", "nobody"), "no group 'nobody' in these tables"),
     ],
 )
-def test_what_tables_cannot_tell_any_more(
+def test_what_tables_cannot_show_any_more(
     arguments: tuple[str, ...], words: str, fleet: Path
 ) -> None:
     done = run(*arguments, "--input", fleet)
@@ -304,7 +304,7 @@ def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
                 parse(finding.command)
 
 
-def test_a_word_that_looks_like_an_option_keeps_its_place() -> None:
+def test_a_word_that_looks_like_an_option_keeps_its_position() -> None:
     facts: Any = SimpleNamespace(kind=CLASSIC, group="--all-groups", source=GivenSource())
     assert "--group=--all-groups" in words_of(describe(facts))
     assert holdfast_line("lag", "--group", "it's") == "holdfast lag --group 'it'\"'\"'s'"
@@ -359,7 +359,7 @@ def restarted_eagerly() -> list[Finding]:
     return [f for code in ("HF102", "HF111") for f in RULES[code].find(facts, Limits())]
 
 
-def test_an_eager_group_whose_members_restart_is_told_the_way_to_cooperative() -> None:
+def test_an_eager_group_whose_members_restart_is_shown_the_way_to_cooperative() -> None:
     found = restarted_eagerly()
     assert len(found) == 2
     for finding in found:
@@ -379,7 +379,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         list(findings_of_every_kind(fleet))
         list(
             RULES["HF123"].find(
-                replace(facts_of("HF101", fleet), age=Age(seconds=1e6, is_kept=True)), Limits()
+                replace(facts_of("HF101", fleet), age=Age(seconds=1e6, is_updated=True)), Limits()
             )
         )
         facts = facts_of("HF101", fleet)
@@ -398,7 +398,7 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
     assert [site for site in sorted(made_here) if not made.passed(site)] == []
 
 
-def test_a_refused_member_is_told_a_command_that_runs() -> None:
+def test_a_refused_member_is_shown_a_command_that_runs() -> None:
     advice = codes.FATAL[codes.ErrorCode.INCONSISTENT_GROUP_PROTOCOL].advice
     words = parse(advice.split("`")[1])
     given = {"THEIRS": "range", "YOURS": "cooperative-sticky", CLIENT: "holdfast"}

@@ -8,7 +8,7 @@ import pytest
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from tests.cli.running import run
 
-from holdfast.members.kafka_python import assignor
+from holdfast.members.clients.kafka.assignors import assignor
 
 
 def checked(*arguments: object) -> tuple[int, dict]:
@@ -211,21 +211,21 @@ def test_a_file_that_is_no_list_of_members(tmp_path, text):
 @pytest.mark.parametrize(
     ("client", "policy"),
     [
-        ("holdfast", "holdfast.policy=lend"),
-        ("confluent", "holdfast.policy=lend"),
-        ("aiokafka", "holdfast_policy='lend'"),
-        ("holdfast-worker", "holdfast.policy=lend"),
+        ("holdfast", "holdfast.policy=failback"),
+        ("confluent", "holdfast.policy=failback"),
+        ("aiokafka", "holdfast_policy='failback'"),
+        ("holdfast-worker", "holdfast.policy=failback"),
     ],
 )
 def test_a_plan_leads_to_a_policy_under_the_protocol_of_another_and_back(client, policy):
     way = ("--client", client, "--plan")
-    code, found = checked("--to", "lend", *way)
+    code, found = checked("--to", "failback", *way)
     assert (code, found["safe"]) == (0, True)
     (group,) = found["bounces"]
     assert policy not in group["from"]["setting"]
     assert all(policy in step["setting"] for step in group["steps"])
     first = group["from"]["assignors"]
-    code, found = checked("--from", "lend", "--to", ",".join(first), *way)
+    code, found = checked("--from", "failback", "--to", ",".join(first), *way)
     assert (code, found["safe"]) == (0, True)
     (back,) = found["bounces"]
     *between, last = [step["setting"] for step in back["steps"]]
@@ -233,10 +233,10 @@ def test_a_plan_leads_to_a_policy_under_the_protocol_of_another_and_back(client,
 
 
 def test_a_bounce_between_two_policies_of_one_protocol_is_one():
-    code, found = checked("--from", "holdfast-deferred", "--to", "lend", "--plan")
+    code, found = checked("--from", "holdfast-deferred", "--to", "failback", "--plan")
     (group,) = found["bounces"]
     assert (code, len(group["steps"])) == (0, 1)
-    assert group["steps"][0]["setting"].endswith("=holdfast-deferred, holdfast.policy=lend")
+    assert group["steps"][0]["setting"].endswith("=holdfast-deferred, holdfast.policy=failback")
 
 
 OWN = """

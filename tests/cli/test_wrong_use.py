@@ -144,7 +144,7 @@ def test_help_of_a_command_and_the_version_as_other_tools_have_them() -> None:
     assert run("-V").out == run("--version").out
 
 
-def test_a_cluster_without_a_port_is_asked_at_kafkas() -> None:
+def test_a_cluster_without_a_port_has_kafkas() -> None:
     from holdfast.cli.options import servers_of
 
     assert servers_of("a, b:1,[::1]:2,[::1]") == "a:9092,b:1,[::1]:2,[::1]:9092"

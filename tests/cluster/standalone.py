@@ -22,7 +22,7 @@ from pathlib import Path
 import pyspark
 from tests.packaging.building import built, environment
 
-from holdfast.jvm.java import find_java
+from holdfast.local.java import find_java
 
 SPARK = Path(pyspark.__file__).parent
 NEEDED = ("numpy", "pyarrow", "pandas")

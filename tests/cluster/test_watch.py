@@ -18,10 +18,10 @@ from tests.cluster.orphans import orphans
 from tests.pipeline.test_stream import everything
 from tests.stores.conftest import forget, new_bucket
 
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import place_of
-from holdfast.jvm.jars import connector_jars
+from holdfast.fleet.tables.storage.paths import storage_path
+from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.jars import connector_jars
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +79,7 @@ def settle(wanted, offset):
 
 def batches(out):
     """Numbers of the batches of a folder."""
-    return [batch.id for batch in Tables(place_of(out)).committed()]
+    return [batch.id for batch in Tables(storage_path(out)).committed()]
 
 
 def wrong(done):
@@ -88,31 +88,31 @@ def wrong(done):
     return "\n".join([*found[:15], "...", *found[-5:]])
 
 
-def history(bootstrap, cluster, store, folder):
+def history(bootstrap, cluster, storage_env, folder):
     """Tables of ``history`` of the same records, on one machine."""
     dump, out = folder / "dump", folder / "tables"
     command = [sys.executable, "-m", "holdfast", "dump", "-b", bootstrap, "-o", str(dump), "-q"]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     done = standalone.submit(
-        "local[2]", cluster.wheel, JOBS / "history.py", dump, out, conf={}, env=store
+        "local[2]", cluster.wheel, JOBS / "history.py", dump, out, conf={}, env=storage_env
     )
     assert done.returncode == 0, wrong(done)
     return Tables(out)
 
 
 def test_watch_while_an_executor_and_the_driver_are_killed(
-    cluster, bootstrap, store, tmp_path, monkeypatch
+    cluster, bootstrap, storage_env, tmp_path, monkeypatch
 ):
-    for name, value in store.items():
+    for name, value in storage_env.items():
         monkeypatch.setenv(name, value)
     forget()
-    out = f"{new_bucket(store)}/tables"
+    out = f"{new_bucket(storage_env)}/tables"
     words = (HERE / "watch_job.py", JOBS, bootstrap, out)
     mark = cluster.wheel.parent / "killed"
     mark.unlink()
     live(bootstrap, "g-0", 1)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(cluster.submit, *words, 1, "die", 2, conf=CONNECTOR, env=store)
+        running = pool.submit(cluster.submit, *words, 1, "die", 2, conf=CONNECTOR, env=storage_env)
         n = 0
         while not running.done():  # by the third batch, which has what lived beside the second
             n += 1
@@ -123,14 +123,14 @@ def test_watch_while_an_executor_and_the_driver_are_killed(
     assert mark.exists(), "no executor was killed"
     assert batches(out) == [0, 1]
     for last in (2, 3):
-        done = cluster.submit(*words, conf=CONNECTOR, env=store)
+        done = cluster.submit(*words, conf=CONNECTOR, env=storage_env)
         assert done.returncode == 0, wrong(done)
         assert batches(out) == [*range(last + 1)]
         live(bootstrap, "g-0", 5 + last)
-    done = cluster.submit(*words, conf=CONNECTOR, env=store)
+    done = cluster.submit(*words, conf=CONNECTOR, env=storage_env)
     assert done.returncode == 0, wrong(done)
-    whole = history(bootstrap, cluster, store, tmp_path)
-    assert everything(Tables(place_of(out)), OF_A_MOMENT) == everything(whole, OF_A_MOMENT)
+    whole = history(bootstrap, cluster, storage_env, tmp_path)
+    assert everything(Tables(storage_path(out)), OF_A_MOMENT) == everything(whole, OF_A_MOMENT)
     assert whole.rows("rebalances") >= 15
     assert orphans(out) == set()
     ran = [list((home / "work").glob("app-*/*/stderr")) for home in cluster.environments]

@@ -242,9 +242,9 @@ def check_report(report: Path) -> None:
 def test_a_ctrl_c_that_python_drops_is_heard():
     code = """
 import os, signal, warnings
-from holdfast.cli.commands.demo import hear_interrupts
+from holdfast.cli.commands.demo import handle_interrupts
 
-heard = hear_interrupts()
+heard = handle_interrupts()
 
 class Finalised:
     def __del__(self):

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-HOUSES = sorted((ROOT / "docs" / "houses").glob("*.md"))
+PACKAGES = sorted((ROOT / "docs" / "houses").glob("*.md"))
 
 
 def rows(section: str) -> list[list[str]]:
@@ -23,7 +23,7 @@ def rows(section: str) -> list[list[str]]:
 
 
 SHAPES = rows("Shapes on the way")
-ERRANDS = rows("A newcomer's errands")
+TASKS = rows("A newcomer's errands")
 
 
 @pytest.mark.parametrize(("thing", "shape", "where"), [row[:3] for row in SHAPES])
@@ -56,12 +56,12 @@ MOST_FILES = {
 """Files of the program that an errand touches; a row in a table of one line is not counted."""
 
 
-def test_every_errand_has_a_bound() -> None:
-    assert {row[0] for row in ERRANDS} == set(MOST_FILES)
+def test_every_task_has_a_bound() -> None:
+    assert {row[0] for row in TASKS} == set(MOST_FILES)
 
 
-@pytest.mark.parametrize("row", ERRANDS, ids=lambda row: row[0])
-def test_an_errand_touches_few_files_that_exist(row: list[str]) -> None:
+@pytest.mark.parametrize("row", TASKS, ids=lambda row: row[0])
+def test_a_task_touches_few_files_that_exist(row: list[str]) -> None:
     files = re.findall(r"`([\w/.]+/[\w.]*)`", row[1])
     assert 0 < len(files) <= MOST_FILES[row[0]]
     assert all((SOURCE / file).exists() for file in files)
@@ -87,14 +87,14 @@ def test_a_walk_passes_as_many_files_as_it_says(page: str, heading: str, most: i
     assert len(set(files)) == len(files) == int(number) <= most
 
 
-def test_every_house_has_a_page_and_pages_are_short() -> None:
+def test_every_package_has_a_page_and_pages_are_short() -> None:
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert {page.stem for page in HOUSES} == packages - {"jvm"}  # it stands beside the cluster
-    assert all(len(page.read_text(encoding="utf-8").splitlines()) <= 100 for page in HOUSES)
+    assert {page.stem for page in PACKAGES} == packages - {"jvm"}  # it stands beside the cluster
+    assert all(len(page.read_text(encoding="utf-8").splitlines()) <= 100 for page in PACKAGES)
     assert len(PAGE.splitlines()) <= 200
 
 
-@pytest.mark.parametrize("page", HOUSES, ids=lambda page: page.stem)
-def test_a_file_on_the_page_of_a_house_exists(page: Path) -> None:
+@pytest.mark.parametrize("page", PACKAGES, ids=lambda page: page.stem)
+def test_a_file_on_the_page_of_a_package_exists(page: Path) -> None:
     files = re.findall(r"`((?:\w+/)+[\w.]*)`", page.read_text(encoding="utf-8"))
     assert [f for f in files if not (SOURCE / f).exists() and not (ROOT / f).exists()] == []

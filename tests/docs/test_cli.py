@@ -9,7 +9,7 @@ from holdfast.fleet.report.metrics import METRICS
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_described() -> None:
     codes = {v for name, v in vars(cli_app).items() if name.startswith("EXIT_")}
     assert {int(n) for n in re.findall(r"^\| (\d+) \|", PAGE, re.M)} == {0, *codes}
 

@@ -15,6 +15,6 @@ def test_every_public_name_of_a_client_is_in_its_drop_in_and_has_a_counterpart_o
         ("COUNTERPARTS", "aiokafka.AIOKafkaConsumer.getone: no counterpart in Consumer"),
     ],
 )
-def test_a_name_without_an_answer_is_told(monkeypatch, table, told):
+def test_a_name_without_an_answer_is_reported(monkeypatch, table, told):
     monkeypatch.setattr(clients, table, {})
     assert told in clients.missing()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from tests.tables.test_upkeep import committed, filled
+from tests.tables.test_maintenance import committed, filled
 
 from holdfast.fleet.tables.reading import Tables
 

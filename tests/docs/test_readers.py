@@ -188,7 +188,7 @@ def test_every_figure_that_is_kept_has_its_command_and_its_day() -> None:
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", line["measured"]), line
 
 
-def test_a_run_takes_the_place_of_what_its_command_had() -> None:
+def test_a_run_replaces_what_its_command_had() -> None:
     text = replaced("python bench/rollout.py", "2030-01-01", [{"scenario": "surge-simple"}])
     lines = [json.loads(line) for line in text.splitlines()]
     own = [line for line in lines if line["command"] == "python bench/rollout.py"]

@@ -8,10 +8,10 @@ from holdfast.cli.commands import serve
 from holdfast.cli.settings import FILE_NAME, NAMED_BY
 from holdfast.cluster.settings import KEYS
 from holdfast.core.assignors import claims
-from holdfast.core.machine.leader import oversized, recall
+from holdfast.core.machine.leader import oversized, state_reconstruction
 from holdfast.fleet.report.serving import server
 from holdfast.fleet.tables.storage.private import FILE_MODE, FOLDER_MODE
-from holdfast.jvm import jars
+from holdfast.local import jars
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -24,9 +24,10 @@ def test_every_file_exists() -> None:
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
-def test_what_is_said_of_members_is_a_law_or_a_rule_of_the_code() -> None:
+def test_what_the_page_claims_of_members_is_a_law_or_a_rule_of_the_code() -> None:
     rules = " ".join(
-        " ".join((inspect.getdoc(module) or "").split()) for module in (claims, recall)
+        " ".join((inspect.getdoc(module) or "").split())
+        for module in (claims, state_reconstruction)
     )
     for rule in (
         "A claim of a generation that cannot exist yet counts as none.",

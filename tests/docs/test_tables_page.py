@@ -10,13 +10,13 @@ from pathlib import Path
 import duckdb
 import pytest
 from tests.suites import further
-from tests.tables.test_upkeep import committed, filled
+from tests.tables.test_maintenance import committed, filled
 
 from holdfast.fleet.tables.reading import Tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"^### ([^\n]+)\n\n```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-NAMES = ("rebalances", "movements", "assignments", "members", "pauses", "lag", "anomalies")
+NAMES = ("rebalances", "movements", "assignments", "members", "ownership_gaps", "lag", "anomalies")
 
 
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -52,9 +52,9 @@ def test_a_question_is_answered(opened, asked, query):
     answer.fetchall()
 
 
-def test_a_wrong_column_is_told(opened):
+def test_a_wrong_column_is_reported(opened):
     with pytest.raises(duckdb.BinderException):
-        opened.sql(QUERIES[0][1].replace("pause_upper_seconds", "pause_seconds")).fetchall()
+        opened.sql(QUERIES[0][1].replace("gap_upper_seconds", "gap_seconds")).fetchall()
 
 
 def plain(value):

@@ -19,7 +19,7 @@ from tests.suites import further
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.codes import ErrorCode, describe
-from holdfast.jvm.jars import KAFKA_VERSION
+from holdfast.local.jars import KAFKA_VERSION
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"

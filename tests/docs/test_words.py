@@ -17,7 +17,7 @@ LONGEST_OPENING = 45
 """Lines of a module's opening: one screen."""
 
 LONG_ON_PURPOSE = {
-    "holdfast.core.machine.leader.deferral": "the order of the leader's decisions, with its proof",
+    "holdfast.core.machine.leader.delayed_rebalance": "the order of decisions, with proof",
     "holdfast.core.machine.leader.successors": "seven rules, each with the example that proves it",
     "holdfast.core.machine.member.member": "how a runtime drives the member, and every rule of it",
 }

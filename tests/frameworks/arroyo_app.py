@@ -12,15 +12,15 @@ from arroyo.processing import StreamProcessor
 from arroyo.processing.strategies import CommitOffsets, RunTask
 from arroyo.processing.strategies.abstract import ProcessingStrategyFactory
 from arroyo.types import Topic
-from journal import Journal
+from journal import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
-journal = Journal(path, name)
+event_log = EventLog(path, name)
 
 
 def handle(message):
     record = message.value
-    journal.write(record.partition.index, record.offset)
+    event_log.write(record.partition.index, record.offset)
     return message.payload
 
 

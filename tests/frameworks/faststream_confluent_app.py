@@ -9,10 +9,10 @@ holdfast.confluent.install({"holdfast.policy": "deferred"})
 
 from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker, KafkaMessage
-from journal import Journal
+from journal import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
-journal = Journal(path, name)
+event_log = EventLog(path, name)
 
 broker = KafkaBroker(bootstrap, client_id=name)
 
@@ -20,7 +20,7 @@ broker = KafkaBroker(bootstrap, client_id=name)
 @broker.subscriber(topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK)
 async def handle(message: KafkaMessage):
     record = message.raw_message
-    journal.write(record.partition(), record.offset())
+    event_log.write(record.partition(), record.offset())
 
 
 asyncio.run(FastStream(broker).run())

@@ -7,10 +7,10 @@ import holdfast.aiokafka
 holdfast.aiokafka.install(holdfast_policy="deferred", holdfast_whole_assignment=True)
 
 import faust
-from journal import Journal
+from journal import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
-journal = Journal(path, name)
+event_log = EventLog(path, name)
 
 app = faust.App(
     group,
@@ -26,7 +26,7 @@ app = faust.App(
 @app.agent(app.topic(topic, value_serializer="raw"))
 async def handle(stream):
     async for event in stream.events():
-        journal.write(event.message.partition, event.message.offset)
+        event_log.write(event.message.partition, event.message.offset)
 
 
 faust.Worker(app, loglevel="INFO").execute_from_commandline()

@@ -6,11 +6,11 @@ import holdfast.confluent
 
 holdfast.confluent.install({"holdfast.policy": "deferred"})
 
-from journal import Journal
+from journal import EventLog
 from quixstreams import Application, message_context
 
 bootstrap, topic, group, name, path = sys.argv[1:]
-journal = Journal(path, name)
+event_log = EventLog(path, name)
 
 app = Application(
     broker_address=bootstrap,
@@ -22,7 +22,7 @@ app = Application(
 
 def handle(value):
     place = message_context()
-    journal.write(place.partition, place.offset)
+    event_log.write(place.partition, place.offset)
 
 
 app.dataframe(app.topic(topic)).update(handle)

@@ -18,7 +18,7 @@ from tests.live.offsets_log import Commit, Generation, read_group
 from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
 
-from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.event_log import EventLogReader
 
 PODS = ("a", "b", "c")
 N_PARTITIONS = 12
@@ -46,7 +46,7 @@ class RollingApp(Processes):
         self.topic, self.sent = self._records.name, self._records.sent
         self.group = f"g-{self.topic}"
         self._groups = KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        self._journal = JournalReader(self.folder)
+        self._event_log = EventLogReader(self.folder)
         self._enough = threading.Event()
         self._producing = threading.Thread(target=self._produce, daemon=True)
         self._producing.start()
@@ -56,8 +56,8 @@ class RollingApp(Processes):
             self._records.produce(1, b"{}")
 
     def start(self, process: str) -> None:
-        journal = str(self.folder / f"{process}.jsonl")
-        arguments = (self.bootstrap, self.topic, self.group, process, journal)
+        event_log = str(self.folder / f"{process}.jsonl")
+        arguments = (self.bootstrap, self.topic, self.group, process, event_log)
         self.launch(process, [*self.command, *arguments], self.folder)
 
     def stop(self, name: str) -> int:
@@ -92,7 +92,7 @@ class RollingApp(Processes):
         """(partition, offset, process) of all journals, as they were written."""
         return [
             (entry.partitions[0], entry.first, entry.member)
-            for entry in self._journal.read()
+            for entry in self._event_log.read()
             if entry.event == "batch"
         ]
 

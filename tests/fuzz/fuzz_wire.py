@@ -113,23 +113,29 @@ def _own_messages() -> list[bytes]:
         encode_design_assignment,
         encode_design_subscription,
     )
-    from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
+    from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, encode_shard
 
     some = (("orders", (0, 3, 300)), ("clicks", (1,)))
     hashed = ((f"{5:020b}", (0, 3, 300)), (f"{99:020b}", (1, 20_000, 90_000)))
-    gone = RememberedMember(identity="01" * 9 + "0", static=True, delay_ms=9, owned=hashed)
-    near = RememberedMember(identity="10" * 9 + "1", owned=hashed[:1])
-    memory = encode_share(Share(generation=4, pace_ms=9, neighbours=(near,), waiting=(gone,)))
+    gone = MemberEntry(identity="01" * 9 + "0", static=True, delay_ms=9, owned=hashed)
+    near = MemberEntry(identity="10" * 9 + "1", owned=hashed[:1])
+    leader_state = encode_shard(
+        StateShard(generation=4, pace_ms=9, neighbours=(near,), waiting=(gone,))
+    )
     subscription = DesignSubscription(design=Design.DEFERRED, topics=("orders",), assigned=some)
     assignment = DesignAssignment(design=Design.INCREMENTAL, assigned=some, revoked=None)
-    claim = MemberSubscription(topics=("orders",), owned=some, given_up=some, memory=memory)
+    claim = MemberSubscription(
+        topics=("orders",), owned=some, already_revoked=some, leader_state=leader_state
+    )
     return [
         b"\x06" + encode_design_subscription(subscription),
         b"\x07" + encode_design_assignment(assignment),
         b"\x08" + encode_member_subscription(claim),
         b"\x09"
-        + encode_member_assignment(MemberAssignment(assigned=some, revoked=some, memory=memory)),
-        b"\x0a" + memory,
+        + encode_member_assignment(
+            MemberAssignment(assigned=some, revoked=some, leader_state=leader_state)
+        ),
+        b"\x0a" + leader_state,
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
 from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
@@ -23,7 +24,6 @@ from holdfast.core.machine.leader.designs import (
     compute,
     named_in_round,
 )
-from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource, resources_of_topic
@@ -33,13 +33,13 @@ TOPICS = {"clicks": 60, "orders": 121, "t": 20}
 EVERYTHING = frozenset(
     r for topic, n in TOPICS.items() for r in resources_of_topic(topic, range(n))
 )
-NOTHING = Instruction(assigned=frozenset())
+NOTHING = ReceivedAssignment(assigned=frozenset())
 
 
-def design(chosen: Design, *, lends: bool = False) -> DesignAssignor:
+def design(chosen: Design, *, failback: bool = False) -> DesignAssignor:
     """Design I, II or III with a delay of 30 s and batches of three."""
     return DesignAssignor(
-        Policy(design=chosen, lends=lends, delay_ms=DELAY_MS, batch=3, interval_ms=5_000)
+        Policy(design=chosen, failback=failback, delay_ms=DELAY_MS, batch=3, interval_ms=5_000)
     )
 
 
@@ -48,7 +48,7 @@ ASSIGNORS: dict[str, Assignor] = {
     "holdfast-simple": design(Design.SIMPLE),
     "holdfast-deferred": design(Design.DEFERRED),
     "holdfast-incremental": design(Design.INCREMENTAL),
-    "lend": design(Design.DEFERRED, lends=True),
+    "failback": design(Design.DEFERRED, failback=True),
 }
 
 
@@ -58,9 +58,9 @@ class Held:
 
     owned: frozenset[Resource] = frozenset()
     generation: int = -1
-    told: Instruction = NOTHING
+    told: ReceivedAssignment = NOTHING
 
-    def obey(self, told: Instruction, generation: int) -> None:
+    def obey(self, told: ReceivedAssignment, generation: int) -> None:
         """Own what the assignment says."""
         kept = frozenset[Resource]() if told.absence_revokes else self.owned - told.revoked
         self.owned, self.generation, self.told = kept | told.assigned, generation, told
@@ -84,7 +84,7 @@ class Group:
             "generation": held.generation,
             "nonce": self.generation,
             "given_up": tuple(sorted(held.told.revoked)),
-            "memory": held.told.memory,
+            "memory": held.told.leader_state,
             "memory_age_ms": age_ms,
         }
         return self.assignor.subscribe(MemberView(**{**said, **changes}))

@@ -41,9 +41,9 @@ def messages(draw: st.DrawFn, honest: bytes, generation: int) -> bytes:
         topics=topics,
         owned=owned,
         generation=under,
-        given_up=known,
-        memory=draw(st.none() | st.binary(max_size=60)),
-        memory_age_ms=draw(st.integers(0, 2**31 - 1)),
+        already_revoked=known,
+        leader_state=draw(st.none() | st.binary(max_size=60)),
+        state_age_ms=draw(st.integers(0, 2**31 - 1)),
     )
     plainly = encode_subscription(plain, draw(st.integers(0, 3)))
     whole = draw(

@@ -101,12 +101,12 @@ def others(n_bytes: int) -> Mapping[str, bytes]:
     many = (("orders", tuple(range(n_bytes // 4))),)
     alone = (FailedPartitions("orders", f"{i}", (0,)) for i in range(n_bytes // 14))
     framed = {
-        "given up": MemberSubscription(topics=real, given_up=many),
+        "given up": MemberSubscription(topics=real, already_revoked=many),
         "failed": MemberSubscription(
             topics=real, failed=(FailedPartitions("orders", "", tuple(range(n_bytes))),)
         ),
         "failed, each alone": MemberSubscription(topics=real, failed=tuple(alone)),
-        "share": MemberSubscription(topics=real, memory=bytes(n_bytes)),
+        "share": MemberSubscription(topics=real, leader_state=bytes(n_bytes)),
     }
     return {
         "user data": encode_subscription(Subscription(topics=real, user_data=bytes(n_bytes))),
@@ -148,7 +148,7 @@ def assignments(n_bytes: int) -> Mapping[str, bytes]:
     framed = {
         "revoked": MemberAssignment(assigned=(), revoked=(("orders", tuple(range(n_bytes))),)),
         "planned": MemberAssignment(assigned=(), planned=bytes(n_bytes)),
-        "share": MemberAssignment(assigned=(), memory=bytes(n_bytes)),
+        "share": MemberAssignment(assigned=(), leader_state=bytes(n_bytes)),
     }
     return {k: encode_assignment(AssignmentMessage(partitions=v)) for k, v in plain.items()} | {
         k: encode_member_assignment(v) for k, v in framed.items()
@@ -203,7 +203,9 @@ def test_more_than_can_exist_is_not_taken_and_a_topic_that_grew_is(name: str) ->
     assert "far fewer exist" in warn.text
     grown = (("orders", tuple(range(4 * TOPICS["orders"]))),)
     if isinstance(ASSIGNORS[name], DesignAssignor):
-        message = encode_member_assignment(MemberAssignment(assigned=grown, memory=bytes(50_000)))
+        message = encode_member_assignment(
+            MemberAssignment(assigned=grown, leader_state=bytes(50_000))
+        )
     else:
         message = encode_assignment(AssignmentMessage(partitions=grown))
     assert not any(isinstance(a, Warn) for a in answered(name, message))

@@ -10,10 +10,10 @@ import pytest
 from tests.source import TREES, trees
 
 from holdfast import Worker
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts import container, incremental
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.core.wire.layouts.container import decode_member_subscription
@@ -24,7 +24,7 @@ VIEW = MemberView(
     owned=(("t", 0),),
     previous=(("t", 0),),
     generation=3,
-    memory=b"share",
+    leader_state=b"share",
 )
 
 
@@ -46,7 +46,7 @@ def test_kip_54s_example_listeners_are_no_part_of_the_package():
     assert "`initializeOffset` is a `seek()` inside `on_partitions_assigned`" in page
 
 
-def test_a_new_leader_is_told_what_waits_and_the_docs_say_that_this_differs():
+def test_a_new_leader_learns_what_waits_and_the_docs_say_that_this_differs():
     # What it does: test_incremental_cooperative.py, test_leader_exits_newcomer_leads_...
     page = words((ROOT / "docs" / "memory.md").read_text(encoding="utf-8"))
     assert "new to the group assume that nothing waits; here the other members tell it" in page

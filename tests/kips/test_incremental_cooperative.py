@@ -12,12 +12,12 @@ import pytest
 from tests.machine.subscribed import joined, reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
+from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.core.machine.leader.embedded import Instruction, MemberView
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.frames import Leaving
 
@@ -77,20 +77,20 @@ class TestDesignI:
         play.round()
         assert len(",".join(play.all_owned().values()).split(",")) == 6
 
-    def test_members_that_revoke_nothing_are_told_at_once(self):
+    def test_members_that_revoke_nothing_are_notified_at_once(self):
         play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
         play.join("D")
-        instructions = told(SIMPLE, play)
-        assert all(i.again for i in instructions.values())
-        assert [m for m, i in instructions.items() if i.revoked] == ["A"]
+        received_assignments = read_back(SIMPLE, play)
+        assert all(i.again for i in received_assignments.values())
+        assert [m for m, i in received_assignments.items() if i.revoked] == ["A"]
 
     def test_an_unchanged_assignment_is_not_sent_again(self):
         play = four(SIMPLE)
         play.leave("D")
-        short = told(replace(SIMPLE, omit_unchanged=True), play)
-        assert short["B"] == Instruction(assigned=frozenset(), absence_revokes=False)
+        short = read_back(replace(SIMPLE, omit_unchanged=True), play)
+        assert short["B"] == ReceivedAssignment(assigned=frozenset(), absence_revokes=False)
         assert short["A"].assigned == {("T", 3)}
-        full = told(SIMPLE, play)
+        full = read_back(SIMPLE, play)
         assert full["B"].assigned == {("T", 1)}
 
 
@@ -234,7 +234,7 @@ class TestDesignII:
         assert play.round().delay_ms == 0
         assert "T0" in "".join(play.all_owned().values())
 
-    def test_leader_exits_newcomer_leads_and_hears_of_the_timeout_from_the_others(self):
+    def test_leader_exits_new_member_leads_and_learns_the_timeout_from_the_others(self):
         # The document lets a newcomer assume that no wait is in effect; members tell it otherwise,
         # as docs/memory.md says ("What the memory survives and costs").
         play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
@@ -256,7 +256,7 @@ class TestDesignII:
         assert play.round().delay_ms == 0
         assert play.owned("A2") == "T0"
 
-    def test_a_new_leader_without_any_memory_uses_the_heuristic(self):
+    def test_a_new_leader_without_any_state_uses_the_heuristic(self):
         def claims(*more: SubscribedMember):
             owners = {"A": 0, "B": 1, "C": 2}
             return [
@@ -291,10 +291,14 @@ class TestDesignII:
             (30_000, ()) if generation == 3 else (0, (("T", (2,)),))
         )
 
-    def test_without_memory_what_was_given_up_on_request_waits_for_nobody(self):
+    def test_without_state_what_was_revoked_on_request_waits_for_nobody(self):
         members = [
             subscribed(
-                "A", topics=("T",), owned=(("T", (0,)),), generation=3, given_up=(("T", (1,)),)
+                "A",
+                topics=("T",),
+                owned=(("T", (0,)),),
+                generation=3,
+                already_revoked=(("T", (1,)),),
             ),
             subscribed("B", topics=("T",), generation=3),  # joined in the round before
         ]
@@ -304,12 +308,12 @@ class TestDesignII:
     def test_member_process_plans_to_rejoin_after_the_timeout(self):
         play = four(DEFERRED)
         play.leave("D")
-        instructions = told(DEFERRED, play)
-        assert len(instructions) == 3
-        for instruction in instructions.values():
-            assert instruction.delay_ms == 30_000
-            assert not instruction.revoked
-            assert not instruction.again
+        received_assignments = read_back(DEFERRED, play)
+        assert len(received_assignments) == 3
+        for received in received_assignments.values():
+            assert received.delay_ms == 30_000
+            assert not received.revoked
+            assert not received.again
 
     @pytest.mark.parametrize("design", [DEFERRED, INCREMENTAL])
     def test_voluntary_leave_is_deferred_as_a_crash_or_not_as_the_leaver_says(self, design):
@@ -319,7 +323,7 @@ class TestDesignII:
         assert play.round().delay_ms == 30_000
         play = four(design)
         play.members["D"] = reports(
-            play.members["D"], leaving=Leaving.FOR_GOOD, owned=(), given_up=()
+            play.members["D"], leaving=Leaving.FOR_GOOD, owned=(), already_revoked=()
         )
         assert play.round().delay_ms == 0
         assert sorted(",".join(play.all_owned().values()).strip(",").split(",")) == [
@@ -399,13 +403,13 @@ class TestDesignIII:
         assert play.settle() == 4
 
 
-def told(policy: Policy, play: HandPlayedGroup) -> dict[str, Instruction]:
+def read_back(policy: Policy, play: HandPlayedGroup) -> dict[str, ReceivedAssignment]:
     """What members read, bytes and all."""
     design = DesignAssignor(policy)
-    turn = LeaderRound(
+    leader_round = LeaderRound(
         members=joined(play.claims()), partitions=play.partitions, generation=play.generation + 1
     )
-    return {name: design.read(data) for name, data in design.lead(turn).items()}
+    return {name: design.read(data) for name, data in design.lead(leader_round).items()}
 
 
 def test_the_formats_carry_what_the_document_lists():

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from tests.assignors.groups import run, settled, snapshot, tp
 from tests.machine.player import Player
-from tests.machine.subscribed import offering, turn_of
+from tests.machine.subscribed import joining_members, round_of
 from tests.strategies import snapshots
 
 from holdfast.core.assignors import laws
 from holdfast.core.assignors.claims import normalise
 from holdfast.core.machine.actions import ComputeAssignment, Warn
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import (
     EAGER,
     Assignor,
@@ -23,7 +24,6 @@ from holdfast.core.machine.leader.designs import (
     EagerAssignor,
     compute,
 )
-from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.group import Group
@@ -201,13 +201,13 @@ def led(assignor: Assignor) -> AssignmentComputed:
     views = {
         name: MemberView(
             topics=topics,
-            owned=() if assignor.modes == EAGER else resources(OWNED[name]),
+            owned=() if assignor.rebalance_protocols == EAGER else resources(OWNED[name]),
             previous=resources(OWNED[name]),
             generation=3 if OWNED[name] else -1,
         )
         for name, topics in DEPLOYED.items()
     }
-    request = turn_of(assignor.name, offering(assignor, **views), {"t": 4, "u": 2}, 4)
+    request = round_of(assignor.name, joining_members(assignor, **views), {"t": 4, "u": 2}, 4)
     return compute((assignor,), request)
 
 

@@ -104,7 +104,7 @@ def test_example_3_range_round_robin_and_sticky_begin_alike(name: str) -> None:
     assert run(snapshot(TWO_TOPICS, ["C0", "C1"]), name).to_dict() == tp(EXAMPLE_3)
 
 
-def test_example_3_range_gives_a_newcomer_nothing() -> None:
+def test_example_3_range_gives_a_new_member_nothing() -> None:
     result = run(snapshot(TWO_TOPICS, ["C0", "C1", "C2"], owned=tp(EXAMPLE_3)), "range")
     assert result.to_dict() == tp(EXAMPLE_3 + "; C2:")
 
@@ -115,7 +115,7 @@ def test_example_3_round_robin_is_not_the_stickiest() -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "constrained-sticky", "lag-sticky"])
-def test_example_3_sticky_moves_one_partition_to_the_newcomer(name: str) -> None:
+def test_example_3_sticky_moves_one_partition_to_the_new_member(name: str) -> None:
     result = run(snapshot(TWO_TOPICS, ["C0", "C1", "C2"], owned=tp(EXAMPLE_3)), name)
     assert result.quality.kept == 3
     assert result.quality.loads["C2"] == 1

@@ -8,22 +8,22 @@ import pytest
 from tests.kips.ways import bounce, plan_upgrade
 
 from holdfast.core.machine.actions import SendJoin
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
 )
-from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
-from holdfast.core.machine.modes import RebalanceMode, choose_mode
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
     check_group,
     check_step,
-    mode_of,
+    rebalance_protocol_of,
 )
 from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError
@@ -39,12 +39,12 @@ def unsafe(findings) -> list[str]:
 
 
 def test_the_first_bounce_is_safe_and_everybody_still_runs_eager():
-    assert mode_of(BOTH) is RebalanceMode.EAGER
+    assert rebalance_protocol_of(BOTH) is RebalanceProtocol.EAGER
     assert check_step([RANGE] * 3, [BOTH] * 3) == []
 
 
 def test_the_second_bounce_is_safe_with_eager_and_cooperative_members_together():
-    assert mode_of(COOPERATIVE) is RebalanceMode.COOPERATIVE
+    assert rebalance_protocol_of(COOPERATIVE) is RebalanceProtocol.COOPERATIVE
     findings = check_step([BOTH] * 3, [COOPERATIVE] * 3)
     assert unsafe(findings) == []
     assert [f.rule for f in findings] == ["mixed-modes"]
@@ -106,7 +106,10 @@ def test_owned_is_reported_empty_while_eager():
     )
     for assignor in (CooperativeAssignor(), DesignAssignor(Policy(design=Design.SIMPLE))):
         assert read_subscribed_member("m", None, assignor.subscribe(view)).subscription.owned == ()
-    assert choose_mode([CooperativeAssignor(), EagerAssignor("range")]) is RebalanceMode.EAGER
+    assert (
+        choose_rebalance_protocol([CooperativeAssignor(), EagerAssignor("range")])
+        is RebalanceProtocol.EAGER
+    )
 
 
 PLAIN, STICKY = EagerAssignor("range"), CooperativeAssignor()
@@ -129,18 +132,18 @@ PATHS: dict[str, list[Sequence[Assignor]]] = {
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.replace(" ", "-"))
 def test_both_bounces_in_the_world_break_no_rule(path):
-    modes, kept = set(), []
+    rebalance_protocols, kept = set(), []
 
-    def watch_joins(duties):
+    def watch_joins(action_handlers):
         def watched(process, action):
-            modes.add(process.member.data.mode)
+            rebalance_protocols.add(process.member.data.rebalance_protocol)
             for _, metadata in action.protocols:
-                if process.member.data.mode is RebalanceMode.EAGER:
+                if process.member.data.rebalance_protocol is RebalanceProtocol.EAGER:
                     kept.extend(read_subscribed_member("m", None, metadata).subscription.owned)
-            duties[SendJoin](process, action)
+            action_handlers[SendJoin](process, action)
 
-        return {**duties, SendJoin: watched}
+        return {**action_handlers, SendJoin: watched}
 
-    bounce(PATHS[path], Hooks(duties=watch_joins))
+    bounce(PATHS[path], Hooks(action_handlers=watch_joins))
     assert kept == []  # owned is reported empty while EAGER
-    assert RebalanceMode.COOPERATIVE in modes
+    assert RebalanceProtocol.COOPERATIVE in rebalance_protocols

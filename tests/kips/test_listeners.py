@@ -15,7 +15,7 @@ from holdfast.core.machine.events import (
     ListenerReturned,
     RejoinRequested,
 )
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 
@@ -23,8 +23,8 @@ ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerC
 class Obedient(Player):
     """A player whose application does every duty at once."""
 
-    def __init__(self, mode: RebalanceMode):
-        super().__init__(Script(mode))
+    def __init__(self, rebalance_protocol: RebalanceProtocol):
+        super().__init__(Script(rebalance_protocol))
         self.n_seen = 0
 
     def __call__(self, event, at_ms=None):
@@ -56,22 +56,22 @@ class Obedient(Player):
             if isinstance(a, CallListener | DropNow | StartFetching | StopFetching | Commit)
         ]
 
-    def told(self) -> list:
+    def listener_calls(self) -> list:
         """What its listener was told since the last look."""
         return [call for call in self.take() if isinstance(call, tuple)]
 
 
 @pytest.mark.parametrize(
-    ("mode", "revoked", "assigned"),
+    ("rebalance_protocol", "revoked", "assigned"),
     [(EAGER, (T0, T1), (T0, T2)), (COOPERATIVE, (T1,), (T2,))],
     ids=["eager: all", "cooperative: differences"],
 )
-def test_kip_54_what_a_listener_is_told_of_a_round(mode, revoked, assigned):
-    play = Obedient(mode)
+def test_kip_54_the_callbacks_of_a_round(rebalance_protocol, revoked, assigned):
+    play = Obedient(rebalance_protocol)
     play.round(1, T0, T1)
-    assert play.told() == [(ASSIGNED, (T0, T1))]
+    assert play.listener_calls() == [(ASSIGNED, (T0, T1))]
     play.round(2, T0, T2)
-    assert play.told() == [(REVOKED, revoked), (ASSIGNED, assigned)]
+    assert play.listener_calls() == [(REVOKED, revoked), (ASSIGNED, assigned)]
 
 
 def test_kip_429_revoked_comes_before_assigned_of_the_same_round():
@@ -94,7 +94,7 @@ def test_kip_429_assigned_comes_in_every_round_revoked_and_lost_only_with_someth
     play.round(3)
     assert (REVOKED, (T0,)) in play.take()
     play(CommitRefused(3, ErrorCode.UNKNOWN_MEMBER_ID))
-    assert not [call for call, _ in play.told() if call is LOST]  # nothing was owned
+    assert not [call for call, _ in play.listener_calls() if call is LOST]  # nothing was owned
     eager = Obedient(EAGER)
     eager.round(1)
     eager.take()
@@ -111,4 +111,4 @@ def test_kip_429_lost_takes_the_place_of_revoked_without_a_valid_generation(code
     assert play.take() == ["DropNow", (LOST, (T0, T1))]
     play.join(4)
     play.sync(T0)
-    assert play.told() == [(ASSIGNED, (T0,))]  # its state is gone
+    assert play.listener_calls() == [(ASSIGNED, (T0,))]  # its state is gone

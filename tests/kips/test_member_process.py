@@ -158,7 +158,7 @@ def test_an_empty_non_null_list_of_revocations_is_joined_again_without_a_heartbe
     assert not [a for a in play.done if isinstance(a, SendHeartbeat)]
 
 
-def test_without_such_a_list_it_stays_until_it_hears_of_something(play):
+def test_without_such_a_list_it_stays_until_it_is_notified(play):
     play.round(2)
     actions = play(Tick(play.member.deadline_ms))
     assert [type(a) for a in actions] == [SendHeartbeat]

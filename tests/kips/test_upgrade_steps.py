@@ -34,7 +34,9 @@ from aiokafka.coordinator.assignors.roundrobin import (
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as AiokafkaSticky,
 )
-from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.coordinator.assignors.abstract import (
+    RebalanceProtocol as KafkaRebalanceProtocol,
+)
 from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor as KafkaPythonCooperativeSticky,
 )
@@ -45,31 +47,31 @@ from kafka.coordinator.assignors.roundrobin import (
 from kafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyPartitionAssignor as KafkaPythonSticky,
 )
-from tests.adapters.configured import CLIENTS, NEEDED, STRATEGY
 from tests.cli.running import run
 from tests.cli.suggested import parse
 from tests.kips.ways import bounce, plan_upgrade, settings_of_java
+from tests.members.configured import CLIENTS, NEEDED, STRATEGY
 from tests.report.fleet import Script
 from tests.report.test_findings import STATELESS, assignors, examine, of_protocol
 
 from holdfast import Consumer, Worker
 from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.modes import RebalanceMode
-from holdfast.core.machine.offers import offered
 from holdfast.core.machine.policies import DESIGNS
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.supported_protocols import supported_assignors
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
     check_group,
     default_assignors,
-    mode_of,
     plan_group,
+    rebalance_protocol_of,
 )
 from holdfast.errors import ConfigError
-from holdfast.members import aiokafka_assignor as aiokafka_assignors
-from holdfast.members import kafka_python as kafka_assignors
-from holdfast.members.member.membership import assignors_of
+from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
+from holdfast.members.clients.kafka import assignors as kafka_assignors
+from holdfast.members.runtime.leadership import assignors_of
 
 PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
 PAIRS = list(permutations(PROTOCOLS, 2))
@@ -119,10 +121,13 @@ def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
     try:
         ours = [a for a in made if isinstance(a, kafka_assignors.KafkaPythonAssignor)]
         if not ours:
-            return offered(config.assignors)
+            return supported_assignors(config.assignors)
         for one in ours:
             one.metadata(["t"])
-        assert consumer._coordinator._rebalance_protocol == RebalanceProtocol[mode_of(config).name]
+        assert (
+            consumer._coordinator._rebalance_protocol
+            == KafkaRebalanceProtocol[rebalance_protocol_of(config).name]
+        )
         return tuple(as_it_runs(a) for a in ours)
     finally:
         consumer.close(autocommit=False)
@@ -130,8 +135,11 @@ def constructed_by_kafka_python(config: Config) -> tuple[Assignor, ...]:
 
 def as_it_runs(one: kafka_assignors.KafkaPythonAssignor) -> Assignor:
     """The assignor in the modes that its client is told, for the simulated world."""
-    modes = frozenset(RebalanceMode[mode.name] for mode in one.supported_protocols())
-    return replace(one.spoken, modes=modes)
+    rebalance_protocols = frozenset(
+        RebalanceProtocol[rebalance_protocol.name]
+        for rebalance_protocol in one.supported_protocols()
+    )
+    return replace(one.spoken, rebalance_protocols=rebalance_protocols)
 
 
 def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
@@ -154,14 +162,14 @@ def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
     listed = asyncio.run(made())
     if all(isinstance(a, aiokafka_assignors.AiokafkaAssignor) for a in listed):
         return tuple(a.spoken for a in listed)
-    return offered(config.assignors)
+    return supported_assignors(config.assignors)
 
 
 def of_confluent(config: Config) -> tuple[Assignor, ...]:
     key, _, value = config.setting.partition("=")
     made = confluent_kafka.Consumer({**NEEDED, key: value}, logger=None)
     made.close()
-    return offered(config.assignors)
+    return supported_assignors(config.assignors)
 
 
 def of_drop_in(config: Config) -> tuple[Assignor, ...]:
@@ -173,10 +181,10 @@ def of_drop_in(config: Config) -> tuple[Assignor, ...]:
 
 
 def of_java(config: Config) -> tuple[Assignor, ...]:
-    return offered(config.assignors)
+    return supported_assignors(config.assignors)
 
 
-OFFERS_OF = {
+SUPPORTED_BY = {
     Client.HOLDFAST: of_holdfast,
     Client.WORKER: of_worker,
     Client.JAVA: of_java,
@@ -220,9 +228,9 @@ def test_a_client_takes_every_step_that_its_plan_prints(client, pair, bounced):
     first, *steps = (configs[0] for configs in plan_group([start], [goal]))
     assert plan_upgrade(start, goal) == steps
     assert len(steps) == (1 if client is Client.WORKER else 2)
-    stages = [OFFERS_OF[config.client](config) for config in (first, *steps)]
-    for config, offers in zip((first, *steps), stages, strict=True):
-        assert tuple(a.name for a in offers) == config.offers
+    stages = [SUPPORTED_BY[config.client](config) for config in (first, *steps)]
+    for config, supported_protocols in zip((first, *steps), stages, strict=True):
+        assert tuple(a.name for a in supported_protocols) == config.supported_protocols
     assert (stages[0][0].name, stages[-1][0].name) == pair
     for before, after in pairwise(stages):
         assert {a.name for a in before} & {a.name for a in after}
@@ -237,12 +245,12 @@ def test_two_cooperative_assignors_of_ours_run_eager_between_two_bounces_of_kafk
     client = Client.KAFKA_PYTHON_PLUGIN
     start, goal = (Config(client=client, assignors=(name,)) for name in pair)
     steps = plan_upgrade(start, goal)
-    assert [mode_of(config).name for config in (start, *steps)] == [
+    assert [rebalance_protocol_of(config).name for config in (start, *steps)] == [
         "COOPERATIVE",
         "EAGER",
         "COOPERATIVE",
     ]
-    bounce([OFFERS_OF[client](config) for config in (start, *steps)])
+    bounce([SUPPORTED_BY[client](config) for config in (start, *steps)])
 
 
 def test_a_plan_says_that_lag_needs_the_group():
@@ -277,7 +285,7 @@ def test_an_old_java_client_is_exchanged_in_the_first_bounce():
     assert [config.version for config in steps] == [(2, 4), (2, 4)]
 
 
-def test_a_client_without_a_list_offers_what_its_library_offers():
+def test_a_client_without_a_list_supports_what_its_library_supports():
     """As their constructors say; Java's and librdkafka's are those of their documentation."""
     assert default_assignors(Client.JAVA, (2, 8)) == ("range",)
     assert default_assignors(Client.JAVA) == ("range", "cooperative-sticky")
@@ -321,7 +329,7 @@ def of_names(assignors: Sequence[Assignor]) -> tuple[str, ...]:
 def test_what_a_plan_may_not_print_the_client_refuses(client, assignors, refusal):
     config = Config(client=client, assignors=assignors)
     with pytest.raises(refusal):
-        OFFERS_OF[client](config)
+        SUPPORTED_BY[client](config)
     assert any(finding.unsafe for finding in check_group([config]))
 
 
@@ -357,7 +365,9 @@ def test_a_client_takes_every_bounce_of_every_plan_that_a_finding_suggests(clien
             for side in (step["before"], step):
                 config = Config(client=Client(side["client"]), assignors=tuple(side["assignors"]))
                 assert side["setting"] == config.setting
-                assert {a.name for a in OFFERS_OF[config.client](config)} == {*config.offers}
+                assert {a.name for a in SUPPORTED_BY[config.client](config)} == {
+                    *config.supported_protocols
+                }
                 if config.client is Client.JAVA:
                     assert config.setting in settings_of_java()
 

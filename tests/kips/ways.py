@@ -45,22 +45,22 @@ def settings_of_java() -> set[str]:
     return found
 
 
-def quick(offers: Sequence[Assignor]) -> list[Assignor]:
+def quick(supported: Sequence[Assignor]) -> list[Assignor]:
     """The same assignors; designs wait and pause for less than the default minutes."""
     return [
         replace(a, policy=replace(a.policy, delay_ms=DELAY_MS, interval_ms=500))
         if isinstance(a, DesignAssignor)
         else a
-        for a in offers
+        for a in supported
     ]
 
 
 def bounce(stages: Sequence[Sequence[Assignor]], hooks: Hooks | None = None) -> None:
     """Three members roll through the stages one by one; no rule is broken, nothing is unowned."""
-    offers = [quick(stage) for stage in stages]
+    supported = [quick(stage) for stage in stages]
     phase = [0] * 3
     options = WorldOptions(
-        assignors=lambda slot: offers[phase[slot]], partitions={"t": 6}, costs=COSTS
+        assignors=lambda slot: supported[phase[slot]], partitions={"t": 6}, costs=COSTS
     )
     world = CheckedWorld(options, seed=1, hooks=hooks)
     for slot in range(3):

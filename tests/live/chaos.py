@@ -21,10 +21,10 @@ from pathlib import Path
 from tests.live.chaos_clients import CLIENTS
 from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, SPOILED, THREE_BROKERS, fire
-from tests.live.herd import CUT, POLL_SESSIONS, Herd
+from tests.live.member_group import CUT, POLL_SESSIONS, MemberGroup
 
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
-from holdfast.jvm.jars import KAFKA_VERSION
+from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.jars import KAFKA_VERSION
 
 DESIGNS = ("eager", "simple", "deferred", "incremental")
 SESSION_SECONDS = 6.0
@@ -47,11 +47,13 @@ def run(
             "session_ms": int(1000 * SESSION_SECONDS),
             "delay_ms": int(1000 * DELAY_SECONDS),
         }
-        with Herd(broker, cut, folder, design=design, client=client, **sizes) as herd:
+        with MemberGroup(
+            broker, cut, folder, design=design, client=client, **sizes
+        ) as member_group:
             try:
                 known = faults | SPOILED
                 chosen = {name: known[name] for name in known if name in wanted}
-                found = fire(herd, chosen, note=lambda text: print(text, file=sys.stderr))
+                found = fire(member_group, chosen, note=lambda text: print(text, file=sys.stderr))
             except AssertionError as error:  # waited in vain: the other runs go on
                 return {"violations": [str(error)]}
             found["violations"] += late(design, found["settle_s"], options.partitions)

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-Places = list[tuple[int, int]]
+Positions = list[tuple[int, int]]
 
 
 class RefusedError(Exception):
@@ -33,14 +33,14 @@ def answers(**questions: Callable[[], object]) -> dict[str, str]:
 class Ours:
     """``holdfast.Consumer``."""
 
-    def __init__(self, config, topic, journal):
+    def __init__(self, config, topic, event_log):
         from holdfast import Consumer
 
         self._consumer = Consumer(config)
-        self._consumer.subscribe([topic], listener=journal)
+        self._consumer.subscribe([topic], listener=event_log)
         self.rest, self.close = time.sleep, self._consumer.close
 
-    def poll(self) -> Places:
+    def poll(self) -> Positions:
         from holdfast.errors import RemoteProtocolError
 
         try:
@@ -62,7 +62,7 @@ class Ours:
 class OfConfluent:
     """``holdfast.confluent.Consumer``."""
 
-    def __init__(self, config, topic, journal):
+    def __init__(self, config, topic, event_log):
         from holdfast.confluent import Consumer
 
         config = dict(config)
@@ -71,13 +71,13 @@ class OfConfluent:
         self._errors: deque[str] = deque(maxlen=10)
         self._consumer.subscribe(
             [topic],
-            on_assign=lambda _, partitions: journal.on_partitions_assigned(partitions),
-            on_revoke=lambda _, partitions: journal.on_partitions_revoked(partitions),
-            on_lost=lambda _, partitions: journal.on_partitions_lost(partitions),
+            on_assign=lambda _, partitions: event_log.on_partitions_assigned(partitions),
+            on_revoke=lambda _, partitions: event_log.on_partitions_revoked(partitions),
+            on_lost=lambda _, partitions: event_log.on_partitions_lost(partitions),
         )
         self.rest, self.close = time.sleep, self._consumer.close
 
-    def poll(self) -> Places:
+    def poll(self) -> Positions:
         found = []
         for message in self._consumer.consume(500, 0.1):
             error = message.error()
@@ -113,20 +113,20 @@ def keywords(config):
 class OfKafkaPython:
     """``holdfast.kafka.KafkaConsumer``."""
 
-    def __init__(self, config, topic, journal):
+    def __init__(self, config, topic, event_log):
         from kafka import ConsumerRebalanceListener
 
         from holdfast.kafka import KafkaConsumer
 
-        class Listener(type(journal), ConsumerRebalanceListener):
+        class Listener(type(event_log), ConsumerRebalanceListener):
             def __init__(self):
-                vars(self).update(vars(journal))
+                vars(self).update(vars(event_log))
 
         self._consumer = KafkaConsumer(**keywords(config))
         self._consumer.subscribe([topic], listener=Listener())
         self.rest, self.close = time.sleep, self._consumer.close
 
-    def poll(self) -> Places:
+    def poll(self) -> Positions:
         from kafka.errors import FencedInstanceIdError
 
         try:
@@ -149,20 +149,20 @@ class OfKafkaPython:
 class OfAiokafka:
     """``holdfast.aiokafka.AIOKafkaConsumer`` on a loop that goes on while the application works."""
 
-    def __init__(self, config, topic, journal):
+    def __init__(self, config, topic, event_log):
         self._loop = asyncio.new_event_loop()
-        self._journal = journal
+        self._event_log = event_log
         self._consumer = None
-        self._run(self._open(config, topic, journal))
+        self._run(self._open(config, topic, event_log))
 
-    async def _open(self, config, topic, journal) -> None:
+    async def _open(self, config, topic, event_log) -> None:
         from aiokafka import ConsumerRebalanceListener
 
         from holdfast.aiokafka import AIOKafkaConsumer
 
-        class Listener(type(journal), ConsumerRebalanceListener):
+        class Listener(type(event_log), ConsumerRebalanceListener):
             def __init__(self):
-                vars(self).update(vars(journal))
+                vars(self).update(vars(event_log))
 
         # By default aiokafka allows a hand-over a session, and slow callbacks last longer.
         whole = {"rebalance_timeout_ms": config["max.poll.interval.ms"]}
@@ -176,7 +176,7 @@ class OfAiokafka:
     def rest(self, seconds: float) -> None:
         self._run(asyncio.sleep(seconds))
 
-    def poll(self) -> Places:
+    def poll(self) -> Positions:
         from aiokafka.errors import KafkaError
 
         try:
@@ -206,7 +206,9 @@ class OfAiokafka:
 
     def close(self) -> None:
         # stop() calls no listener: from here on nothing of these is handed out.
-        self._journal.write(("dropped", sorted(tp.partition for tp in self._consumer.assignment())))
+        self._event_log.write(
+            ("dropped", sorted(tp.partition for tp in self._consumer.assignment()))
+        )
         self._run(self._consumer.stop())
         self._loop.close()
 
@@ -224,9 +226,9 @@ def sign_commits(name: str, note) -> None:
 
     ``note`` takes a dict of partition to offset, and runs before anybody else hears of it.
     """
-    from holdfast.members.member import link
+    from holdfast.members.runtime import coordinator_client
 
-    build, commit = link._commit_topics, link.GroupLink.commit
+    build, commit = coordinator_client._commit_topics, coordinator_client.CoordinatorClient.commit
 
     def signed(kind, offsets):
         topics = build(kind, offsets)
@@ -245,7 +247,7 @@ def sign_commits(name: str, note) -> None:
         future.add_done_callback(answered)
         return future
 
-    link._commit_topics, link.GroupLink.commit = signed, noted
+    coordinator_client._commit_topics, coordinator_client.CoordinatorClient.commit = signed, noted
 
 
 def note_drops(note) -> None:
@@ -253,18 +255,18 @@ def note_drops(note) -> None:
 
     ``note`` takes the partitions. ``on_partitions_lost`` runs later, in the application's poll.
     """
-    from holdfast.members.member.host import MemberHost
+    from holdfast.members.runtime.member_thread import MemberThread
 
-    start = MemberHost.start
+    start = MemberThread.start
 
-    def noting(self, link):
-        drop = self._duties.drop
+    def noting(self, coordinator_client):
+        drop = self._rebalance_handler.drop
 
         def dropped(resources, lost):
             drop(resources, lost)
             note(sorted(partition for _, partition in resources))
 
-        self._duties.drop = dropped
-        start(self, link)
+        self._rebalance_handler.drop = dropped
+        start(self, coordinator_client)
 
-    MemberHost.start = noting
+    MemberThread.start = noting

@@ -1,6 +1,6 @@
 """One consumer under fire: it signs its commits and writes down all it does.
 
-Argument: a JSON object with ``name``, ``topic``, ``journal``, ``config``, ``work_s``, ``client``
+Argument: a JSON object with ``name``, ``topic``, ``event_log``, ``config``, ``work_s``, ``client``
 (of :data:`tests.live.chaos_clients.CLIENTS`) and ``callback_s``, which each callback lasts. SIGTERM
 closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work; SIGHUP asks where it stands,
 and SIGQUIT what its threads do (on stderr). A line of the journal is
@@ -38,7 +38,7 @@ from holdfast.cli.demo.lifeline import watch
 FAILED = 3
 
 
-class Journal:
+class EventLog:
     """Appends lines that survive this process."""
 
     def __init__(self, path: str, callback_s: float):
@@ -51,7 +51,7 @@ class Journal:
         text = "".join(json.dumps([now, *line]) + "\n" for line in lines)
         os.write(self._file, text.encode())
 
-    def listen(self, event, partitions) -> None:
+    def recreate_if_stalled(self, event, partitions) -> None:
         if event == "revoked":  # it is this member's until it has said so
             time.sleep(self._callback_s)
         self.write((event, sorted(tp.partition for tp in partitions)))
@@ -59,13 +59,13 @@ class Journal:
             time.sleep(self._callback_s)
 
     def on_partitions_assigned(self, partitions) -> None:
-        self.listen("assigned", partitions)
+        self.recreate_if_stalled("assigned", partitions)
 
     def on_partitions_revoked(self, partitions) -> None:
-        self.listen("revoked", partitions)
+        self.recreate_if_stalled("revoked", partitions)
 
     def on_partitions_lost(self, partitions) -> None:
-        self.listen("lost", partitions)
+        self.recreate_if_stalled("lost", partitions)
 
 
 def runs(places, begin):
@@ -102,11 +102,11 @@ def listening() -> Asked:
 def main(text: str) -> int:
     spec = json.loads(text)
     stop, asked = watch(), listening()
-    journal = Journal(spec["journal"], spec["callback_s"])
-    sign_commits(spec["name"], lambda offsets: journal.write(("commit", offsets)))
-    note_drops(lambda partitions: journal.write(("dropped", partitions)))
+    event_log = EventLog(spec["event_log"], spec["callback_s"])
+    sign_commits(spec["name"], lambda offsets: event_log.write(("commit", offsets)))
+    note_drops(lambda partitions: event_log.write(("dropped", partitions)))
     consumer = CLIENTS[spec["client"]](
-        {**spec["config"], "client.id": spec["name"]}, spec["topic"], journal
+        {**spec["config"], "client.id": spec["name"]}, spec["topic"], event_log
     )
     code = 0
     try:
@@ -117,15 +117,15 @@ def main(text: str) -> int:
             while asked.stalls and not stop.is_set():
                 consumer.rest(0.02)
             if places:
-                journal.write(*runs(places, begin))
+                event_log.write(*runs(places, begin))
             if asked.stands:
                 asked.stands = False
-                journal.write(("stands", consumer.stands()))
+                event_log.write(("stands", consumer.stands()))
     except RefusedError as error:
-        journal.write(("failed", str(error)))
+        event_log.write(("failed", str(error)))
         code = FAILED
     consumer.close()
-    journal.write(("end",))
+    event_log.write(("end",))
     return code
 
 

@@ -26,7 +26,7 @@ from aiokafka.abc import AbstractTokenProvider as AiokafkaTokens
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokens
 from kafka.structs import OffsetAndMetadata
-from tests.live.diary import Diary, Listener, LossListener
+from tests.live.event_recorder import EventRecorder, Listener, LossListener
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 import holdfast
@@ -63,7 +63,7 @@ class Client:
 
     name: ClassVar[str]
     kinds: ClassVar[tuple[Any, Any]]  # the original, and ours
-    diary: Diary | None = None  # of what it has subscribed to
+    recorder: EventRecorder | None = None  # of what it has subscribed to
 
     def __init__(self, topic: str, config: Mapping[str, Any], *, is_original: bool = False):
         self.topic, self.is_original = topic, is_original
@@ -94,28 +94,28 @@ class Client:
         return self.topic, partition
 
     @property
-    def seat(self) -> Any:
+    def session(self) -> Any:
         """The seat of one of ours, None before it has any."""
-        return self.consumer._coordinator.seat
+        return self.consumer._coordinator.session
 
     @property
-    def parts(self) -> Any:
-        return self.seat and self.seat.membership.parts
+    def runtime(self) -> Any:
+        return self.session and self.session.membership.runtime
 
     @property
-    def standing(self) -> Any:
-        return self.parts.host.standing
+    def snapshot(self) -> Any:
+        return self.runtime.member_thread.snapshot
 
     def owns(self) -> set[int]:
         return {p.partition for p in self.consumer.assignment()}
 
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         """Whether its callbacks have heard of what it owns, which may be later."""
-        return self.diary is None or self.diary.holds() == self.owns()
+        return self.recorder is None or self.recorder.holds() == self.owns()
 
     def seen(self) -> str:
         """What a test that waits in vain shows."""
-        calls = "" if self.diary is None else f", was told {self.diary.calls}"
+        calls = "" if self.recorder is None else f", was told {self.recorder.calls}"
         return f"{self.name} owns {sorted(self.owns())}, has {len(self.records)} records{calls}"
 
     def commit(self) -> None:
@@ -163,14 +163,14 @@ class Consumer(Client):
         return self.kind({"holdfast.handle.signals": False, **config})
 
     @property
-    def seat(self) -> Any:
-        return self.consumer._seat
+    def session(self) -> Any:
+        return self.consumer._session
 
-    def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
-        self.diary = diary
-        kind = LossListener if diary is not None and diary.hears_losses else Listener
+    def subscribe(self, topics: list[str] | str, recorder: EventRecorder | None = None) -> None:
+        self.recorder = recorder
+        kind = LossListener if recorder is not None and recorder.hears_losses else Listener
         wanted = re.compile(topics) if isinstance(topics, str) else topics
-        self.consumer.subscribe(wanted, None if diary is None else kind(diary))
+        self.consumer.subscribe(wanted, None if recorder is None else kind(recorder))
 
     def take(self, timeout_s: float, n: int) -> list[tuple[str, Place]]:
         found = self.consumer.poll(timeout_s, n)
@@ -206,17 +206,17 @@ class Confluent(Client):
         return self.kind({"log_level": 0, **keys})
 
     @property
-    def seat(self) -> Any:
-        return self.consumer._holdfast.seat
+    def session(self) -> Any:
+        return self.consumer._holdfast.session
 
-    def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
-        self.diary = diary
+    def subscribe(self, topics: list[str] | str, recorder: EventRecorder | None = None) -> None:
+        self.recorder = recorder
         calls: dict[str, Any] = {}
-        if diary is not None:
-            calls["on_assign"] = lambda _, partitions: diary.note("assigned", partitions)
-            calls["on_revoke"] = lambda _, partitions: diary.note("revoked", partitions)
-            if diary.hears_losses:
-                calls["on_lost"] = lambda _, partitions: diary.note("lost", partitions)
+        if recorder is not None:
+            calls["on_assign"] = lambda _, partitions: recorder.note("assigned", partitions)
+            calls["on_revoke"] = lambda _, partitions: recorder.note("revoked", partitions)
+            if recorder.hears_losses:
+                calls["on_lost"] = lambda _, partitions: recorder.note("lost", partitions)
         self.consumer.subscribe([topics] if isinstance(topics, str) else topics, **calls)
 
     def take(self, timeout_s: float, n: int) -> list[tuple[str, Place]]:
@@ -317,19 +317,19 @@ class KafkaPython(Client):
 
         return Tokens()
 
-    def subscribe(self, topics: list[str] | str, diary: Diary | None = None) -> None:
-        self.diary = diary
+    def subscribe(self, topics: list[str] | str, recorder: EventRecorder | None = None) -> None:
+        self.recorder = recorder
         named = {"pattern": topics} if isinstance(topics, str) else {"topics": topics}
-        listener = None if diary is None else self.listener(diary)
+        listener = None if recorder is None else self.listener(recorder)
         self.does("subscribe", **named, listener=listener)
         if self.is_original and not isinstance(topics, str):
             # The originals never learn of a topic that their first round did not know.
             for topic in topics:
                 until(lambda: self.does("partitions_for_topic", topic), topic)  # noqa: B023
 
-    def listener(self, diary: Diary) -> Any:
-        own = LossListener if diary.hears_losses else Listener
-        return type("OfKafkaPython", (own, self.listener_kind), {})(diary)
+    def listener(self, recorder: EventRecorder) -> Any:
+        own = LossListener if recorder.hears_losses else Listener
+        return type("OfKafkaPython", (own, self.listener_kind), {})(recorder)
 
     def take(self, timeout_s: float, n: int) -> list[tuple[str, Place]]:
         return _listed(self.consumer.poll(1000 * timeout_s, max_records=n))
@@ -407,9 +407,9 @@ class Aiokafka(KafkaPython):
 
         return self.done(called())
 
-    def listener(self, diary: Diary) -> Any:
+    def listener(self, recorder: EventRecorder) -> Any:
         """Its methods are coroutines: what they do goes on another thread."""
-        listener = super().listener(diary)
+        listener = super().listener(recorder)
         for call in ("assigned", "revoked", "lost"):
             name = f"on_partitions_{call}"
             if (method := getattr(listener, name, None)) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.live.diary import held_after
+from tests.live.event_recorder import held_after
 
 from holdfast import Consumer
 from holdfast.core.machine import actions
@@ -76,10 +76,11 @@ class Topic:
         assert left == 0, f"{left} records to {self.name} have no answer after 60 s"
 
 
-class Hand:
+class ConsumerThread:
     """One consumer on a thread of its own.
 
-    ``diary`` holds (time, what, partitions); ``read`` every (topic, partition, offset) processed.
+    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
+    processed.
     """
 
     def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
@@ -87,7 +88,7 @@ class Hand:
         self.consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
         )
-        self.diary: list[tuple[float, str, list[int]]] = []
+        self.recorder: list[tuple[float, str, list[int]]] = []
         self.read: list[tuple[str, int, int]] = []
         self.error: BaseException | None = None
         self.work_s = 0.0
@@ -99,7 +100,7 @@ class Hand:
         self._returns = True
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> Hand:
+    def start(self) -> ConsumerThread:
         self.consumer.subscribe(self._topics, self)
         self._thread.start()
         return self
@@ -120,24 +121,24 @@ class Hand:
             self.consumer.close(returns=self._returns)
 
     def on_partitions_assigned(self, partitions: list[Any]) -> None:
-        self.diary.append((time.monotonic(), "assigned", [p.partition for p in partitions]))
+        self.recorder.append((time.monotonic(), "assigned", [p.partition for p in partitions]))
         if self.on_assigned is not None:
             self.on_assigned(partitions)
 
     def on_partitions_revoked(self, partitions: list[Any]) -> None:
-        self.diary.append((time.monotonic(), "revoked", [p.partition for p in partitions]))
+        self.recorder.append((time.monotonic(), "revoked", [p.partition for p in partitions]))
 
     def on_partitions_lost(self, partitions: list[Any]) -> None:
-        self.diary.append((time.monotonic(), "lost", [p.partition for p in partitions]))
+        self.recorder.append((time.monotonic(), "lost", [p.partition for p in partitions]))
 
     @property
     def owns(self) -> list[int]:
         """Partitions by the diary."""
-        return sorted(held_after((what, found) for _, what, found in list(self.diary)))
+        return sorted(held_after((what, found) for _, what, found in list(self.recorder)))
 
     def words(self) -> list[str]:
         """What happened, callbacks for nothing left out."""
-        return [what for _, what, partitions in list(self.diary) if partitions]
+        return [what for _, what, partitions in list(self.recorder) if partitions]
 
     def hold(self) -> None:
         """Keep the application busy with its batch until :meth:`release`."""
@@ -146,7 +147,7 @@ class Hand:
     def release(self) -> None:
         self._hold.clear()
 
-    def stop(self, *, returns: bool = True) -> Hand:
+    def stop(self, *, returns: bool = True) -> ConsumerThread:
         self._returns = returns
         self._end.set()
         self._thread.join(60)
@@ -157,12 +158,12 @@ class Hand:
 class Held:
     """Requests of one kind wait, for as long as we like; the other requests of the member go on."""
 
-    def __init__(self, parts: Any, kind: type[actions.Action]):
-        self._perform = parts.link.perform
+    def __init__(self, runtime: Any, kind: type[actions.Action]):
+        self._perform = runtime.coordinator.perform
         self._kind = kind
         self._lock = threading.Lock()
         self._waiting: list[actions.Action] | None = []
-        parts.link.perform = self._hold  # type: ignore[method-assign]
+        runtime.coordinator.perform = self._hold  # type: ignore[method-assign]
         self.n_held = 0
 
     def _hold(self, action: actions.Action) -> None:
@@ -181,19 +182,19 @@ class Held:
             self._perform(action)
 
 
-def spread(hands: list[Hand], topic: Topic) -> bool:
+def spread(consumer_threads: list[ConsumerThread], topic: Topic) -> bool:
     """Whether the partitions are all owned, each once, and evenly."""
-    loads = [len(hand.owns) for hand in hands]
-    owned = sorted(p for hand in hands for p in hand.owns)
+    loads = [len(consumer_thread.owns) for consumer_thread in consumer_threads]
+    owned = sorted(p for consumer_thread in consumer_threads for p in consumer_thread.owns)
     return owned == list(range(topic.n_partitions)) and max(loads) - min(loads) <= 1
 
 
-def overlaps(hands: list[Hand]) -> list[tuple[int, float]]:
+def overlaps(consumer_threads: list[ConsumerThread]) -> list[tuple[int, float]]:
     """Partitions that two hands owned at once, by their diaries, with the moment."""
     events = sorted(
         (when, i, what, p)
-        for i, hand in enumerate(hands)
-        for when, what, partitions in hand.diary
+        for i, consumer_thread in enumerate(consumer_threads)
+        for when, what, partitions in consumer_thread.recorder
         for p in partitions
     )
     owner: dict[int, int] = {}
@@ -208,14 +209,19 @@ def overlaps(hands: list[Hand]) -> list[tuple[int, float]]:
     return found
 
 
-def account(hands: list[Hand], topic: Topic) -> tuple[int, int]:
+def account(consumer_threads: list[ConsumerThread], topic: Topic) -> tuple[int, int]:
     """Records never read, and reads beyond the first."""
-    seen = Counter(place for hand in hands for place in hand.read if place[0] == topic.name)
+    seen = Counter(
+        place
+        for consumer_thread in consumer_threads
+        for place in consumer_thread.read
+        if place[0] == topic.name
+    )
     unread = sum(topic.sent.values()) - len(seen)
     return unread, sum(n - 1 for n in seen.values())
 
 
-def closing(hands: list[Hand]) -> Mapping[str, object]:
+def closing(consumer_threads: list[ConsumerThread]) -> Mapping[str, object]:
     """Stop everybody; their errors."""
-    errors = {i: hand.stop().error for i, hand in enumerate(hands)}
+    errors = {i: consumer_thread.stop().error for i, consumer_thread in enumerate(consumer_threads)}
     return {str(i): error for i, error in errors.items() if error is not None}

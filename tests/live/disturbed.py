@@ -20,18 +20,18 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from tests.jvm.programs import program
 from tests.live.crew import Topic
 from tests.live.disturbed_member import run_members
 from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.local.programs import program
 from tests.wire.capture import read_all
 
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.wire.layouts.offsets_records import decode_key
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.jvm.jars import broker_jars
+from holdfast.local.jars import broker_jars
 
 QUIET = {"log_level": 0}
 CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA = "confluent", "kafka-python", "aiokafka", "java"

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 from tests.ports import free_port
 
 from holdfast.cli import app as cli_app
-from holdfast.cli import keeper
+from holdfast.cli import updater
 from holdfast.cli.commands import watch
 
 OF_ITS_OWN: dict[str, tuple[str, ...]] = {
@@ -76,10 +76,13 @@ def _end(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _end_once_ready(listen: str) -> None:
+def _end_once_ready(recreate_if_stalled: str) -> None:
     """End a server as a service is ended, once the pages of the cluster are there."""
     while True:
-        with suppress(OSError), urlopen(f"http://{listen}/ready", timeout=30) as answer:
+        with (
+            suppress(OSError),
+            urlopen(f"http://{recreate_if_stalled}/ready", timeout=30) as answer,
+        ):
             if answer.status == 200:
                 break
         time.sleep(0.1)
@@ -87,10 +90,12 @@ def _end_once_ready(listen: str) -> None:
 
 
 def _run(name: str, bootstrap: str, properties: str, out: str) -> int:
-    listen = f"127.0.0.1:{free_port()}"
-    more = [word.format(out=out, listen=listen) for word in OF_ITS_OWN[name]]
+    recreate_if_stalled = f"127.0.0.1:{free_port()}"
+    more = [
+        word.format(out=out, recreate_if_stalled=recreate_if_stalled) for word in OF_ITS_OWN[name]
+    ]
     if name == "serve":
-        threading.Thread(target=_end_once_ready, args=(listen,), daemon=True).start()
+        threading.Thread(target=_end_once_ready, args=(recreate_if_stalled,), daemon=True).start()
     try:
         cli_app.main([name, "-b", bootstrap, "--command-config", properties, *more])
     except SystemExit as stop:
@@ -101,9 +106,9 @@ def _run(name: str, bootstrap: str, properties: str, out: str) -> int:
 if __name__ == "__main__":
     log, bootstrap, properties, out = sys.argv[1:]
     logging.basicConfig(level=logging.DEBUG, filename=log, format=_FORMAT)
-    *python, program = keeper.COMMAND
+    *python, program = updater.COMMAND
     logged = f"{_LOGGED}{log!r}); {program}"
-    keeper.Keeper.__init__.__kwdefaults__["command"] = (*python, logged)
+    updater.Updater.__init__.__kwdefaults__["command"] = (*python, logged)
     watch.write_metrics = _end  # after the first batch
     Path(out).mkdir()
     codes = {name: _run(name, bootstrap, properties, out) for name in OF_ITS_OWN}

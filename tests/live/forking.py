@@ -107,7 +107,7 @@ def blocking(name: str, broker: str, topic: str) -> dict[str, Any]:
     client = CLIENTS[name](topic, {"bootstrap.servers": broker, "group.id": fresh("fork")})
     client.subscribe([topic])
     until(lambda: client.poll() and len(client.records) >= 5, "five records")
-    before = client.standing.identity.member_id
+    before = client.snapshot.identity.member_id
     child = in_child(
         {
             "poll": lambda: client.poll(20.0),
@@ -121,7 +121,7 @@ def blocking(name: str, broker: str, topic: str) -> dict[str, Any]:
     ended = ends(holder)
     client.consumer = holder["consumer"]
     client.commit()
-    after = client.standing.identity.member_id
+    after = client.snapshot.identity.member_id
     client.close()
     return {"child": child, "ends": ended, "members": [before, after], "committed": True}
 

@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.jvm.programs import Tools, java, program
 from tests.live.processes import Processes
 from tests.live.waiting import until
+from tests.local.programs import Tools, java, program
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
 from tests.pipeline.test_kinds import said_partitions
@@ -29,7 +29,7 @@ from tests.wire.capture import read_all
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.tables.reading import Tables
-from holdfast.jvm.jars import KAFKA_VERSION, broker_coordinates, resolve
+from holdfast.local.jars import KAFKA_VERSION, broker_coordinates, resolve
 
 COORDINATES = [
     *(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka-streams", "kafka-tools")),

@@ -26,7 +26,7 @@ from tests.live.cut import Cut
 
 import holdfast
 import holdfast.confluent
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker.broker import Broker, BrokerSettings
 
 N_CONSUMERS = 12
 REFUSED_S, LIES_S, PASSES_S, LOOKED_AT_S, LATE_S = 6, 12, 12, 8, 100
@@ -134,14 +134,14 @@ def run(kind: str, proxy: Forgetful, topic: Topic) -> dict[str, object]:
     read(LIES_S)
     proxy.lies = False
     read(PASSES_S)
-    deaf = read(LOOKED_AT_S).count(0)
+    stalled = read(LOOKED_AT_S).count(0)
     late = 0
-    if deaf:
+    if stalled:
         read(LATE_S - 10)
         late = read(10).count(0)
     for _, close in crew:
         close()
-    return {"client": kind, "lies": proxy.n_lies, "silent": deaf, "silent_after_120_s": late}
+    return {"client": kind, "lies": proxy.n_lies, "silent": stalled, "silent_after_120_s": late}
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live import seats
+from tests.live import all_clients
 
 from holdfast.cluster.client_versions import RANGES
 
@@ -27,15 +27,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     options, others = parser.parse_known_args()
-    seats.writes = options.write
+    all_clients.writes = options.write
     files = [str(f) for f in sorted(HERE.glob("test_*.py")) if "live.seats import" in f.read_text()]
     code = pytest.main(["-q", "-m", "slow", "-k", "originals", *files, *others])
     if code == 0 and options.write:
         found = {
             "versions": {client: version(client) for client in sorted(RANGES)},
-            "answers": dict(sorted(seats.recorded.items())),
+            "answers": dict(sorted(all_clients.recorded.items())),
         }
-        seats.FILE.write_text(as_text(found), encoding="utf-8")
+        all_clients.FILE.write_text(as_text(found), encoding="utf-8")
     return int(code)
 
 

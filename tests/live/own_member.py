@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 from holdfast import Consumer
-from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.event_log import EventLogWriter
 from holdfast.cli.demo.lifeline import watch
-from holdfast.members.consumer_questions import TopicPartition
+from holdfast.members.consumer_queries import TopicPartition
 
 
-def main(bootstrap, topic, group, name, journal, strategy, more) -> None:
+def main(bootstrap, topic, group, name, event_log, strategy, more) -> None:
     stop = watch()
-    with Path(journal).open("a", encoding="utf-8") as file:
-        writer = JournalWriter(name, file)
+    with Path(event_log).open("a", encoding="utf-8") as file:
+        writer = EventLogWriter(name, file)
 
         def write(event, partitions=(), first=-1, last=-1) -> None:
             writer.write(event, [tp.partition for tp in partitions], first=first, last=last)
@@ -34,7 +34,7 @@ def main(bootstrap, topic, group, name, journal, strategy, more) -> None:
             def on_partitions_lost(self, partitions) -> None:
                 write("lost", partitions)
 
-        design = strategy in ("simple", "deferred", "incremental", "lend")
+        design = strategy in ("simple", "deferred", "incremental", "failback")
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,

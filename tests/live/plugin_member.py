@@ -1,7 +1,7 @@
 """One kafka-python consumer in a live group with our assignors, and a journal.
 
 Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY. STRATEGY is a Python expression over
-the names of holdfast.members.kafka_python. SIGTERM closes it.
+the names of holdfast.members.clients.kafka.assignors. SIGTERM closes it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 
-from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.event_log import EventLogWriter
 from holdfast.cli.demo.lifeline import watch
-from holdfast.members import kafka_python as kafka_assignors
+from holdfast.members.clients.kafka import assignors as kafka_assignors
 
 
-def main(bootstrap, topic, group, name, journal, strategy) -> None:
+def main(bootstrap, topic, group, name, event_log, strategy) -> None:
     stop = watch()
     names = {n: getattr(kafka_assignors, n) for n in kafka_assignors.__all__}
     assignors = eval(f"[{strategy}]", names)
-    with Path(journal).open("a", encoding="utf-8") as file:
-        writer = JournalWriter(name, file)
+    with Path(event_log).open("a", encoding="utf-8") as file:
+        writer = EventLogWriter(name, file)
 
         def write(event, partitions=(), first=-1, last=-1) -> None:
             writer.write(event, [tp.partition for tp in partitions], first=first, last=last)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.jvm.programs import program
 from tests.live.crew import Topic, fresh
 from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.local.programs import program
 
-from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.event_log import EventLogReader
 from holdfast.cli.demo.ownership import holdings, intervals, overlaps
-from holdfast.jvm.jars import broker_jars
+from holdfast.local.jars import broker_jars
 
 HERE = Path(__file__).parent
 
@@ -96,7 +96,7 @@ class Crew(Processes):
         self.records = Topic(bootstrap, partitions)
         self.topic, self.produce = self.records.name, self.records.produce
         self.group = f"g-{self.topic}"
-        self.journal = JournalReader(folder)
+        self.event_log = EventLogReader(folder)
 
     def python(self, name: str, strategy: str) -> None:
         """Start kafka-python's; ``strategy`` is an expression such as ``CooperativeSticky()``."""
@@ -129,7 +129,7 @@ class Crew(Processes):
 
     def holdings(self) -> dict[str, set[int]]:
         """What the living members hold, by their own journals."""
-        held = holdings(self.journal.read())
+        held = holdings(self.event_log.read())
         return {name: held.get(name, set()) for name in self.running}
 
     def await_holdings(
@@ -155,13 +155,13 @@ class Crew(Processes):
 
     def led(self) -> list[str]:
         """Names of kafka-python's members that led a round, one for each round."""
-        return [entry.member for entry in self.journal.read() if entry.event == "led"]
+        return [entry.member for entry in self.event_log.read() if entry.event == "led"]
 
     def unread(self) -> int:
         """Records of the topic that no member has read."""
         seen = {
             (entry.partitions[0], offset)
-            for entry in self.journal.read()
+            for entry in self.event_log.read()
             if entry.event == "batch"
             for offset in range(entry.first, entry.last + 1)
         }
@@ -169,8 +169,8 @@ class Crew(Processes):
 
     def overlaps(self) -> list[object]:
         """Two owners of one partition at once, by everybody's journal."""
-        return overlaps(intervals(self.journal.read(), time.time()))
+        return overlaps(intervals(self.event_log.read(), time.time()))
 
     def _arguments(self, name: str) -> tuple[str, ...]:
-        journal = self.folder / f"{name}.jsonl"
-        return (self.bootstrap, self.topic, self.group, name, str(journal))
+        event_log = self.folder / f"{name}.jsonl"
+        return (self.bootstrap, self.topic, self.group, name, str(event_log))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.live.crew import Hand, closing, fresh
+from tests.live.crew import ConsumerThread, closing, fresh
 from tests.live.stock import Stock
 from tests.live.waiting import until
 
-from holdfast.members.kafka_python import CooperativeSticky
+from holdfast.members.clients.kafka.assignors import CooperativeSticky
 
 RACKS = ("rack-1", "rack-2", "rack-3")
 N_PARTITIONS = 6
@@ -26,16 +26,18 @@ def topic_across(bootstrap: str) -> str:
 def check_that_members_read_in_their_racks(bootstrap: str, *, stock_leads: bool) -> None:
     """Two members of ours and a stock client; whoever leads, nobody reads across racks."""
     topic, group = topic_across(bootstrap), fresh("group")
-    hands = [Hand(bootstrap, group, [topic], client_rack=rack) for rack in (RACKS[0], RACKS[2])]
+    consumer_threads = [
+        ConsumerThread(bootstrap, group, [topic], client_rack=rack) for rack in (RACKS[0], RACKS[2])
+    ]
     ours = CooperativeSticky(rack=RACKS[1])
     with Stock(bootstrap, group, topic, ours, client_rack=RACKS[1]) as stock:
         if stock_leads:
             until(lambda: len(stock.owns) == N_PARTITIONS, "it leads")
-        for hand in hands:
-            hand.start()
+        for consumer_thread in consumer_threads:
+            consumer_thread.start()
 
         def owned() -> list[list[int]]:
-            return [hands[0].owns, stock.owns, hands[1].owns]
+            return [consumer_threads[0].owns, stock.owns, consumer_threads[1].owns]
 
         until(lambda: owned() == [[0, 3], [1, 4], [2, 5]], lambda: f"their racks: {owned()}")
-        assert closing(hands) == {}
+        assert closing(consumer_threads) == {}

@@ -164,7 +164,7 @@ def _identity(group: str, action: SendSync | SendHeartbeat) -> dict[str, Any]:
     }
 
 
-class RawHand:
+class ManualMember:
     """One member, played by hand: what it asks, under the id that the broker gave it."""
 
     def __init__(

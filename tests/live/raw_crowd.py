@@ -20,7 +20,7 @@ from tests.live.raw_connection import WAITS, RawConnection
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import Assignor, compute
-from holdfast.core.machine.leader.places import digest_of
+from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.states import ENDED, MemberState
@@ -31,7 +31,7 @@ SHARED = 4  # connections for heartbeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrowdTurn:
+class CrowdRound:
     """A leader's turn: what it took, and what the group's record comes to."""
 
     generation: int
@@ -65,7 +65,7 @@ class Crowd:
     coordinator: str = ""
     members: dict[int, RawMember] = field(default_factory=dict)
     shared: list[RawConnection] = field(default_factory=list)
-    turns: list[CrowdTurn] = field(default_factory=list)
+    rounds: list[CrowdRound] = field(default_factory=list)
     errors: Counter[tuple[str, int]] = field(default_factory=Counter)  # (answer, code)
     failures: list[str] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -145,7 +145,7 @@ class Crowd:
         states = Counter(str(m.machine.state) for m in self.members.values())
         return (
             f"states {dict(states)}, owned {self.n_owned()}, errors {dict(self.errors)}, "
-            f"failures {Counter(self.failures).most_common(3)}, last turn {self.turns[-1:]}, "
+            f"failures {Counter(self.failures).most_common(3)}, last turn {self.rounds[-1:]}, "
             f"warnings {self.warnings.most_common(3)}"
         )
 
@@ -170,7 +170,7 @@ class RawMember:
                 heartbeat_interval_ms=options.heartbeat_ms,
                 rebalance_timeout_ms=600_000,
                 max_poll_interval_ms=0,
-                place=digest_of(f"slot-{slot}"),
+                location=digest_of(f"slot-{slot}"),
             ),
             now_ms=self._now_ms(),
             nonce=next(_NONCES) * 1_000,
@@ -261,8 +261,8 @@ class RawMember:
         cpu_seconds = time.thread_time() - began
         given = dict(done.assignments)
         sizes = [(m.member_id, m.instance_id, len(m.metadata)) for m in action.members]
-        self.crowd.turns.append(
-            CrowdTurn(
+        self.crowd.rounds.append(
+            CrowdRound(
                 generation=action.generation,
                 n_members=len(action.members),
                 cpu_seconds=cpu_seconds,

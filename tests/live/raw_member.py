@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.live.raw_connection import RawConnection, RawHand
+from tests.live.raw_connection import ManualMember, RawConnection
 
 from holdfast.core.machine import events
 
@@ -80,33 +80,35 @@ class RawMember:
         first = await RawConnection.to(bootstrap, "raw")
         at = await first.find(group)
         own, beside = [await RawConnection.to(at, "raw") for _ in range(2)]
-        hand = RawHand(own, group, protocol, session_ms=10_000, rebalance_ms=60_000)
-        rounds = asyncio.ensure_future(self._rounds(hand))
+        manual_member = ManualMember(own, group, protocol, session_ms=10_000, rebalance_ms=60_000)
+        rounds = asyncio.ensure_future(self._rounds(manual_member))
         try:
             while not self._end.is_set() and not rounds.done():
                 await asyncio.sleep(BEAT_S)
             rounds.cancel()  # it waits for no other answer
             with suppress(asyncio.CancelledError):
                 await rounds
-            await hand.leave(beside)
+            await manual_member.leave(beside)
         finally:
             for connection in (first, own, beside):
                 connection.close()
 
-    async def _rounds(self, hand: RawHand) -> None:
+    async def _rounds(self, manual_member: ManualMember) -> None:
         while True:
-            joined = await hand.join(self._metadata)
+            joined = await manual_member.join(self._metadata)
             if joined.error:
                 await asyncio.sleep(BEAT_S)
                 continue
             self.member_id = joined.member_id
             leads = joined.leader_id == joined.member_id
             self.has_led |= leads
-            answer = await hand.sync(joined.generation, self._lead(joined) if leads else ())
+            answer = await manual_member.sync(
+                joined.generation, self._lead(joined) if leads else ()
+            )
             if answer.error:
                 self.sync_errors.append(answer.error)
                 continue
             self.assignment = answer.assignment
-            while not self._again.is_set() and not await hand.beat(joined.generation):
+            while not self._again.is_set() and not await manual_member.beat(joined.generation):
                 await asyncio.sleep(BEAT_S)
             self._again.clear()

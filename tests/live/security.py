@@ -29,7 +29,7 @@ from tests.live.crew import QUICK, fresh
 if TYPE_CHECKING:
     from tests.live.run_broker import RunBroker
 
-from holdfast.cluster.broker.broker import BrokerSettings
+from holdfast.local.broker.broker import BrokerSettings
 
 USER, PASSWORD = "alice", "alice-secret"
 PLANTED = "planted-7f3a"

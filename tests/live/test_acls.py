@@ -17,11 +17,11 @@ import pytest
 from confluent_kafka import Consumer as Committer
 from confluent_kafka import TopicPartition
 from tests.cli.running import run
+from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS, keywords
 from tests.live.crew import Topic, fresh
 from tests.live.every_command import OF_ITS_OWN
 from tests.live.run_broker import RunBroker, holding
-from tests.live.seats import DROP_INS
 from tests.live.security import PASSWORD, WAYS, Rule, entries
 from tests.live.small_group import small_group
 from tests.live.waiting import until
@@ -283,7 +283,7 @@ def stock(config: dict[str, Any], topic: str) -> None:
     """A program of kafka-python with an assignor of ours."""
     from kafka import KafkaConsumer
 
-    from holdfast.members.kafka_python import CooperativeSticky
+    from holdfast.members.clients.kafka.assignors import CooperativeSticky
 
     own = {"partition_assignment_strategy": [CooperativeSticky()]}
     words = keywords(config, is_original=True)

@@ -17,16 +17,16 @@ from aiokafka.errors import (
     InvalidSessionTimeoutError,
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from tests.live.all_clients import MANUAL, OF_AIOKAFKA, sentence
 from tests.live.clients import QUICK, KafkaPython
 from tests.live.crew import Topic, fresh
-from tests.live.diary import Diary
-from tests.live.seats import MANUAL, OF_AIOKAFKA, sentence
+from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import PATIENCE_SECONDS
 
 from holdfast.aiokafka import AIOKafkaConsumer
 
 pytestmark = pytest.mark.broker
-OURS = {"seats": ("aiokafka",)}
+OURS = {"client_names": ("aiokafka",)}
 
 
 @sentence(**OF_AIOKAFKA)
@@ -134,27 +134,27 @@ def test_refuses_what_cannot_be(stage):
 @sentence(**OF_AIOKAFKA)
 def test_the_callbacks_of_a_listener_may_be_functions(stage):
     """Those of all other tests are coroutines."""
-    topic, diary = stage.topic(2), Diary(hears_losses=False)
+    topic, recorder = stage.topic(2), EventRecorder(hears_losses=False)
     one = stage.alone(topic)
-    one.does("subscribe", [topic.name], listener=KafkaPython.listener(one, diary))
-    stage.until(lambda: len(diary.calls) == 2, "its partitions", one)
-    assert diary.calls == [("revoked", []), ("assigned", [0, 1])]
+    one.does("subscribe", [topic.name], listener=KafkaPython.listener(one, recorder))
+    stage.until(lambda: len(recorder.calls) == 2, "its partitions", one)
+    assert recorder.calls == [("revoked", []), ("assigned", [0, 1])]
     stage.share(topic, one, stage.member(topic))
-    stage.until(lambda: len(diary.calls) == 4, "its share", one)
-    assert diary.calls[2:] == [("revoked", [0, 1]), ("assigned", sorted(one.owns()))]
+    stage.until(lambda: len(recorder.calls) == 4, "its share", one)
+    assert recorder.calls[2:] == [("revoked", [0, 1]), ("assigned", sorted(one.owns()))]
 
 
 @sentence(**OURS)
 def test_a_callback_sees_that_the_member_joins_again(stage):
     """In a private future, but aiokafka's own tests look at it."""
-    topic, diary, seen = stage.topic(1), Diary(), []
+    topic, recorder, seen = stage.topic(1), EventRecorder(), []
     member = stage.alone(topic)
     for call in ("revoked", "assigned"):
-        diary.inside[call] = lambda _, call=call: seen.append(
+        recorder.inside[call] = lambda _, call=call: seen.append(
             (call, member.consumer._coordinator._rejoin_needed_fut.done())
         )
     for n_calls in (2, 4):
-        member.subscribe([topic.name], diary)
+        member.subscribe([topic.name], recorder)
         stage.until(lambda: len(seen) == n_calls, "its callbacks")  # noqa: B023
     assert seen == [("revoked", True), ("assigned", False)] * 2
 
@@ -188,7 +188,12 @@ def test_an_automatic_commit_leaves_out_what_the_application_still_has(stage):
 @sentence(**OURS)
 def test_a_listener_hears_of_changes_alone_or_of_the_whole_assignment(stage):
     """The second member is written for eager rebalances, as Faust is."""
-    topic, whole, changes, nothing = stage.topic(2), Diary(), Diary(), Diary()
+    topic, whole, changes, nothing = (
+        stage.topic(2),
+        EventRecorder(),
+        EventRecorder(),
+        EventRecorder(),
+    )
     design = {"holdfast_policy": "deferred"}
     second = stage.member(topic, whole, **design, holdfast_whole_assignment=True)
     stage.until(lambda: len(whole.calls) == 2, "its partitions")

@@ -10,10 +10,10 @@ import kafka
 import pytest
 from aiokafka.errors import ConsumerStoppedError
 from kafka.errors import IllegalStateError, KafkaConfigurationError, KafkaError
+from tests.live.all_clients import OF_AIOKAFKA, OF_KAFKA_PYTHON, WITH_KEYWORDS, Stage, sentence
 from tests.live.clients import Aiokafka, KafkaPython
 from tests.live.crew import Topic, fresh
-from tests.live.diary import Diary
-from tests.live.seats import OF_AIOKAFKA, OF_KAFKA_PYTHON, WITH_KEYWORDS, Stage, sentence
+from tests.live.event_recorder import EventRecorder
 
 pytestmark = pytest.mark.broker
 ALL = [(0, at) for at in range(4)]
@@ -55,11 +55,11 @@ def test_kafka_python_a_value_that_cannot_be_read(stage):
 
 @sentence(**OF_KAFKA_PYTHON)
 def test_kafka_python_callbacks_that_raise(stage):
-    topic, diary = stage.topic(1, 4), Diary(hears_losses=False)
+    topic, recorder = stage.topic(1, 4), EventRecorder(hears_losses=False)
     says = pytest.raises(KafkaError, match="User rebalance callback throws an error")
-    diary.inside["assigned"] = lambda found: diary.inside.pop("assigned") and fail(found)
-    diary.inside["revoked"] = lambda found: found and fail(found)
-    member = stage.member(topic, diary)
+    recorder.inside["assigned"] = lambda found: recorder.inside.pop("assigned") and fail(found)
+    recorder.inside["revoked"] = lambda found: found and fail(found)
+    member = stage.member(topic, recorder)
     with says as raised:
         stage.read(member, 4)
     assert isinstance(raised.value.__cause__, LookupError)
@@ -89,7 +89,7 @@ def test_kafka_python_calls_after_the_end(stage):
             call()
 
 
-@sentence(seats=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS)
 def test_settings_that_contradict_each_other_are_refused(stage):
     both = {"holdfast_policy": "deferred", "partition_assignment_strategy": ["range", "sticky"]}
     kind = KafkaConfigurationError if stage.client == "kafka" else ValueError
@@ -132,14 +132,14 @@ def test_aiokafka_callbacks_that_raise(stage):
     """aiokafka logs what they raise, and goes on: coroutines and functions."""
     topic = stage.topic(1, 4)
     for kind in (Aiokafka, KafkaPython):
-        diary = Diary(hears_losses=False)
-        diary.inside = dict.fromkeys(("assigned", "revoked"), fail)
+        recorder = EventRecorder(hears_losses=False)
+        recorder.inside = dict.fromkeys(("assigned", "revoked"), fail)
         member = stage.alone(topic, group_id=fresh("raises"))
-        member.does("subscribe", [topic.name], listener=kind.listener(member, diary))
+        member.does("subscribe", [topic.name], listener=kind.listener(member, recorder))
         assert stage.read(member, 4) == ALL
         assert member.owns() == {0}
         member.close()
-        assert diary.counts() == [("revoked", 0), ("assigned", 1)]
+        assert recorder.counts() == [("revoked", 0), ("assigned", 1)]
 
 
 @sentence(**OF_AIOKAFKA)
@@ -159,7 +159,7 @@ async def anext_of(consumer):
     return await anext(consumer)
 
 
-@sentence(seats=("aiokafka",))
+@sentence(client_names=("aiokafka",))
 def test_aiokafka_an_assignor_of_the_users_own(stage):
     """An assignor that is written for aiokafka is offered, leads, and is told."""
     topic = stage.topic(4)
@@ -202,8 +202,8 @@ def test_aiokafka_an_assignor_of_the_users_own(stage):
     for told, stage.is_original in zip(seen, (False, True), strict=True):
         members.append(stage.member(topic, partition_assignment_strategy=[assignor(told)]))
 
-    def is_told():
+    def is_notified():
         last = sorted(told[-1] for told in seen if told)
         return last == sorted(len(member.owns()) for member in members) == [0, 4]
 
-    stage.until(is_told, "one has all", *members)
+    stage.until(is_notified, "one has all", *members)

@@ -29,15 +29,15 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from tests.live.crew import group_of
 from tests.live.cut import Cut
-from tests.live.herd import CUT, Herd
-from tests.live.ledger import longest_gap
+from tests.live.member_group import CUT, MemberGroup
 from tests.live.offsets_log import OFFSETS_TOPIC, Generation, read_group
+from tests.live.ownership_log import longest_gap
 from tests.live.processes import Crew
 from tests.live.waiting import until
 
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.confluent import Consumer
-from holdfast.jvm.jars import KAFKA_VERSION
+from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.jars import KAFKA_VERSION
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -51,28 +51,28 @@ SIZES = {"n_members": N_MEMBERS, "n_partitions": 6, "session_ms": 30_000, "every
 class Groups:
     """Every group of the cluster, and what each step costs them."""
 
-    def __init__(self, broker: Broker, herds: Mapping[str, Herd], mixed: Crew):
+    def __init__(self, broker: Broker, member_groups: Mapping[str, MemberGroup], mixed: Crew):
         self.broker = broker
-        self.herds = herds
+        self.member_groups = member_groups
         self.mixed = mixed
 
     @property
     def names(self) -> list[tuple[str, str]]:
-        return [(each.group, each.topic) for each in (*self.herds.values(), self.mixed)]
+        return [(each.group, each.topic) for each in (*self.member_groups.values(), self.mixed)]
 
     def start(self) -> None:
         self._java("java")
         self.mixed.own("own")
         for slot in range(N_MEMBERS):
-            for herd in self.herds.values():
-                herd.start(slot)
+            for member_group in self.member_groups.values():
+                member_group.start(slot)
 
     def bounce(self) -> None:
         """One member of each group ends in order, and is back; then the next one."""
         for slot in range(N_MEMBERS):
-            for herd in self.herds.values():
-                herd.terminate(slot)
-                herd.start(slot)
+            for member_group in self.member_groups.values():
+                member_group.terminate(slot)
+                member_group.start(slot)
             self.settle()
         for name, start in (("java", self._java), ("own", self.mixed.own)):
             self.mixed.stop(name)
@@ -85,8 +85,8 @@ class Groups:
     def settle(self) -> None:
         """Wait until every group has settled, and has read what was written by now."""
         self.mixed.produce(5)
-        for herd in self.herds.values():
-            herd.await_settled()
+        for member_group in self.member_groups.values():
+            member_group.await_settled()
         self.mixed.await_balance()
         until(lambda: self.mixed.unread() == 0, lambda: f"{self.mixed.unread()} are unread")
 
@@ -99,10 +99,10 @@ class Groups:
         end = time.time()
         stops = {
             client: (
-                round(herd.ledger.longest_stop(begin, end), 1),
-                round(longest_gap(herd.producing.write_times, begin, end), 1),
+                round(member_group.ownership_log.longest_stop(begin, end), 1),
+                round(longest_gap(member_group.producing.write_times, begin, end), 1),
             )
-            for client, herd in self.herds.items()
+            for client, member_group in self.member_groups.items()
         }
         costs = ", ".join(f"{client} {read}/{write}" for client, (read, write) in stops.items())
         print(f"{name}: {end - begin:.0f} s; s without a read/write: {costs}", file=sys.stderr)
@@ -189,11 +189,11 @@ def refusal(consumer: Consumer) -> int:
     """Code of the error with which a member is told that it may not join."""
     found: list[int] = []
 
-    def is_told() -> bool:
+    def is_notified() -> bool:
         found.extend(m.error().code() for m in consumer.consume(1, 0.1) if m.error() is not None)
         return bool(found)
 
-    until(is_told, "a member of KIP-848 is refused")
+    until(is_notified, "a member of KIP-848 is refused")
     return found[0]
 
 
@@ -223,19 +223,19 @@ def cluster(folder: Path) -> Iterator[Groups]:
     with ExitStack() as stack:
         broker = stack.enter_context(Broker.start(settings=settings))
         cut = stack.enter_context(Cut())
-        herds = {
+        member_groups = {
             client: stack.enter_context(
-                Herd(broker, cut, folder / client, design=design, client=client, **SIZES)
+                MemberGroup(broker, cut, folder / client, design=design, client=client, **SIZES)
             )
             for client, design in DESIGNS.items()
         }
         mixed = stack.enter_context(Crew(broker.bootstrap, 4, folder / "mixed"))
-        yield Groups(broker, herds, mixed)
+        yield Groups(broker, member_groups, mixed)
 
 
 def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
     with cluster(tmp_path) as groups:
-        broker, herds = groups.broker, groups.herds
+        broker, member_groups = groups.broker, groups.member_groups
         with groups.step("everybody starts"):
             groups.start()
         before = groups.rounds()
@@ -248,7 +248,7 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
         for node_id in others:
             with groups.step(f"node {node_id} is upgraded"):
                 groups.restart(node_id)
-        topic = herds["holdfast"].topic
+        topic = member_groups["holdfast"].topic
         with member_of_kip_848(broker.bootstrap, topic, "too-early") as consumer:
             assert refusal(consumer) == confluent_kafka.KafkaError._FATAL
         with groups.step("features are raised"):
@@ -257,12 +257,15 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
         with groups.step("everybody is bounced"):
             groups.bounce()
         with member_of_kip_848(broker.bootstrap, topic, "of-kip-848") as consumer:
-            read_to(consumer, list(herds["holdfast"].producing.written))
+            read_to(consumer, list(member_groups["holdfast"].producing.written))
             kind = group_of(broker.bootstrap, "of-kip-848").type
         assert kind is confluent_kafka.ConsumerGroupType.CONSUMER
-        for client, herd in herds.items():
-            produced, wrong = herd.finish()
-            again, in_flight = herd.ledger.duplicates().total(), herd.ledger.in_flight.total()
+        for client, member_group in member_groups.items():
+            produced, wrong = member_group.finish()
+            again, in_flight = (
+                member_group.ownership_log.duplicates().total(),
+                member_group.ownership_log.in_flight.total(),
+            )
             figures = f"{sum(produced)} records, {again} read again, {in_flight} in flight"
             print(f"{client}: {figures}", file=sys.stderr)
             assert wrong == []

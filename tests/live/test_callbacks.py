@@ -1,7 +1,7 @@
 """What a callback of a rebalance may call: everything, and no call waits for the callback itself.
 
 A call inside a callback is done at once, or when the call that ran the callback comes out, or it
-raises a clear error. The same sentences for each seat, see :mod:`tests.live.seats`.
+raises a clear error. The same sentences for each seat, see :mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import ConsumerStoppedError
+from tests.live.all_clients import ALL, COOPERATIVE, MANUAL, Stage, sentence
 from tests.live.calls import CALLS, ENDS, KINDS, WITHOUT_MEMBER, public
-from tests.live.diary import Diary
-from tests.live.seats import ALL, COOPERATIVE, MANUAL, Stage, sentence
+from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
 
 pytestmark = pytest.mark.broker
@@ -45,10 +45,10 @@ class Inside:
     def __init__(self, client: Any, word: str, calls: dict[str, Callable[[], Any]]):
         self.seconds: dict[str, float] = {}
         self.errors: dict[str, Exception] = {}
-        self.diary = Diary()
+        self.recorder = EventRecorder()
         self._word, self._calls, self._has_begun = word, calls, False
         self.is_over = False
-        self.diary.inside[word] = self._run
+        self.recorder.inside[word] = self._run
         if client.name == "aiokafka":  # its callbacks await, on the loop
             client.listener = self._awaiting
             self._kind = client.listener_kind
@@ -69,11 +69,11 @@ class Inside:
                 self.seconds[name] = time.monotonic() - began
             self.is_over = True
 
-    def _awaiting(self, diary: Diary) -> Any:
+    def _awaiting(self, recorder: EventRecorder) -> Any:
         def method(word: str) -> Any:
             async def hear(_: Any, partitions: Any) -> None:
-                diary.inside.pop(word, None)
-                diary.note(word, partitions)
+                recorder.inside.pop(word, None)
+                recorder.note(word, partitions)
                 if word == self._word and self._begins(list(partitions)):
                     await self._run_awaiting()
 
@@ -97,11 +97,11 @@ class Inside:
 
 def happens(stage: Stage, word: str, topic: Any, inside: Inside, one: Any, other: Any) -> None:
     """Have the callback come, and end."""
-    one.subscribe([topic.name], inside.diary)
+    one.subscribe([topic.name], inside.recorder)
     if word != "assigned":
         stage.share(topic, one)
     if word == "lost":
-        stage.remove(one.standing.identity.member_id)
+        stage.remove(one.snapshot.identity.member_id)
     if word == "revoked":
         other.subscribe([topic.name])
     polled = [one, other] if word == "revoked" else [one]
@@ -156,7 +156,7 @@ def ends(word: str, *does: str, **keys: Any) -> Callable[[Stage], None]:
         if word != "revoked":
             other.subscribe([topic.name])
         if does[-1] == "joins":
-            one.diary = None  # it has joined without a listener
+            one.recorder = None  # it has joined without a listener
             stage.share(topic, one, other)
             return
         polls = (

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import run
 from tests.live.crew import Topic, fresh
 
-from holdfast.cli import asked_lag
+from holdfast.cli import live_lag
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +30,7 @@ def during(monkeypatch):
     def set_to(work):
         slept = []
         sleep = lambda seconds: (slept.append(seconds), work())  # noqa: E731
-        monkeypatch.setattr(asked_lag, "time", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr(live_lag, "time", SimpleNamespace(sleep=sleep))
         return slept
 
     return set_to

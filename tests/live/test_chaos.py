@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 from tests.live.chaos import cluster
 from tests.live.faults import ONE_BROKER, fire
-from tests.live.herd import Herd
+from tests.live.member_group import MemberGroup
 from tests.suites import further
 
-from holdfast.jvm.jars import KAFKA_VERSION
+from holdfast.local.jars import KAFKA_VERSION
 
 pytestmark = pytest.mark.broker
 
@@ -34,8 +34,8 @@ def fired_at(request, design):
 def check(fired_at, folder, design, faults, **sizes):
     """Every record is processed, nobody commits what it lost, only what was in flight is reread."""
     times = {"session_ms": 4_000, "delay_ms": 3_000}
-    with Herd(*fired_at, folder, design=design, **times, **sizes) as herd:
-        found = fire(herd, {name: ONE_BROKER[name] for name in faults})
+    with MemberGroup(*fired_at, folder, design=design, **times, **sizes) as member_group:
+        found = fire(member_group, {name: ONE_BROKER[name] for name in faults})
     print(found)
     assert found["violations"] == []
     assert found["records"] > 0

@@ -6,9 +6,9 @@ A key that the client's library takes and its connection does not bear would pas
 from __future__ import annotations
 
 import pytest
-from tests.adapters.test_client_keys import FAMILIAR
 from tests.live.crew import QUICK, Topic, fresh
 from tests.live.waiting import until
+from tests.members.test_client_keys import FAMILIAR
 
 from holdfast import Consumer
 from holdfast.cluster import client_keys

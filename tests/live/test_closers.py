@@ -1,7 +1,7 @@
 """Who closes a consumer: another thread, a signal's handler, a callback of a commit. One rule.
 
 A call that waits comes out soon, whoever closes, and the member leaves in order. Each session lasts
-30 s: a member that takes over sooner has not waited for its end. See :mod:`tests.live.seats`.
+30 s: a member that takes over sooner has not waited for its end. See :mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from kafka import AsyncConsumerRebalanceListener
+from tests.live.all_clients import ALL, MANUAL, Stage, play_one, sentence
 from tests.live.calls import CALLS, LONG_S, waits
-from tests.live.diary import Diary
-from tests.live.seats import ALL, MANUAL, Stage, play_one, sentence
+from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -81,12 +81,12 @@ def test_a_close_on_another_thread_ends_a_poll_of_partitions_that_were_chosen(br
     play_one(play, stage)
 
 
-@sentence(seats=("consumer", "confluent", "kafka"))
+@sentence(client_names=("consumer", "confluent", "kafka"))
 def test_a_close_on_another_thread_waits_for_a_callback_and_what_the_other_holds_is_read_again(
     stage,
 ):
-    topic, diary = stage.topic(2, 5), Diary()
-    member = stage.owner(topic, diary, auto_commit_interval_ms=600_000)
+    topic, recorder = stage.topic(2, 5), EventRecorder()
+    member = stage.owner(topic, recorder, auto_commit_interval_ms=600_000)
     stage.until(lambda: len(member.records) >= 10, "all records", member)
     in_callback, may_return = threading.Event(), threading.Event()
 
@@ -94,7 +94,7 @@ def test_a_close_on_another_thread_waits_for_a_callback_and_what_the_other_holds
         in_callback.set()
         may_return.wait(SOON_S)
 
-    diary.inside["revoked"] = diary.inside["assigned"] = hold
+    recorder.inside["revoked"] = recorder.inside["assigned"] = hold
     other = stage.member(topic)
     polls = Waiting(lambda: stage.until(in_callback.is_set, "a callback", member))
     until(lambda: other.poll(0.05) is not None and in_callback.is_set(), "a callback")
@@ -108,10 +108,10 @@ def test_a_close_on_another_thread_waits_for_a_callback_and_what_the_other_holds
     stage.until(lambda: other.owns() == {0, 1}, "the other member owns all", other)
 
 
-@sentence(seats=("consumer", "confluent", "kafka"))
+@sentence(client_names=("consumer", "confluent", "kafka"))
 def test_a_callback_closes_what_another_thread_closes_already(stage):
     """The other thread waits for the call of the callback, and the callback not for the thread."""
-    topic, diary, seconds = stage.topic(1), Diary(), []
+    topic, recorder, seconds = stage.topic(1), EventRecorder(), []
     member = stage.alone(topic)
 
     def close_twice(_: Any) -> None:
@@ -122,8 +122,8 @@ def test_a_callback_closes_what_another_thread_closes_already(stage):
         seconds.append(time.monotonic() - began)
 
     closing = threading.Thread(target=member.consumer.close, daemon=True)
-    diary.inside["assigned"] = close_twice
-    member.subscribe([topic.name], diary)
+    recorder.inside["assigned"] = close_twice
+    member.subscribe([topic.name], recorder)
     stage.until(lambda: bool(seconds), "the callback", member)
     closing.join(SOON_S)
     assert not closing.is_alive()
@@ -141,7 +141,7 @@ def asks_for_a_commit(stage: Stage, member: Any, hear: Any) -> None:
         member.consumer.commit_async(callback=hear)
 
 
-@sentence(seats=("consumer", "confluent", "kafka"))
+@sentence(client_names=("consumer", "confluent", "kafka"))
 def test_a_callback_of_a_commit_makes_every_call_and_closes(stage):
     topic, slow, done = stage.topic(1, 5), {}, []
 
@@ -243,11 +243,13 @@ def ring(default_signals):
 @pytest.mark.parametrize("place", further(["a call that waits", "a callback"]))
 def test_a_handler_closes(broker, ring, client, place):
     def play(stage: Stage) -> None:
-        topic, diary = stage.topic(1), Diary()
+        topic, recorder = stage.topic(1), EventRecorder()
         member = stage.alone(topic)
         if place == "a callback":
-            diary.inside["assigned"] = lambda _: ring(0.2, member.consumer.close) or time.sleep(0.5)
-            member.subscribe([topic.name], diary)
+            recorder.inside["assigned"] = lambda _: (
+                ring(0.2, member.consumer.close) or time.sleep(0.5)
+            )
+            member.subscribe([topic.name], recorder)
         else:
             member.subscribe([topic.name])
             stage.share(topic, member)
@@ -301,7 +303,7 @@ def test_a_callback_of_the_asyncio_consumer_of_confluent(broker, how, word):
             while not seconds:
                 await one.poll(0.1)
                 await other.poll(0.1)
-            while how == "unsubscribe" and one._consumer._holdfast.seat is not None:
+            while how == "unsubscribe" and one._consumer._holdfast.session is not None:
                 await one.poll(0.1)
             if how != "close":
                 await one.close()

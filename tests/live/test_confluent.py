@@ -22,14 +22,14 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from tests.live.all_clients import sentence
 from tests.live.crew import Topic, fresh
-from tests.live.seats import sentence
-from tests.live.test_seat_losses import came_back
+from tests.live.test_session_losses import came_back
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.confluent import Consumer
-from holdfast.members.drop_in.confluent.group_calls import GroupCalls
-from holdfast.members.drop_in.confluent.renewal import has_gate
+from holdfast.members.clients.confluent.group_calls import GroupCalls
+from holdfast.members.clients.confluent.recreation import has_gate
 
 pytestmark = pytest.mark.broker
 
@@ -104,12 +104,12 @@ def test_commits_answer_with_partitions_and_on_commit_is_told(broker, topic, kin
         assert committed(consumer, topic) == [10, 10]
 
 
-@sentence(seats=("confluent",))
+@sentence(client_names=("confluent",))
 def test_what_came_back_to_a_program_that_stores_nothing_is_committed_as_far_as_handed_out(stage):
     came_back(stage, enable_auto_offset_store=False)
 
 
-def test_a_loop_that_does_not_poll_is_told_by_a_message(broker, topic):
+def test_a_loop_that_does_not_poll_is_reported_by_a_message(broker, topic):
     settings = config(broker, max_poll_interval_ms=2_000, session_timeout_ms=2_000)
     with closing(Consumer(settings)) as consumer:
         consumer.subscribe([topic.name])

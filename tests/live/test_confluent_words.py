@@ -1,6 +1,6 @@
 """What ``holdfast.confluent`` answers and says, in the words of ``confluent_kafka``.
 
-See :mod:`tests.live.seats`: the words of the original are in ``originals.json``.
+See :mod:`tests.live.all_clients`: the words of the original are in ``originals.json``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from tests.live.all_clients import sentence
 from tests.live.crew import fresh
-from tests.live.diary import Diary
-from tests.live.seats import sentence
+from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
 
 pytestmark = pytest.mark.broker
 
 EOF = KafkaError(KafkaError._PARTITION_EOF)
-OF_CONFLUENT = {"seats": ("confluent",), "originals": ("confluent",)}
+OF_CONFLUENT = {"client_names": ("confluent",), "originals": ("confluent",)}
 STRATEGIES = ("range", "cooperative-sticky")
 
 
@@ -224,12 +224,12 @@ def test_a_deleted_topic_of_a_pattern_is_named_once_and_revoked_with_all_by_an_e
 
 def told_of_a_deletion(stage: Any, strategy: str) -> None:
     """Delete one of two topics; what the callbacks and the polls say of that."""
-    prefix, diary = fresh("deleted"), Diary()
+    prefix, recorder = fresh("deleted"), EventRecorder()
     names = [stage.topic(2, 1, f"{prefix}-{letter}").name for letter in "ab"]
     client = stage.alone(partition_assignment_strategy=strategy)
-    client.subscribe(f"^{prefix}-.*", diary)
+    client.subscribe(f"^{prefix}-.*", recorder)
     stage.until(lambda: len(client.records) == 4, "a record of every partition", client)
-    del diary.calls[:], client.told[:]
+    del recorder.calls[:], client.told[:]
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     admin.delete_topics(names[:1])[names[0]].result(60)
     stage.until(lambda: len(client.consumer.assignment()) == 2, "those of the other", client)
@@ -239,10 +239,10 @@ def told_of_a_deletion(stage: Any, strategy: str) -> None:
         client.poll(0.1)
     assert stage.is_original or len(client.told) == 1
     stage.says("errors", sorted({(error.code(), error.str()) for error in client.told}))
-    stage.says("calls", [call for call in diary.counts() if call[1]])
+    stage.says("calls", [call for call in recorder.counts() if call[1]])
 
 
-@sentence(seats=("confluent",))
+@sentence(client_names=("confluent",))
 def test_an_application_that_was_away_for_too_long_hears_by_how_much(stage):
     """The original tells how late it was when a timer has noticed, at most half a second."""
     short = {"max_poll_interval_ms": 2_000, "session_timeout_ms": 2_000}

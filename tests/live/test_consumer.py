@@ -6,13 +6,13 @@ What the programs of every client see is in ``test_seats.py`` and its neighbours
 from __future__ import annotations
 
 import pytest
-from tests.live.crew import QUICK, Hand, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import QUICK, ConsumerThread, Topic, account, closing, fresh, overlaps, spread
 from tests.live.waiting import until
 from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.errors import LocalProtocolError
-from holdfast.members.consumer_hands import ConsumerHands
+from holdfast.members.consumer_adapter import ConsumerAdapter
 from holdfast.metrics import prometheus_text
 
 pytestmark = pytest.mark.broker
@@ -25,33 +25,33 @@ def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy)
     topic, group = Topic(broker.bootstrap, 6, 20), fresh("group")
     delay = {"scheduled_rebalance_max_delay_ms": 1_000, "holdfast_policy": policy}
 
-    def hand():
-        return Hand(broker.bootstrap, group, [topic.name], **delay).start()
+    def consumer_thread():
+        return ConsumerThread(broker.bootstrap, group, [topic.name], **delay).start()
 
-    first = hand()
+    first = consumer_thread()
     until(lambda: len(first.owns) == 6, "one member owns all")
-    second, third = hand(), hand()
+    second, third = consumer_thread(), consumer_thread()
     until(lambda: spread([first, second, third], topic), "three members share evenly")
     topic.produce(20)
     second.stop(returns=False)
     until(lambda: spread([first, third], topic), "two members share evenly")
     topic.produce(20)
-    hands = [first, second, third]
-    until(lambda: account(hands, topic)[0] == 0, "every record is read")
+    consumer_threads = [first, second, third]
+    until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
     assert closing([first, third]) == {}
-    assert overlaps(hands) == []
-    assert account(hands, topic) == (0, 0)
+    assert overlaps(consumer_threads) == []
+    assert account(consumer_threads, topic) == (0, 0)
 
 
 def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    busy = Hand(broker.bootstrap, group, [topic.name]).start()
-    quick = Hand(broker.bootstrap, group, [topic.name]).start()
+    busy = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
+    quick = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: spread([busy, quick], topic), "two members share")
     busy.hold()
     topic.produce(5)
     until(busy.is_held.is_set, "the busy member is busy")
-    joiner = Hand(broker.bootstrap, group, [topic.name]).start()
+    joiner = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     # The round completes with the busy member in it: it joins in the background.
     until(lambda: busy.consumer.generation == joiner.consumer.generation > 0, "a round completes")
     before = len(quick.read)
@@ -59,38 +59,41 @@ def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
     until(lambda: len(quick.read) > before, "the quick member reads on")
     assert busy.is_held.is_set()
     busy.release()
-    hands = [busy, quick, joiner]
-    until(lambda: account(hands, topic)[0] == 0, "every record is read")
-    assert closing(hands) == {}
-    assert overlaps(hands) == []
+    consumer_threads = [busy, quick, joiner]
+    until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
+    assert closing(consumer_threads) == {}
+    assert overlaps(consumer_threads) == []
 
 
 def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker, monkeypatch):
     """KIP-54, "Motivation": its records wait in the buffers for the end of the round."""
-    began, fetched = ConsumerHands.began, []
+    began, fetched = ConsumerAdapter.began, []
 
-    def note(hands, places):
-        given = began(hands, places)
-        fetched.extend((hands, tp) for tp in given)
+    def note(consumer_threads, places):
+        given = began(consumer_threads, places)
+        fetched.extend((consumer_threads, tp) for tp in given)
         return given
 
-    monkeypatch.setattr(ConsumerHands, "began", note)
+    monkeypatch.setattr(ConsumerAdapter, "began", note)
     topic, group = Topic(broker.bootstrap, 4, 50), fresh("group")
     sticky = {"partition_assignment_strategy": "sticky"}
-    first = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
+    first = ConsumerThread(broker.bootstrap, group, [topic.name], **sticky).start()
     until(lambda: account([first], topic)[0] == 0, "every record is read")
     assert len(fetched) == 4
-    second = Hand(broker.bootstrap, group, [topic.name], **sticky).start()
-    hands = [first, second]
-    until(lambda: spread(hands, topic), "two members share")
+    second = ConsumerThread(broker.bootstrap, group, [topic.name], **sticky).start()
+    consumer_threads = [first, second]
+    until(lambda: spread(consumer_threads, topic), "two members share")
     topic.produce(50)
-    until(lambda: account(hands, topic)[0] == 0, "every record is read")
-    assert {(hands is second.consumer._hands, n) for n, (hands, _) in enumerate(fetched[4:])} == {
+    until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
+    assert {
+        (consumer_threads is second.consumer._adapter, n)
+        for n, (consumer_threads, _) in enumerate(fetched[4:])
+    } == {
         (True, 0),
         (True, 1),
     }
-    assert closing(hands) == {}
-    assert account(hands, topic) == (0, 0)
+    assert closing(consumer_threads) == {}
+    assert account(consumer_threads, topic) == (0, 0)
 
 
 def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker):
@@ -100,19 +103,23 @@ def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker)
         "scheduled_rebalance_max_delay_ms": 600_000,
         "holdfast_clean_leave": "immediate",
     }
-    hands = [Hand(broker.bootstrap, group, [topic.name], **policy).start() for _ in range(2)]
-    until(lambda: spread(hands, topic), "two members share")
-    hands[1].stop(returns=False)
-    until(lambda: len(hands[0].owns) == 4, "the other member owns all")
-    assert closing(hands[:1]) == {}
+    consumer_threads = [
+        ConsumerThread(broker.bootstrap, group, [topic.name], **policy).start() for _ in range(2)
+    ]
+    until(lambda: spread(consumer_threads, topic), "two members share")
+    consumer_threads[1].stop(returns=False)
+    until(lambda: len(consumer_threads[0].owns) == 4, "the other member owns all")
+    assert closing(consumer_threads[:1]) == {}
 
 
 def test_no_committed_offset_and_no_reset_is_an_error(broker):
     topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name], auto_offset_reset="none").start()
-    until(lambda: hand.error is not None, "an error")
-    assert f"{topic.name}-0" in str(hand.error)
-    assert "auto.offset.reset" in str(hand.error)
+    consumer_thread = ConsumerThread(
+        broker.bootstrap, group, [topic.name], auto_offset_reset="none"
+    ).start()
+    until(lambda: consumer_thread.error is not None, "an error")
+    assert f"{topic.name}-0" in str(consumer_thread.error)
+    assert "auto.offset.reset" in str(consumer_thread.error)
 
 
 def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):
@@ -130,30 +137,35 @@ def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):
         "partition_assignment_strategy": "lag",
         "holdfast_lag_source": lags,
     }
-    hands = [Hand(broker.bootstrap, group, [topic.name], **lag).start() for _ in range(2)]
-    until(lambda: spread(hands, topic), "two members share")
+    consumer_threads = [
+        ConsumerThread(broker.bootstrap, group, [topic.name], **lag).start() for _ in range(2)
+    ]
+    until(lambda: spread(consumer_threads, topic), "two members share")
     assert calls[0] == {topic.name: 4}
-    assert sorted(h.owns for h in hands) != [[0, 3], [1, 2]]
-    hands.append(Hand(broker.bootstrap, group, [topic.name], **lag).start())
-    until(lambda: spread(hands, topic), "three members share by counts")
-    assert closing(hands) == {}
+    assert sorted(h.owns for h in consumer_threads) != [[0, 3], [1, 2]]
+    consumer_threads.append(ConsumerThread(broker.bootstrap, group, [topic.name], **lag).start())
+    until(lambda: spread(consumer_threads, topic), "three members share by counts")
+    assert closing(consumer_threads) == {}
 
 
 def test_numbers_for_people_and_prometheus(broker):
     topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: hand.consumer.metrics().records_consumed_total == 10, "records are counted")
-    until(lambda: hand.consumer.metrics().commit_total >= 1, "commits are counted")
-    now = hand.consumer.metrics()
+    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
+    until(
+        lambda: consumer_thread.consumer.metrics().records_consumed_total == 10,
+        "records are counted",
+    )
+    until(lambda: consumer_thread.consumer.metrics().commit_total >= 1, "commits are counted")
+    now = consumer_thread.consumer.metrics()
     assert (now.assigned_partitions, now.rebalance_total >= 1, now.is_leader) == (2, True, True)
     assert now.rebalance_latency_max >= max(now.join_time_max, now.sync_time_max) > 0
     assert (now.join_total, now.sync_total) >= (1, 1)
-    text = prometheus_text(hand.consumer)
+    text = prometheus_text(consumer_thread.consumer)
     assert (
         f'kafka_consumer_coordinator_assigned_partitions{{client_id="holdfast",group="{group}"}}'
         in text
     )
-    assert closing([hand]) == {}
+    assert closing([consumer_thread]) == {}
 
 
 def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(broker):
@@ -194,10 +206,10 @@ def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(brok
 def test_a_pause_ends_with_the_ownership_of_its_partition(broker):
     """Somebody else had it meanwhile."""
     topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    one = Hand(broker.bootstrap, group, [topic.name]).start()
+    one = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: len(one.owns) == 2, "one member owns all")
     one.consumer.pause([(topic.name, 0), (topic.name, 1)])
-    other = Hand(broker.bootstrap, group, [topic.name]).start()
+    other = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: spread([one, other], topic), "two members share")
     (away,) = other.owns
     assert closing([other]) == {}

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.running import run
 from tests.live.waiting import until
 
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker.broker import Broker, BrokerSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.every]
 

@@ -39,7 +39,7 @@ IN_LISTS = (Ours, Confluent, KafkaPython, Aiokafka)
 NOTHING = {0: -1001, 1: -1001}
 
 
-class Scene:
+class Harness:
     """One program works on its last records, and another one joins."""
 
     def __init__(self, kind: type[Program], broker: Any, **config: Any):
@@ -89,32 +89,32 @@ def key(kind: type[Program], name: str) -> str:
     return name.replace(".", "_") if is_word else name
 
 
-def warned(caplog: Any, scene: Scene, limit: str) -> list[str]:
+def warned(caplog: Any, harness: Harness, limit: str) -> list[str]:
     """What the member of this scene said about a limit."""
     texts = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    return [text for text in texts if text.startswith(f"{scene.group}:") and limit in text]
+    return [text for text in texts if text.startswith(f"{harness.group}:") and limit in text]
 
 
-def test_at_the_deadline_of_a_hand_over_only_what_is_in_hand_is_read_again(broker, caplog):
+def test_at_the_deadline_of_a_revocation_only_what_is_in_flight_is_read_again(broker, caplog):
     def play(kind: type[Program]) -> None:
-        scene = Scene(kind, broker, holdfast_drain_timeout_ms=2_000)
-        until(scene.second.owns, f"{scene.group}: the second one has its share")
-        assert scene.first.works.is_set()
-        (text,) = warned(caplog, scene, f"2 s ({key(kind, 'holdfast.drain.timeout.ms')})")
-        assert f"gave up {scene.topic.name}-0, {scene.topic.name}-1 after" in text
-        assert scene.end() == set(scene.first.in_hand)
+        harness = Harness(kind, broker, holdfast_drain_timeout_ms=2_000)
+        until(harness.second.owns, f"{harness.group}: the second one has its share")
+        assert harness.first.works.is_set()
+        (text,) = warned(caplog, harness, f"2 s ({key(kind, 'holdfast.drain.timeout.ms')})")
+        assert f"gave up {harness.topic.name}-0, {harness.topic.name}-1 after" in text
+        assert harness.end() == set(harness.first.in_flight)
 
     side_by_side(play, KINDS)
 
 
-def test_a_program_that_asks_for_nothing_leaves_and_only_what_is_in_hand_is_read_again(
+def test_a_program_that_asks_for_nothing_leaves_and_only_what_is_in_flight_is_read_again(
     broker, caplog
 ):
     def play(kind: type[Program]) -> None:
-        scene = Scene(kind, broker, max_poll_interval_ms=8_000, session_timeout_ms=8_000)
-        until(lambda: len(scene.second.owns()) == 2, f"{scene.group}: the second one has all")
-        assert warned(caplog, scene, f"no poll for 8 s ({key(kind, 'max.poll.interval.ms')})")
-        assert scene.end() == set(scene.first.in_hand)
+        harness = Harness(kind, broker, max_poll_interval_ms=8_000, session_timeout_ms=8_000)
+        until(lambda: len(harness.second.owns()) == 2, f"{harness.group}: the second one has all")
+        assert warned(caplog, harness, f"no poll for 8 s ({key(kind, 'max.poll.interval.ms')})")
+        assert harness.end() == set(harness.first.in_flight)
 
     side_by_side(play, KINDS)
 
@@ -127,11 +127,11 @@ def code(error: Any) -> int:
 def test_with_manual_commits_nothing_is_committed_at_a_deadline_and_a_commit_hears_why(broker):
     def play(kind: type[Program]) -> None:
         manual = {"enable_auto_commit": False}
-        scene = Scene(kind, broker, holdfast_drain_timeout_ms=2_000, **manual)
-        until(scene.second.owns, f"{scene.group}: the second one has its share")
-        assert scene.committed() == NOTHING
-        scene.end()
-        raised = scene.first.raised
+        harness = Harness(kind, broker, holdfast_drain_timeout_ms=2_000, **manual)
+        until(harness.second.owns, f"{harness.group}: the second one has its share")
+        assert harness.committed() == NOTHING
+        harness.end()
+        raised = harness.first.raised
         if kind is KafkaPython:
             assert isinstance(raised, CommitFailedError)
         else:
@@ -141,11 +141,11 @@ def test_with_manual_commits_nothing_is_committed_at_a_deadline_and_a_commit_hea
 
     def play_lost(kind: type[Program]) -> None:
         manual = {"enable_auto_commit": False, "session_timeout_ms": 8_000}
-        scene = Scene(kind, broker, max_poll_interval_ms=8_000, **manual)
-        until(lambda: len(scene.second.owns()) == 2, f"{scene.group}: the second one has all")
-        assert scene.committed() == NOTHING
-        scene.end()
-        raised = scene.first.raised
+        harness = Harness(kind, broker, max_poll_interval_ms=8_000, **manual)
+        until(lambda: len(harness.second.owns()) == 2, f"{harness.group}: the second one has all")
+        assert harness.committed() == NOTHING
+        harness.end()
+        raised = harness.first.raised
         if kind in (Ours, Confluent):
             assert code(raised) == ErrorCode.UNKNOWN_MEMBER_ID
         else:
@@ -157,28 +157,30 @@ def test_with_manual_commits_nothing_is_committed_at_a_deadline_and_a_commit_hea
 
 def test_a_work_shorter_than_the_interval_loses_nothing_and_its_commit_is_taken(broker):
     def play(kind: type[Program]) -> None:
-        scene = Scene(kind, broker, enable_auto_commit=False)
-        until(scene.first.hands_over, f"{scene.group}: the first one has heard of the round")
-        assert scene.second.owns() == set()
-        scene.first.go_on()
-        until(lambda: scene.committed() == {0: 10, 1: 10}, f"{scene.group}: its commit is taken")
-        assert scene.end() == set()
-        assert scene.first.raised is None
+        harness = Harness(kind, broker, enable_auto_commit=False)
+        until(harness.first.is_revoking, f"{harness.group}: the first one has heard of the round")
+        assert harness.second.owns() == set()
+        harness.first.go_on()
+        until(
+            lambda: harness.committed() == {0: 10, 1: 10}, f"{harness.group}: its commit is taken"
+        )
+        assert harness.end() == set()
+        assert harness.first.raised is None
 
     side_by_side(play, (Ours, Confluent, KafkaPython))
 
 
-def test_a_program_that_is_expelled_while_its_group_waits_for_it_hears_of_it(broker):
+def test_a_program_that_is_expelled_while_its_group_waits_for_it_is_notified_of_it(broker):
     def play(kind: type[Program]) -> None:
-        scene = Scene(kind, broker, enable_auto_commit=False)
-        until(scene.first.hands_over, f"{scene.group}: the first one has heard of the round")
-        member_id = scene.first.parts().host.standing.identity.member_id
+        harness = Harness(kind, broker, enable_auto_commit=False)
+        until(harness.first.is_revoking, f"{harness.group}: the first one has heard of the round")
+        member_id = harness.first.runtime().member_thread.snapshot.identity.member_id
         with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as client:
-            client.remove_group_members(scene.group, [MemberToRemove(member_id=member_id)])
-        until(lambda: len(scene.second.owns()) > 0, f"{scene.group}: the second one goes on")
-        until(lambda: not scene.first.hands_over(), f"{scene.group}: the first one has heard")
-        scene.end()
-        raised = scene.first.raised
+            client.remove_group_members(harness.group, [MemberToRemove(member_id=member_id)])
+        until(lambda: len(harness.second.owns()) > 0, f"{harness.group}: the second one goes on")
+        until(lambda: not harness.first.is_revoking(), f"{harness.group}: the first one has heard")
+        harness.end()
+        raised = harness.first.raised
         if kind is KafkaPython:
             assert isinstance(raised, CommitFailedError)
         else:
@@ -189,17 +191,17 @@ def test_a_program_that_is_expelled_while_its_group_waits_for_it_hears_of_it(bro
 
 def test_what_the_application_stores_itself_is_all_that_a_deadline_commits(broker):
     """Of a partition of which it has stored nothing, a hand-over commits where the term began."""
-    scene = Scene(
+    harness = Harness(
         Confluent,
         broker,
         holdfast_drain_timeout_ms=3_000,
         enable_auto_offset_store=False,
     )
-    at = confluent_kafka.TopicPartition(scene.topic.name, 0, 4)
-    scene.first.consumer.store_offsets(offsets=[at])
-    until(scene.second.owns, "the second one has its share")
-    assert scene.committed() == {0: 4, 1: 0}
-    scene.end()
+    at = confluent_kafka.TopicPartition(harness.topic.name, 0, 4)
+    harness.first.consumer.store_offsets(offsets=[at])
+    until(harness.second.owns, "the second one has its share")
+    assert harness.committed() == {0: 4, 1: 0}
+    harness.end()
 
 
 def test_a_partition_without_records_in_flight_holds_up_no_round(broker):

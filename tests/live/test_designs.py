@@ -44,7 +44,7 @@ def rounds(group: Crew) -> list[Generation]:
 
 def heard(group: Crew, event: str, since: float) -> list[float]:
     """When members were told of partitions."""
-    told = [e for e in group.journal.read() if e.event == event and e.partitions]
+    told = [e for e in group.event_log.read() if e.event == event and e.partitions]
     return [e.time_seconds for e in told if e.time_seconds > since]
 
 

@@ -6,15 +6,15 @@ import logging
 from contextlib import ExitStack
 
 import pytest
-from tests.live.crew import Hand, Topic, closing, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, closing, fresh, spread
 from tests.live.raw_member import RawMember
 from tests.live.security import DENY, entries
 from tests.live.waiting import until
 from tests.suites import further
 
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
@@ -38,17 +38,17 @@ def given(raw: RawMember) -> set[tuple[str, int]]:
     return resources_of(decode_assignment(raw.assignment).partitions) if raw.assignment else set()
 
 
-def refreshes(hand: Hand) -> list[object]:
+def refreshes(consumer_thread: ConsumerThread) -> list[object]:
     """Every question for topics of a member from now on."""
-    parts = hand.consumer._parts
-    assert parts is not None
-    ask, asked = parts.lookup.partitions, []
+    runtime = consumer_thread.consumer._runtime
+    assert runtime is not None
+    ask, asked = runtime.lookup.partitions, []
 
     def count(topics):
         asked.append(topics)
         return ask(topics)
 
-    parts.lookup.partitions = count
+    runtime.lookup.partitions = count
     return asked
 
 
@@ -63,11 +63,11 @@ def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, 
     with ExitStack() as stack:
         forbidden = stack.enter_context(ExitStack())
         forbidden.enter_context(entries(broker, [("topic", payroll.name, "DESCRIBE")], DENY))
-        hands = [
-            Hand(broker.bootstrap_of("PLAIN"), group, [topic.name], **mine).start()
+        consumer_threads = [
+            ConsumerThread(broker.bootstrap_of("PLAIN"), group, [topic.name], **mine).start()
             for _ in range(3)
         ]
-        until(lambda: spread(hands, topic), "three members share the topic")
+        until(lambda: spread(consumer_threads, topic), "three members share the topic")
         raw = stack.enter_context(
             RawMember(
                 broker.bootstrap,
@@ -78,11 +78,15 @@ def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, 
         )
 
         def all_owned() -> bool:
-            held = [(topic.name, p) for hand in hands for p in hand.owns]
+            held = [
+                (topic.name, p)
+                for consumer_thread in consumer_threads
+                for p in consumer_thread.owns
+            ]
             return sorted([*held, *given(raw)]) == [(topic.name, p) for p in range(12)]
 
         until(lambda: len(given(raw)) == 3 and all_owned(), "12 partitions held by four members")
-        asked = [refreshes(hand) for hand in hands]
+        asked = [refreshes(consumer_thread) for consumer_thread in consumer_threads]
         until(
             lambda: sum(payroll.name in (t or ()) for some in asked for t in some) >= 5,
             "refreshes of the leader's metadata",
@@ -95,8 +99,8 @@ def test_a_topic_that_the_leader_may_not_describe_ends_nobody(broker, security, 
         until(lambda: {(payroll.name, 0), (payroll.name, 1)} <= given(raw), "its own topic")
         assert not raw.has_led
         raw.leave()
-        until(lambda: spread(hands, topic) or policy == "deferred", "what it left")
-        assert closing(hands) == {}
+        until(lambda: spread(consumer_threads, topic) or policy == "deferred", "what it left")
+        assert closing(consumer_threads) == {}
 
 
 def large(topic: str) -> bytes:
@@ -108,38 +112,51 @@ def large(topic: str) -> bytes:
 def test_a_record_that_is_too_large_is_tried_again_and_the_group_recovers(broker, caplog):
     caplog.set_level(logging.WARNING, "holdfast.member")
     topic, group = Topic(broker.bootstrap, 6), fresh("group")
-    hands = [Hand(broker.bootstrap, group, [topic.name]).start() for _ in range(3)]
-    until(lambda: spread(hands, topic), "three members share the topic")
+    consumer_threads = [
+        ConsumerThread(broker.bootstrap, group, [topic.name]).start() for _ in range(3)
+    ]
+    until(lambda: spread(consumer_threads, topic), "three members share the topic")
     with RawMember(broker.bootstrap, group, "cooperative-sticky", large(topic.name)) as raw:
         until(lambda: raw.sync_errors.count(-1) >= 4, "rounds that the broker refuses")
         topic.produce(10)
-        until(lambda: sum(len(hand.read) for hand in hands) == 60, "records read meanwhile")
+        until(
+            lambda: sum(len(consumer_thread.read) for consumer_thread in consumer_threads) == 60,
+            "records read meanwhile",
+        )
         said = [r.getMessage() for r in caplog.records if "message.max.bytes" in r.getMessage()]
         assert any(
             "UNKNOWN_SERVER_ERROR" in text and f"subscription of member {raw.member_id}" in text
             for text in said
         )
-        assert {hand.error for hand in hands} == {None}
-        assert spread(hands, topic)
+        assert {consumer_thread.error for consumer_thread in consumer_threads} == {None}
+        assert spread(consumer_threads, topic)
         assert set(raw.sync_errors) <= {-1, 27}  # 27: others have begun the next round
-    generation = hands[0].consumer.generation
+    generation = consumer_threads[0].consumer.generation
     topic.produce(10)
-    until(lambda: sum(len(hand.read) for hand in hands) == 120, "records read afterwards")
     until(
-        lambda: {hand.consumer.metrics().state for hand in hands} == {"STABLE"},
+        lambda: sum(len(consumer_thread.read) for consumer_thread in consumer_threads) == 120,
+        "records read afterwards",
+    )
+    until(
+        lambda: (
+            {consumer_thread.consumer.metrics().state for consumer_thread in consumer_threads}
+            == {"STABLE"}
+        ),
         "a group that is stable again",
     )
-    assert hands[0].consumer.generation >= generation
-    assert spread(hands, topic)
-    assert closing(hands) == {}
+    assert consumer_threads[0].consumer.generation >= generation
+    assert spread(consumer_threads, topic)
+    assert closing(consumer_threads) == {}
 
 
 def test_a_member_that_shall_not_wait_for_ever_fails_and_names_the_size(broker):
     topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name], holdfast_error_timeout_ms=1_000).start()
-    until(lambda: hand.owns == [0, 1], "a member that has all")
+    consumer_thread = ConsumerThread(
+        broker.bootstrap, group, [topic.name], holdfast_error_timeout_ms=1_000
+    ).start()
+    until(lambda: consumer_thread.owns == [0, 1], "a member that has all")
     with RawMember(broker.bootstrap, group, "cooperative-sticky", large(topic.name)):
-        until(lambda: hand.error is not None, "the end of its patience")
-        hand.stop()
-    assert isinstance(hand.error, RemoteProtocolError)
-    assert "message.max.bytes" in str(hand.error)
+        until(lambda: consumer_thread.error is not None, "the end of its patience")
+        consumer_thread.stop()
+    assert isinstance(consumer_thread.error, RemoteProtocolError)
+    assert "message.max.bytes" in str(consumer_thread.error)

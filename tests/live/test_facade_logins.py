@@ -10,9 +10,9 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
-from tests.live.seats import DROP_INS
 from tests.live.security import PASSWORD, WAYS, showing
 from tests.live.waiting import until
 from tests.suites import further
@@ -52,7 +52,7 @@ def give_password(broker, user, password):
 
 def disconnect(consumer):
     """Break every connection of the member, as a network does."""
-    connections = consumer._holdfast.seat.membership.parts.link._connections
+    connections = consumer._holdfast.session.membership.runtime.coordinator._connections
 
     async def close():
         for connection in list(connections._manager._conns.values()):

@@ -110,7 +110,7 @@ async def ends(consumer):
     """Until the member has left, and is closed."""
     coordinator = consumer._coordinator
     async with asyncio.timeout(120):
-        while coordinator.seat is not None:
+        while coordinator.session is not None:
             await asyncio.sleep(0.05)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 from kafka.coordinator.base import MemberState
 from kafka.structs import OffsetAndMetadata
-from tests.live.seats import MANUAL, OF_KAFKA_PYTHON, WITH_KEYWORDS, sentence
+from tests.live.all_clients import MANUAL, OF_KAFKA_PYTHON, WITH_KEYWORDS, sentence
 
 pytestmark = pytest.mark.broker
 
 
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_questions_have_the_answers_of_the_original(stage):
     topic = stage.topic(2, 5)
     member = stage.member(topic, **MANUAL)
@@ -33,7 +33,7 @@ def test_questions_have_the_answers_of_the_original(stage):
     assert does("paused") == {second}
 
 
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_reads_without_a_group(stage):
     alone = stage.alone(stage.topic(2, 4), group_id=None)
     alone.assign([1])

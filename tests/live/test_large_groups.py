@@ -15,8 +15,8 @@ from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 from tests.suites import further
 
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 
 pytestmark = pytest.mark.broker

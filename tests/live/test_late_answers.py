@@ -88,12 +88,12 @@ def test_a_member_of_each_client_joins_and_reads(cut, topic, short_set_up):
         list(pool.map(reads, ("consumer", "confluent", "kafka")))
 
 
-@pytest.mark.parametrize("asked_ms", [300, 2**23])
-def test_a_wait_that_no_quota_asks_for_does_not_silence_a_member(broker, topic, asked_ms):
+@pytest.mark.parametrize("queried_ms", [300, 2**23])
+def test_a_wait_that_no_quota_asks_for_does_not_silence_a_member(broker, topic, queried_ms):
     """A short one is waited for; of two hours, as one flipped bit makes them, nobody is left."""
     connections = opened(broker.bootstrap, **{"request.timeout.ms": 5_000})
     Lookup(connections).partitions([topic.name]).result()
-    answer = SimpleNamespace(throttle_time_ms=asked_ms)
+    answer = SimpleNamespace(throttle_time_ms=queried_ms)
 
     async def throttle():
         (connection,) = connections._manager._conns.values()

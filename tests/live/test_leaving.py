@@ -2,7 +2,7 @@
 
 The first member owns everything before the second one comes, so it leads; its metrics say for whom
 the group waits. The delay is ten minutes: nobody gets what waits while a test runs. See
-:mod:`tests.live.seats`.
+:mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
+from tests.live.all_clients import Stage, sentence
 from tests.live.crew import fresh
-from tests.live.seats import Stage, sentence
 from tests.live.waiting import until
 
 import holdfast
@@ -47,7 +47,7 @@ def gets_all(stage: Stage, first: Any, *others: Any) -> None:
 
 def waits(stage: Stage, first: Any, *others: Any) -> None:
     """The leader waits for a member, and has not been given what it owned."""
-    stage.until(lambda: first.parts.metrics().waiting, "the group waits", first, *others)
+    stage.until(lambda: first.runtime.metrics().waiting, "the group waits", first, *others)
     assert len(first.owns()) == 2
 
 

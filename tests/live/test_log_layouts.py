@@ -9,12 +9,12 @@ from tests.pipeline import local
 from tests.pipeline.captured.capture import Stage, records
 from tests.pipeline.test_broker_log import causes, truth
 
-from holdfast.cluster.broker import broker as brokers
-from holdfast.cluster.broker import properties
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, BrokerLogs
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.jvm.jars import kafka_release
+from holdfast.local.broker import broker as brokers
+from holdfast.local.broker import properties
+from holdfast.local.jars import kafka_release
 
 pytestmark = pytest.mark.broker
 

@@ -17,8 +17,8 @@ from tests.live.small_group import small_group
 from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
-from holdfast.cluster import render
-from holdfast.members import kafka_python as kafka_assignors
+from holdfast.cluster import client_configs
+from holdfast.members.clients.kafka import assignors as kafka_assignors
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _TOLD = base64.b64encode(f"\0{QUOTED_USER}\0{QUOTED_PASSWORD}".encode()).decode()
@@ -87,8 +87,8 @@ def login(broker, security) -> dict[str, object]:
 
 @pytest.mark.broker
 def test_no_member_logs_the_password(broker, login, caplog, monkeypatch) -> None:
-    real = render.librdkafka_fetch
-    monkeypatch.setattr(render, "librdkafka_fetch", lambda s: {**real(s), "debug": "all"})
+    real = client_configs.librdkafka_fetch
+    monkeypatch.setattr(client_configs, "librdkafka_fetch", lambda s: {**real(s), "debug": "all"})
     topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
     with Consumer(login) as consumer:

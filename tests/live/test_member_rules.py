@@ -7,28 +7,28 @@ import logging
 
 import confluent_kafka
 import pytest
-from tests.live.crew import Hand, Held, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import ConsumerThread, Held, Topic, account, closing, fresh, overlaps, spread
 from tests.live.stock import Stock
 from tests.live.waiting import until
 
 from holdfast.core.machine import actions
-from holdfast.members.member.broker_lags import BrokerLags
+from holdfast.members.runtime.broker_lags import BrokerLags
 
 pytestmark = pytest.mark.broker
 
 
-def committed(hand: Hand, topic: Topic) -> int:
+def committed(consumer_thread: ConsumerThread, topic: Topic) -> int:
     tps = [(topic.name, p) for p in range(topic.n_partitions)]
-    return sum(at or 0 for at in hand.consumer.committed(tps).values())
+    return sum(at or 0 for at in consumer_thread.consumer.committed(tps).values())
 
 
 def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    late = Hand(broker.bootstrap, group, [topic.name]).start()
-    quick = Hand(broker.bootstrap, group, [topic.name]).start()
+    late = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
+    quick = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: spread([late, quick], topic), "two members share")
-    held = Held(late.consumer._parts, actions.SendJoin)
-    joiner = Hand(broker.bootstrap, group, [topic.name]).start()
+    held = Held(late.consumer._runtime, actions.SendJoin)
+    joiner = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: held.n_held, "the round has begun, and waits")
     until(lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins")
     generation = quick.consumer.generation
@@ -37,10 +37,10 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     until(lambda: committed(quick, topic) == 40, "both commit")
     assert quick.consumer.generation == generation
     held.let_go()
-    hands = [late, quick, joiner]
-    until(lambda: spread(hands, topic), "three members share")
-    assert closing(hands) == {}
-    assert account(hands, topic) == (0, 0)
+    consumer_threads = [late, quick, joiner]
+    until(lambda: spread(consumer_threads, topic), "three members share")
+    assert closing(consumer_threads) == {}
+    assert account(consumer_threads, topic) == (0, 0)
 
 
 def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
@@ -53,21 +53,21 @@ def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
     at = confluent_kafka.TopicPartition(topic.name, 0, 6)
     producer.send_offsets_to_transaction([at], reader.consumer_group_metadata(), 60)
     reader.close()
-    hand = Hand(broker.bootstrap, group, [topic.name]).start()
-    link = hand.consumer._parts.link
-    asked, fetch = [], link._fetch_committed
+    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
+    coordinator = consumer_thread.consumer._runtime.coordinator
+    asked, fetch = [], coordinator._fetch_committed
 
     def count(*request):
         asked.append(request)
         return fetch(*request)
 
-    link._fetch_committed = count
+    coordinator._fetch_committed = count
     until(lambda: len(asked) >= 3, "it asks again and again: the offset is not stable")
-    assert hand.read == []
+    assert consumer_thread.read == []
     producer.commit_transaction(60)
-    until(lambda: len(hand.read) == 2, "it reads what is left")
-    assert [offset for _, _, offset in hand.read] == [6, 7]
-    assert closing([hand]) == {}
+    until(lambda: len(consumer_thread.read) == 2, "it reads what is left")
+    assert [offset for _, _, offset in consumer_thread.read] == [6, 7]
+    assert closing([consumer_thread]) == {}
 
 
 def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topics(broker):
@@ -77,8 +77,8 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
     """
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
 
-    def hand(name):
-        return Hand(
+    def consumer_thread(name):
+        return ConsumerThread(
             broker.bootstrap,
             group,
             [topic.name],
@@ -87,15 +87,15 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
             holdfast_policy="deferred",
         ).start()
 
-    leader = hand("a")
+    leader = consumer_thread("a")
     until(lambda: len(leader.owns) == 4, "one member owns all")
-    follower = hand("b")
+    follower = consumer_thread("b")
     until(lambda: spread([leader, follower], topic), "two members share")
     until(lambda: leader.consumer.generation == follower.consumer.generation, "settled")
     assert leader.consumer.metrics().is_leader
     generation, had = leader.consumer.generation, leader.owns
     leader.stop(returns=True)
-    again = hand("a")
+    again = consumer_thread("a")
     until(lambda: again.owns == had, "it has its partitions back")
     assert (again.consumer.generation, again.consumer.metrics().is_leader) == (generation, True)
     topic.grow(6)
@@ -107,56 +107,62 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
 
 def test_latest_begins_at_the_end(broker):
     topic, group = Topic(broker.bootstrap, 1, 5), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name], auto_offset_reset="latest").start()
-    until(hand.consumer._hands.has_begun, "it has begun")
+    consumer_thread = ConsumerThread(
+        broker.bootstrap, group, [topic.name], auto_offset_reset="latest"
+    ).start()
+    until(consumer_thread.consumer._adapter.has_begun, "it has begun")
     topic.produce(2)
-    until(lambda: len(hand.read) == 2, "the new records")
-    assert [offset for _, _, offset in hand.read] == [5, 6]
-    assert closing([hand]) == {}
+    until(lambda: len(consumer_thread.read) == 2, "the new records")
+    assert [offset for _, _, offset in consumer_thread.read] == [5, 6]
+    assert closing([consumer_thread]) == {}
 
 
 def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
     topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name])
-    hand.on_assigned = lambda parts: hand.consumer.pause([p for p in parts if p.partition == 0])
-    hand.start()
-    until(lambda: len(hand.read) == 5, "the other partition is read")
-    assert {p for _, p, _ in hand.read} == {1}
-    hand.consumer.resume([(topic.name, 0)])
-    until(lambda: account([hand], topic) == (0, 0), "all is read, once")
-    assert closing([hand]) == {}
+    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name])
+    consumer_thread.on_assigned = lambda parts: consumer_thread.consumer.pause(
+        [p for p in parts if p.partition == 0]
+    )
+    consumer_thread.start()
+    until(lambda: len(consumer_thread.read) == 5, "the other partition is read")
+    assert {p for _, p, _ in consumer_thread.read} == {1}
+    consumer_thread.consumer.resume([(topic.name, 0)])
+    until(lambda: account([consumer_thread], topic) == (0, 0), "all is read, once")
+    assert closing([consumer_thread]) == {}
 
 
 def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broker):
     topic, group = Topic(broker.bootstrap, 1, 9), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name])
-    hand.on_assigned = lambda parts: hand.consumer.commit(
+    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name])
+    consumer_thread.on_assigned = lambda parts: consumer_thread.consumer.commit(
         {(p.topic, p.partition): 6 for p in parts}
     )
-    hand.start()
-    until(lambda: len(hand.read) == 3, "what is left")
-    assert [offset for _, _, offset in hand.read] == [6, 7, 8]
-    assert closing([hand]) == {}
+    consumer_thread.start()
+    until(lambda: len(consumer_thread.read) == 3, "what is left")
+    assert [offset for _, _, offset in consumer_thread.read] == [6, 7, 8]
+    assert closing([consumer_thread]) == {}
 
 
 def test_what_a_callback_of_the_close_commits_is_committed(broker):
     topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name], enable_auto_commit=False)
+    consumer_thread = ConsumerThread(
+        broker.bootstrap, group, [topic.name], enable_auto_commit=False
+    )
     asked = []
 
     def revoked(partitions):
-        here, owned = hand.consumer, sorted(hand.consumer.assignment())
+        here, owned = consumer_thread.consumer, sorted(consumer_thread.consumer.assignment())
         asked.append((owned, [here.position(tp) for tp in owned], here.committed(owned)))
         here.commit()
         asked.append(here.committed(owned))
 
-    hand.on_partitions_revoked = revoked
-    hand.start()
-    until(lambda: len(hand.read) == 10, "all is read")
-    assert closing([hand]) == {}
+    consumer_thread.on_partitions_revoked = revoked
+    consumer_thread.start()
+    until(lambda: len(consumer_thread.read) == 10, "all is read")
+    assert closing([consumer_thread]) == {}
     both = [(topic.name, 0), (topic.name, 1)]
     assert asked == [(both, [5, 5], dict.fromkeys(both)), dict.fromkeys(both, 5)]
-    after = Hand(broker.bootstrap, group, [topic.name]).start()
+    after = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: len(after.owns) == 2, "the next owner")
     assert committed(after, topic) == 10
     assert closing([after]) == {}
@@ -165,15 +171,15 @@ def test_what_a_callback_of_the_close_commits_is_committed(broker):
 def test_what_is_logged_carries_group_member_and_generation(broker, caplog):
     topic, group = Topic(broker.bootstrap, 1), fresh("group")
     caplog.set_level(logging.INFO, "holdfast.member")
-    hand = Hand(broker.bootstrap, group, [topic.name], client_id="me").start()
-    until(lambda: len(hand.owns) == 1, "an assignment")
+    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name], client_id="me").start()
+    until(lambda: len(consumer_thread.owns) == 1, "an assignment")
     records = [r for r in caplog.records if getattr(r, "group", None) == group]
     rounds = [r for r in records if "gained 1" in r.getMessage()]
     assert len(rounds) == 1
     assert rounds[0].client_id == "me"
-    assert rounds[0].member_id == hand.consumer.member_id != ""
-    assert rounds[0].generation == hand.consumer.generation >= 1
-    assert closing([hand]) == {}
+    assert rounds[0].member_id == consumer_thread.consumer.member_id != ""
+    assert rounds[0].generation == consumer_thread.consumer.generation >= 1
+    assert closing([consumer_thread]) == {}
 
 
 # Lags
@@ -225,10 +231,12 @@ def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
         "holdfast_lag_timeout_ms": 60_000,  # a broker that is late would be no reason to go without
         **strategy,
     }
-    hands = [Hand(broker.bootstrap, group, [topic.name], **wanted).start() for _ in range(2)]
-    until(lambda: spread(hands, topic), "two members share")
-    assert sorted(h.owns for h in hands) == [[0, 3], [1, 2]]
-    assert closing(hands) == {}
+    consumer_threads = [
+        ConsumerThread(broker.bootstrap, group, [topic.name], **wanted).start() for _ in range(2)
+    ]
+    until(lambda: spread(consumer_threads, topic), "two members share")
+    assert sorted(h.owns for h in consumer_threads) == [[0, 3], [1, 2]]
+    assert closing(consumer_threads) == {}
 
 
 # Our assignors in kafka-python's consumer
@@ -236,7 +244,7 @@ def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
 
 def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
     from holdfast.core.assignors.registry import ASSIGNORS
-    from holdfast.members.kafka_python import assignor
+    from holdfast.members.clients.kafka.assignors import assignor
 
     topic, members = Topic(broker.bootstrap, 3), {}
     with contextlib.ExitStack() as stack:
@@ -250,7 +258,7 @@ def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
 
 
 def test_lags_from_the_broker_decide_in_a_stock_client(broker):
-    from holdfast.members.kafka_python import assignor
+    from holdfast.members.clients.kafka.assignors import assignor
 
     topic, group = Topic(broker.bootstrap, 4), fresh("group")
     lagging(broker, group, topic, [90, 80, 3, 1])

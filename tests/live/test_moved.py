@@ -7,7 +7,7 @@ import socket
 import pytest
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
-from tests.live.herd import CUT
+from tests.live.member_group import CUT
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -40,7 +40,7 @@ def test_a_member_whose_brokers_have_all_moved_comes_back(broker, cut, name):
     try:
         until(lambda: client.poll() is not None and n_told >= 4, "it was told the wrong address")
         cut.reset()
-        until(lambda: client.poll() is not None and client.standing is not None, "it polls on")
+        until(lambda: client.poll() is not None and client.snapshot is not None, "it polls on")
     finally:
         cut.spoils = bytes
         cut.mend()
@@ -49,7 +49,7 @@ def test_a_member_whose_brokers_have_all_moved_comes_back(broker, cut, name):
         lambda: client.poll() is not None and len(client.records) >= 10,
         lambda: f"the records after the move, not {client.records}",
     )
-    generation = client.standing.identity.generation
+    generation = client.snapshot.identity.generation
     client.commit()
     assert client.committed(0) == 10
     assert generation >= 1

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.live.seats import FILE
+from tests.live.all_clients import FILE
 
 HERE = Path(__file__).parent
 LOCK = HERE.parent.parent / "requirements.lock"
@@ -19,7 +19,7 @@ def test_the_answers_are_of_the_pinned_versions():
     assert recorded == {client: pinned[client] for client in recorded}, AGAIN
 
 
-def test_every_recorded_sentence_exists():
+def test_every_recorded_scenario_exists():
     recorded = json.loads(FILE.read_text(encoding="utf-8"))["answers"]
     told = "".join(file.read_text(encoding="utf-8") for file in sorted(HERE.glob("test_*.py")))
     missing = [name for name in recorded if f"def test_{name}(stage)" not in told]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import run
-from tests.live.crew import Hand, Topic, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, fresh, spread
 from tests.live.crew import closing as stopped
 from tests.live.kinds import CONSUMER, ask, tools
 from tests.live.waiting import until
@@ -70,16 +70,21 @@ def lived(broker):
     """A group that works, and one whose commits were made in transactions."""
     topic = Topic(broker.bootstrap, 6, 50)
     groups = fresh("printed"), fresh("exact")
-    hands = [Hand(broker.bootstrap, groups[0], [topic.name]).start() for _ in range(2)]
+    consumer_threads = [
+        ConsumerThread(broker.bootstrap, groups[0], [topic.name]).start() for _ in range(2)
+    ]
     try:
-        until(lambda: spread(hands, topic), "three partitions each")
-        until(lambda: sum(len(hand.read) for hand in hands) == 300, "every record is read")
+        until(lambda: spread(consumer_threads, topic), "three partitions each")
+        until(
+            lambda: sum(len(consumer_thread.read) for consumer_thread in consumer_threads) == 300,
+            "every record is read",
+        )
         in_transactions(broker.bootstrap, groups[1], topic.name)
         at = ("lag", "-b", broker.bootstrap, "--group", groups[0])
         until(lambda: sum(r["lag"] or 0 for r in rows(*at)) == 0, "every commit")
         yield groups, topic.name
     finally:
-        assert stopped(hands) == {}
+        assert stopped(consumer_threads) == {}
 
 
 def records_of(dump, groups):

@@ -18,7 +18,7 @@ from tests.live.crew import Topic, fresh, group_of
 from tests.live.held_member import StockMember
 from tests.live.waiting import until
 
-from holdfast.cli.asked_states import AskedStates
+from holdfast.cli.live_states import GroupStatePoller
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.seen_groups import JOINING
 from holdfast.fleet.report.findings.finding import Limits
@@ -108,10 +108,10 @@ def test_of_several_members_the_one_that_fell_silent_is_named(broker, spark):
         assert awaited.startswith("slow-")
 
 
-def asked(bootstrap: str, group: str) -> AskedStates:
+def asked(bootstrap: str, group: str) -> GroupStatePoller:
     cluster = LiveCluster(bootstrap=bootstrap)
     said: list[str] = []
-    return AskedStates(cluster, [group], all_groups=True, note=said.append)
+    return GroupStatePoller(cluster, [group], all_groups=True, note=said.append)
 
 
 def test_a_kip_848_coordinator_names_the_member_that_has_partitions_to_give_up(broker):
@@ -125,7 +125,7 @@ def test_a_kip_848_coordinator_names_the_member_that_has_partitions_to_give_up(b
         with StockMember(bootstrap, group, topic.name, "new", **config):
 
             def gives_up() -> dict[str, int | None]:
-                states.ask(lambda _: True)
+                states.query(lambda _: True)
                 seen = states.live.of(group).seen
                 return {one.client_id: one.n_to_give_up for one in seen.members or ()}
 
@@ -133,7 +133,7 @@ def test_a_kip_848_coordinator_names_the_member_that_has_partitions_to_give_up(b
             live = states.live.of(group)
             assert live.is_rebalancing and live.seen.state == "Reconciling"
             slow.release()
-            until(lambda: not states.ask(lambda _: True).rebalancing, "its end")
+            until(lambda: not states.query(lambda _: True).rebalancing, "its end")
             assert {one.n_to_give_up for one in states.live.of(group).seen.members} == {0}
 
 
@@ -143,9 +143,11 @@ def test_a_group_that_was_deleted_is_gone_and_one_that_never_was_is_too(broker):
     states = asked(bootstrap, group)
     with StockMember(bootstrap, group, topic.name, "only"):
         until(lambda: n_members(bootstrap, group) == 1, "a member")
-        assert states.ask(lambda _: True, [group]).of(group).seen.state == "Stable"
-    until(lambda: states.ask(lambda _: True, [group]).of(group).seen.state == "Empty", "no member")
+        assert states.query(lambda _: True, [group]).of(group).seen.state == "Stable"
+    until(
+        lambda: states.query(lambda _: True, [group]).of(group).seen.state == "Empty", "no member"
+    )
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_consumer_groups([group])[group].result(60)
-    live = states.ask(lambda _: True, [group]).of(group)
+    live = states.query(lambda _: True, [group]).of(group)
     assert (live.seen, live.is_gone) == (None, True)

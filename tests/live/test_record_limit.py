@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeGroupsRequest
 from tests.live.crew import fresh
-from tests.live.raw_connection import RawConnection, RawHand
+from tests.live.raw_connection import ManualMember, RawConnection
 from tests.suites import further
 
 from holdfast.core.machine.codes import ErrorCode
@@ -43,25 +43,27 @@ def subscription(n_bytes: int) -> bytes:
 class Pair:
     """Two members of one group, and a connection beside theirs."""
 
-    def __init__(self, hands: list[RawHand], beside: RawConnection):
-        self.hands, self.beside = hands, beside
-        self.group, self.generation = hands[0].group, 0
-        self.leader, self.follower = hands
+    def __init__(self, manual_members: list[ManualMember], beside: RawConnection):
+        self.manual_members, self.beside = manual_members, beside
+        self.group, self.generation = manual_members[0].group, 0
+        self.leader, self.follower = manual_members
 
     async def join(self, *n_bytes: int) -> None:
         """Both join, with so many bytes; the one that leads is ``leader`` from now on."""
         if not self.generation:
             await self._enter()
-        both = zip(self.hands, n_bytes, strict=True)
-        answers = await asyncio.gather(*(hand.join(subscription(n)) for hand, n in both))
+        both = zip(self.manual_members, n_bytes, strict=True)
+        answers = await asyncio.gather(
+            *(manual_member.join(subscription(n)) for manual_member, n in both)
+        )
         assert [a.error for a in answers] == [NONE, NONE]
         self.generation = answers[0].generation
-        leads = answers[0].leader_id == self.hands[0].member_id
-        self.leader, self.follower = self.hands if leads else self.hands[::-1]
+        leads = answers[0].leader_id == self.manual_members[0].member_id
+        self.leader, self.follower = self.manual_members if leads else self.manual_members[::-1]
 
     async def _enter(self) -> None:
         """One after the other: a broker without an initial delay begins with whoever is first."""
-        first, second = self.hands
+        first, second = self.manual_members
         await first.join(subscription(SMALL))
         joins = asyncio.ensure_future(second.join(subscription(SMALL)))
         while (await self.described())[0] != "PreparingRebalance":
@@ -82,7 +84,7 @@ class Pair:
     async def _sync(self, size: int) -> list[int]:
         waits = asyncio.ensure_future(self.follower.sync(self.generation, ()))
         await asyncio.sleep(0)
-        given = [(hand.member_id, b"." * size) for hand in self.hands]
+        given = [(manual_member.member_id, b"." * size) for manual_member in self.manual_members]
         led = await self.leader.sync(self.generation, given)
         return [led.error, (await waits).error]
 
@@ -102,11 +104,11 @@ def play(bootstrap: str, script: Callable[[Pair], Coroutine[Any, Any, None]], *i
         connections = [await RawConnection.to(bootstrap, f"c{i}") for i in range(3)]
         try:
             await connections[2].find(group)
-            hands = [
-                RawHand(connection, group, instance_id=instance_id)
+            manual_members = [
+                ManualMember(connection, group, instance_id=instance_id)
                 for connection, instance_id in zip(connections, ids or (None, None), strict=False)
             ]
-            await asyncio.wait_for(script(Pair(hands, connections[2])), 60)
+            await asyncio.wait_for(script(Pair(manual_members, connections[2])), 60)
         finally:
             for connection in connections:
                 connection.close()
@@ -118,7 +120,7 @@ def play(bootstrap: str, script: Callable[[Pair], Coroutine[Any, Any, None]], *i
 def test_the_limit_is_the_one_we_compute_to_the_byte(broker):
     async def script(pair: Pair) -> None:
         await pair.join(SMALL, SMALL)
-        ids = [(hand.member_id, None, SMALL) for hand in pair.hands]
+        ids = [(manual_member.member_id, None, SMALL) for manual_member in pair.manual_members]
         bare = estimate_group_bytes(ids, group_id=pair.group, protocol_name="range")
         room = MESSAGE_MAX_BYTES - bare + 2 * SHORTER_HOST - 2  # varints of a large record
         odd = room % 2
@@ -134,7 +136,7 @@ def test_the_limit_is_the_one_we_compute_to_the_byte(broker):
 def test_every_sync_that_waits_ends_in_the_error_and_the_members_may_join_again(broker):
     async def script(pair: Pair) -> None:
         assert await pair.round(600_000, 600_000) == [UNKNOWN, UNKNOWN]
-        ids = {hand.member_id for hand in pair.hands}
+        ids = {manual_member.member_id for manual_member in pair.manual_members}
         before = pair.generation
         assert await pair.described() == ("PreparingRebalance", ids, 0)
         beat = await pair.leader.beat(before)
@@ -154,7 +156,7 @@ def test_a_static_member_is_not_replaced_where_the_record_would_be_too_large(bro
         assert await pair.round(500_000, 500_000) == [NONE, NONE]
         before = await pair.described()
         old = getattr(pair, which)
-        new = RawHand(pair.beside, pair.group, instance_id=old.instance_id)
+        new = ManualMember(pair.beside, pair.group, instance_id=old.instance_id)
         refused = await new.join(subscription(700_000))
         assert (refused.error, refused.member_id) == (UNKNOWN, "")
         assert (refused.generation, refused.leader_id) == (pair.generation, pair.leader.member_id)

@@ -1,6 +1,6 @@
 """Where partitions begin, and what is kept of that: the same sentences for each seat.
 
-See :mod:`tests.live.seats`.
+See :mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.live.all_clients import COOPERATIVE, MANUAL, Stage, sentence
 from tests.live.clients import word
-from tests.live.diary import Diary
-from tests.live.seats import COOPERATIVE, MANUAL, Stage, sentence
+from tests.live.event_recorder import EventRecorder
 
 pytestmark = pytest.mark.broker
 LATEST = {"auto_offset_reset": "latest", "auto_commit_interval_ms": 600_000}
@@ -23,8 +23,8 @@ NONE = {"auto_offset_reset": "none", **MANUAL}
 def begins(stage: Stage, member: Any, topic: Any) -> None:
     """Poll until the member knows where each of its partitions begins."""
     if stage.client == "confluent":  # it tells no position before a record
-        starts = member.consumer._holdfast.hands.starts
-        stage.until(lambda: not starts.waiting, "the places are known", member)
+        start_positions = member.consumer._holdfast.adapter.start_positions
+        stage.until(lambda: not start_positions.waiting, "the places are known", member)
     else:
         for partition in member.owns():
             stage.until(lambda: member.position(partition) == 0, "its end", member)  # noqa: B023
@@ -80,14 +80,14 @@ def test_a_member_that_unsubscribes_keeps_where_an_empty_partition_began(stage):
     begins(stage, member, topic)
     member.unsubscribe()
     if stage.client == "confluent":  # its next calls end the membership
-        stage.until(lambda: member.seat is None, "the end", member)
+        stage.until(lambda: member.session is None, "the end", member)
     topic.produce(5)
     later = stage.member(topic, **LATEST)
     assert stage.read(later, 5) == [(0, at) for at in range(5)]
 
 
 @pytest.mark.every
-@sentence(seats=("confluent",))
+@sentence(client_names=("confluent",))
 def test_a_program_that_stores_offsets_itself_keeps_where_an_empty_partition_began(stage):
     topic = stage.topic(1)
     member = stage.owner(topic, **LATEST, enable_auto_offset_store=False)
@@ -97,7 +97,7 @@ def test_a_program_that_stores_offsets_itself_keeps_where_an_empty_partition_beg
     assert stage.read(stage.member(topic, **LATEST), 5) == [(0, at) for at in range(5)]
 
 
-@sentence(seats=("confluent",), originals=("confluent",))
+@sentence(client_names=("confluent",), originals=("confluent",))
 def test_a_commit_of_what_is_stored_leaves_out_where_partitions_began(stage):
     topic = stage.topic(2)
     member = stage.owner(topic, **MANUAL)
@@ -147,7 +147,7 @@ def out_of_range(stage: Stage, topic: Any, partition: int) -> None:
     admin.delete_records([gone])[gone].result(60)
 
 
-@sentence(seats=("consumer", "confluent"))
+@sentence(client_names=("consumer", "confluent"))
 def test_a_partition_out_of_range_fails_once_and_the_others_are_read(stage):
     topic = stage.topic(4, 20)
     out_of_range(stage, topic, 0)
@@ -157,7 +157,7 @@ def test_a_partition_out_of_range_fails_once_and_the_others_are_read(stage):
     assert sorted(member.records) == [(p, at) for p in (1, 2, 3) for at in range(3, 20)]
 
 
-@sentence(seats=("consumer", "aiokafka", "kafka"))
+@sentence(client_names=("consumer", "aiokafka", "kafka"))
 def test_a_seek_revives_a_partition_that_was_out_of_range(stage):
     topic = stage.topic(2, 20)
     out_of_range(stage, topic, 0)
@@ -170,7 +170,7 @@ def test_a_seek_revives_a_partition_that_was_out_of_range(stage):
     stage.until(lambda: {(0, 20), (1, 20)} <= {*member.records}, "what is new", member)
 
 
-@sentence(seats=("consumer", "confluent"))
+@sentence(client_names=("consumer", "confluent"))
 def test_a_partition_that_was_never_committed_fails_once_and_the_others_are_read(stage):
     topic = stage.topic(2, 5)
     first = stage.owner(topic, **MANUAL)
@@ -185,16 +185,16 @@ def test_a_partition_that_was_never_committed_fails_once_and_the_others_are_read
         assert stage.read(member, 4) == [(0, 1), (0, 2), (0, 3), (0, 4)]
 
 
-@sentence(seats=("consumer",))
+@sentence(client_names=("consumer",))
 def test_a_callback_chooses_where_a_partition_begins_that_was_never_committed(stage):
-    topic, diary = stage.topic(1, 5), Diary()
+    topic, recorder = stage.topic(1, 5), EventRecorder()
     member = stage.alone(topic, **NONE)
-    diary.inside["assigned"] = lambda _: member.seek(0, 3)
-    member.subscribe([topic.name], diary)
+    recorder.inside["assigned"] = lambda _: member.seek(0, 3)
+    member.subscribe([topic.name], recorder)
     assert stage.read(member, 2) == [(0, 3), (0, 4)]
 
 
-@sentence(seats=("consumer",))
+@sentence(client_names=("consumer",))
 def test_a_partition_fails_again_where_it_comes_back_and_is_paused_as_before(stage):
     topic = stage.topic(2, 20)
     out_of_range(stage, topic, 0)

@@ -27,12 +27,12 @@ from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
 from holdfast.fleet.report.columns.timeline import window_end_ms
-from holdfast.fleet.report.findings.facts import NOT_KEPT, Age, read_facts
+from holdfast.fleet.report.findings.facts import NOT_UPDATED, Age, read_facts
 from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, to_cooperative
 from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
-OLD = Age(seconds=1e6, is_kept=True)
+OLD = Age(seconds=1e6, is_updated=True)
 GROUP = "it's $HOME of \\group\\ *[1]"
 TOOLS = {
     "kafka-consumer-groups.sh": "consumer",
@@ -47,7 +47,7 @@ def found(group: str, topic: str, kind: GroupKind, source: GivenSource) -> list[
     findings = []
     for code, rule in RULES.items():
         script = code if code in CASES else next(iter(CASES))
-        age = OLD if code in OF_A_FOLDER else NOT_KEPT
+        age = OLD if code in OF_A_FOLDER else NOT_UPDATED
         waits = seen(group, JOINING, ["a-1"])
         live = answers((0, [waits]), (20, [waits])).of(group) if code in OF_NOW else None
         tables = read_tables(fleet_of({script: group}, topic))
@@ -189,7 +189,7 @@ def ran(tables, group: str) -> str:
 
 
 @pytest.mark.parametrize("name", further(sorted(CLIENTS)))
-def test_the_client_of_real_members_is_told_by_their_ids(broker, tmp_path, name):
+def test_the_client_of_real_members_is_reported_by_their_ids(broker, tmp_path, name):
     """Those of the original, also where a person chose the id, if its library sends more."""
     bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
     theirs = {"kafka": "kafka-python"}.get(name, name)
@@ -219,7 +219,7 @@ def test_the_client_of_real_members_is_told_by_their_ids(broker, tmp_path, name)
 
 
 @pytest.mark.every
-def test_the_client_of_a_java_member_is_told_by_its_id(broker, tmp_path):
+def test_the_client_of_a_java_member_is_reported_by_its_id(broker, tmp_path):
     bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
     group = f"java-{topic}"
     with Members(bootstrap, tmp_path) as crew:

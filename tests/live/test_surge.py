@@ -38,7 +38,7 @@ def rolled_out(bootstrap: str, policy: str, folder: Path) -> tuple[int, float]:
             group.await_balance()  # or its patience ends long before the default delay
         over = time.time()
         assert group.overlaps() == []
-        owned = [i for i in intervals(group.journal.read(), over) if i.stop > begun]
+        owned = [i for i in intervals(group.event_log.read(), over) if i.stop > begun]
         changes = sum(
             (a.partition, a.member != b.member) == (b.partition, True) for a, b in pairwise(owned)
         )
@@ -46,7 +46,7 @@ def rolled_out(bootstrap: str, policy: str, folder: Path) -> tuple[int, float]:
 
 
 def quiet_seconds(group: Crew) -> float:
-    return time.time() - max(entry.time_seconds for entry in group.journal.read())
+    return time.time() - max(entry.time_seconds for entry in group.event_log.read())
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ BOUNCED, SHARED = 3, 6
 @pytest.mark.slow
 def test_a_bounce_after_growth_ends_as_it_began(broker, tmp_path):
     """One member more is no successor of those that are bounced: each gets back what it had."""
-    policies = ("deferred", "lend")
+    policies = ("deferred", "failback")
     with ThreadPoolExecutor(len(policies)) as pool:
         for played in [pool.submit(grown, broker.bootstrap, p, tmp_path / p) for p in policies]:
             played.result()
@@ -95,4 +95,4 @@ def grown(bootstrap: str, policy: str, folder: Path) -> None:
 
 def place(group: Crew, number: int, start: int, policy: str) -> None:
     """The process of a place, under a new name after each start."""
-    group.own(f"{number}-{start}", policy, holdfast_place=f"pod-{number}")
+    group.own(f"{number}-{start}", policy, holdfast_location=f"pod-{number}")

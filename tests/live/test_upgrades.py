@@ -33,8 +33,8 @@ from holdfast.core.machine.upgrade import (
     default_assignors,
     plan_group,
 )
-from holdfast.jvm.jars import broker_jars
-from holdfast.jvm.java import find_java
+from holdfast.local.jars import broker_jars
+from holdfast.local.java import find_java
 
 pytestmark = pytest.mark.broker
 

@@ -17,7 +17,7 @@ from tests.live.waiting import until
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer
-from holdfast.members.drop_in.confluent.settings import CONSUMER_GROUP_HEARTBEAT
+from holdfast.members.clients.confluent.config import CONSUMER_GROUP_HEARTBEAT
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -150,7 +150,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
         check_members(tables, group, seen[group.name])
         if group.kind in PLAIN:
             assert our_lags(tables, group.name) == lag[group.name], group.done
-        if group.has_diaries:
+        if group.has_recordings:
             check_owners(tables, group)
         check_causes(tables, group)
     wrong = [r for r in tables.table("anomalies").to_pylist() if r["kind"] in ODD]

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from tests.live.crew import QUICK, Hand, Topic, closing, fresh
+from tests.live.crew import QUICK, ConsumerThread, Topic, closing, fresh
 from tests.live.processes import Crew
 from tests.live.waiting import until
 from tests.suites import further
@@ -27,7 +27,7 @@ class Desk:
 
     def __init__(self, broker, group, resources, *, version=None, **config):
         settings = {k.replace("_", "."): v for k, v in config.items()}
-        self.diary: list[tuple[str, list[Resource]]] = []
+        self.recorder: list[tuple[str, list[Resource]]] = []
         self.held: set[Resource] = set()
         self.may_revoke = threading.Event()
         self.may_revoke.set()
@@ -45,24 +45,24 @@ class Desk:
 
     def on_assigned(self, resources):
         self.held |= set(resources)
-        self.diary.append(("assigned", resources))
+        self.recorder.append(("assigned", resources))
 
     def on_revoked(self, resources):
         self.is_asked.set()
         assert self.may_revoke.wait(60)
         self.held -= set(resources)
-        self.diary.append(("revoked", resources))
+        self.recorder.append(("revoked", resources))
 
     def on_lost(self, resources):
         self.held -= set(resources)
-        self.diary.append(("lost", resources))
+        self.recorder.append(("lost", resources))
 
     def loads(self):
         return Counter(resource.kind for resource in self.held)
 
     def touched(self, kind):
         """Callbacks that named this kind."""
-        return sum(any(r.kind == kind for r in resources) for _, resources in self.diary)
+        return sum(any(r.kind == kind for r in resources) for _, resources in self.recorder)
 
 
 def shared(desks, counts):
@@ -215,7 +215,7 @@ def test_a_worker_that_was_fenced_says_why(broker):
         older.worker.run(60)
     assert caught.value.error_code == 82
     until(lambda: older.held == set(), "the first has lost them")
-    assert older.diary[-1][0] == "lost"
+    assert older.recorder[-1][0] == "lost"
     until(lambda: len(newer.held) == 2, "the second has all")
     older.worker.close()
     close_all([newer])
@@ -223,8 +223,8 @@ def test_a_worker_that_was_fenced_says_why(broker):
 
 def test_a_worker_in_a_group_of_consumers_is_refused_plainly(broker):
     topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    hand = Hand(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(hand.owns) == 1, "a consumer is in the group")
+    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
+    until(lambda: len(consumer_thread.owns) == 1, "a consumer is in the group")
     desk = Desk(broker, group, {"shard": 1}).start()
     with pytest.raises(RemoteProtocolError, match="protocol type") as caught:
         desk.worker.run(60)
@@ -232,7 +232,7 @@ def test_a_worker_in_a_group_of_consumers_is_refused_plainly(broker):
     with pytest.raises(RemoteProtocolError):
         desk.worker.owned  # noqa: B018
     desk.worker.close()
-    assert closing([hand]) == {}
+    assert closing([consumer_thread]) == {}
 
 
 QUICK_END = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
@@ -251,7 +251,7 @@ def test_a_killed_worker_is_replaced(broker, tmp_path):
         killed = group.kill("b")
         after = group.await_balance()
         assert all(before[name] <= after[name] for name in group.running)
-        ends = [i for i in intervals(group.journal.read(), time.time()) if i.member != "b"]
+        ends = [i for i in intervals(group.event_log.read(), time.time()) if i.member != "b"]
         assert overlaps(ends) == []
         assert {i.partition for i in ends if i.start > killed} == before["b"]
         assert [group.stop(name) for name in "ac"] == [0, 0]
@@ -265,6 +265,6 @@ def test_a_killed_worker_that_comes_back_has_its_resources_again(broker, tmp_pat
         killed = group.kill("b")
         group.worker("b2", **QUICK_END, **design)
         group.await_holdings(lambda held: held["b2"] == before["b"], "what was lost is given back")
-        entries = [e for e in group.journal.read() if e.time_seconds > killed]
+        entries = [e for e in group.event_log.read() if e.time_seconds > killed]
         assert not any(e.partitions for e in entries if e.member in ("a", "c"))
         assert [group.stop(name) for name in ("a", "c", "b2")] == [0, 0, 0]

@@ -2,7 +2,7 @@
 
 A call is wrong where the consumer stands: it has not subscribed, it has no group, it is closed, or
 what it is given is none of its own. The originals' answers are in ``originals.json``, see
-:mod:`tests.live.seats`.
+:mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.live.seats import WITH_KEYWORDS, sentence
+from tests.live.all_clients import WITH_KEYWORDS, sentence
 
 pytestmark = pytest.mark.broker
 
@@ -93,7 +93,7 @@ def wrong_subscriptions(caller: Caller) -> dict[str, Callable[[], Any]]:
     }
 
 
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_wrong_call_of_a_consumer_that_has_not_subscribed(stage):
     caller = Caller(stage)
     caller.ask("unsubscribed", wrong_everywhere(caller))
@@ -101,7 +101,7 @@ def test_a_wrong_call_of_a_consumer_that_has_not_subscribed(stage):
     caller.ask("unsubscribed", wrong_subscriptions(caller))
 
 
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_wrong_call_of_a_member(stage):
     caller = Caller(stage)
     client = caller.client
@@ -119,7 +119,7 @@ def test_a_wrong_call_of_a_member(stage):
     caller.ask("member", {"assign": lambda: client.assign([0])})
 
 
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_call_of_a_consumer_that_is_closed(stage):
     caller = Caller(stage)
     client = caller.client
@@ -137,7 +137,7 @@ def test_a_call_of_a_consumer_that_is_closed(stage):
     caller.ask("closed", calls)
 
 
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS)
 def test_a_wrong_call_of_a_consumer_without_a_group(stage):
     caller = Caller(stage, group_id=None)
     client, name = caller.client, caller.topic.name
@@ -183,7 +183,7 @@ REFUSED_EARLIER: dict[str, dict[str, Any]] = {
 
 # A constructor that refuses leaves what it has opened to the garbage collector, ours like theirs.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@sentence(seats=WITH_KEYWORDS, originals=WITH_KEYWORDS, ours=REFUSED_EARLIER)
+@sentence(client_names=WITH_KEYWORDS, originals=WITH_KEYWORDS, ours=REFUSED_EARLIER)
 def test_a_setting_that_is_wrong(stage):
     """What the original refuses when it is made, ours refuses alike; what it takes, ours takes."""
     kind = stage.alone().kind

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.live.crew import Hand, Topic
+from tests.live.crew import ConsumerThread, Topic
 from tests.live.offsets_log import commits_by_group
 from tests.live.processes import Processes
 from tests.live.waiting import until
@@ -78,12 +78,12 @@ class Zombies(Processes):
         super().__init__(folder)
         self.bootstrap, self.cases = broker.bootstrap, cases
         self.topic = Topic(broker.bootstrap, 2, N_HELD)
-        self._journal = folder / "zombies.journal"
+        self._event_log = folder / "zombies.journal"
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        self.hands: dict[str, Hand] = {}
+        self.consumer_threads: dict[str, ConsumerThread] = {}
         self.workers: dict[str, Worker] = {}
         self._open = ExitStack()
-        words = [self.bootstrap, self.topic.name, str(self._journal)]
+        words = [self.bootstrap, self.topic.name, str(self._event_log)]
         words += [json.dumps([asdict(c) for c in self.cases])]
         script = str(Path(__file__).with_name("zombie_member.py"))
         self.launch("zombies", [sys.executable, script, *words])
@@ -95,8 +95,8 @@ class Zombies(Processes):
 
     def lines(self) -> dict[str, list[list]]:
         found = defaultdict(list)
-        if self._journal.exists():
-            for line in self._journal.read_text().splitlines():
+        if self._event_log.exists():
+            for line in self._event_log.read_text().splitlines():
                 name, *words = json.loads(line)
                 found[name].append(words)
         return found
@@ -144,9 +144,11 @@ class Zombies(Processes):
                     )
                 )
             else:
-                hand = Hand(self.bootstrap, self.group(c), [self.topic.name], **config).start()
-                self._open.callback(hand.stop)
-                self.hands[c.name] = hand
+                consumer_thread = ConsumerThread(
+                    self.bootstrap, self.group(c), [self.topic.name], **config
+                ).start()
+                self._open.callback(consumer_thread.stop)
+                self.consumer_threads[c.name] = consumer_thread
 
     def is_taken_over(self) -> bool:
         """Whether every zombie was removed, and the others have all, and have committed it."""
@@ -160,8 +162,8 @@ class Zombies(Processes):
             return False
         places = [(self.topic.name, p) for p in range(2)]
         return all(
-            set(hand.consumer.committed(places).values()) == {N_HELD}
-            for hand in self.hands.values()
+            set(consumer_thread.consumer.committed(places).values()) == {N_HELD}
+            for consumer_thread in self.consumer_threads.values()
         )
 
 
@@ -184,7 +186,7 @@ def test_what_was_handed_out_before_a_loss_is_refused_however_late_it_is(broker,
         until(zombies.is_taken_over, "the zombies are removed, and others have what they had")
         for c in cases:
             if c.other == "leaves":
-                zombies.hands[c.name].stop()
+                zombies.consumer_threads[c.name].stop()
         zombies.process.send_signal(signal.SIGCONT)
         acted = zombies.await_line("acted")
         zombies.topic.produce(5)
@@ -204,9 +206,11 @@ def unread(zombies: Zombies) -> dict[str, int]:
     for c in zombies.cases:
         if c.kind == "worker" or (c.act == "close" and c.other != "stays"):
             continue
-        hand = zombies.hands.get(c.name)
+        consumer_thread = zombies.consumer_threads.get(c.name)
         places = {tuple(place) for w in lines[c.name] if w[0] == "read" for place in w[1]}
-        places |= {(p, offset) for _, p, offset in (hand.read if hand else ())}
+        places |= {
+            (p, offset) for _, p, offset in (consumer_thread.read if consumer_thread else ())
+        }
         if missing := sum(zombies.topic.sent.values()) - len(places):
             found[c.name] = missing
     return found

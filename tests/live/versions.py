@@ -25,20 +25,20 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.cli.running import Done
 from tests.cli.running import run as in_this_process
 from tests.live.chaos import cluster
-from tests.live.crew import Hand, Topic, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, fresh, spread
 from tests.live.crew import closing as stopped
 from tests.live.cut import Cut
 from tests.live.every_command import CODES, run_all
 from tests.live.faults import ONE_BROKER, fire
-from tests.live.herd import Herd
+from tests.live.member_group import MemberGroup
 from tests.live.waiting import until
 
 from holdfast import Worker
-from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.reading import read_tables
-from holdfast.jvm import jars
+from holdfast.local import jars
+from holdfast.local.broker.broker import Broker
 
 CLIENTS = "holdfast+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")
@@ -54,8 +54,12 @@ def versions() -> list[str]:
 def members(broker: Broker, cut: Cut, folder: Path, faults: Sequence[str], **sizes: int) -> dict:
     """A group under Design II with members of every client, through these faults."""
     folder.mkdir()
-    with Herd(broker, cut, folder, design="deferred", client=CLIENTS, **sizes) as herd:
-        return fire(herd, {name: ONE_BROKER[name] for name in faults}, note=lambda text: None)
+    with MemberGroup(
+        broker, cut, folder, design="deferred", client=CLIENTS, **sizes
+    ) as member_group:
+        return fire(
+            member_group, {name: ONE_BROKER[name] for name in faults}, note=lambda text: None
+        )
 
 
 def workers(bootstrap: str) -> None:
@@ -96,15 +100,18 @@ def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
     """The commands that read a cluster, while a group is at work on it."""
     topic = Topic(bootstrap, 6, 50)
     group = fresh("watched")
-    hands = [Hand(bootstrap, group, [topic.name]).start() for _ in range(3)]
+    consumer_threads = [ConsumerThread(bootstrap, group, [topic.name]).start() for _ in range(3)]
     try:
-        until(lambda: spread(hands, topic), "two partitions each")
-        until(lambda: sum(len(hand.read) for hand in hands) == 300, "every record is read")
+        until(lambda: spread(consumer_threads, topic), "two partitions each")
+        until(
+            lambda: sum(len(consumer_thread.read) for consumer_thread in consumer_threads) == 300,
+            "every record is read",
+        )
         wanted = {(topic.name, partition): 50 for partition in range(6)}
         until(lambda: Kafka(bootstrap, group).committed == wanted, "every record is committed")
         compare(bootstrap, group, folder, run)
     finally:
-        assert stopped(hands) == {}
+        assert stopped(consumer_threads) == {}
 
 
 def compare(bootstrap: str, group: str, folder: Path, run: Callable[..., Done]) -> None:

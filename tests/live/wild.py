@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.live.kinds import Members
 
-from holdfast.cluster.broker import broker as brokers
+from holdfast.local.broker import broker as brokers
 
 BENCH = Path(__file__).parents[2] / "bench"
 SESSION_MS = 8_000
@@ -137,7 +137,7 @@ class WildGroup:
         if not kind.endswith("848"):
             kafka |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000}
         task = {"kind": kind, "topic": self.topic, "restore": 0.0, "work": 0.0, "delay_ms": 5_000}
-        task |= {"diary": str(self.crew.folder / f"{name}.diary"), "kafka": kafka}
+        task |= {"event_log": str(self.crew.folder / f"{name}.diary"), "kafka": kafka}
         return [sys.executable, str(BENCH / "bounce_member.py"), json.dumps(task)]
 
     def _worker(self, name: str) -> list[str]:
@@ -147,8 +147,8 @@ class WildGroup:
             "heartbeat.interval.ms": 1_000,
         }
         member = str(Path(__file__).with_name("worker_member.py"))
-        journal = str(self.crew.folder / f"{name}.journal")
-        words = [self.crew.bootstrap, self.name, name, journal, json.dumps(config)]
+        event_log = str(self.crew.folder / f"{name}.journal")
+        words = [self.crew.bootstrap, self.name, name, event_log, json.dumps(config)]
         return [sys.executable, member, *words, json.dumps({"shard": 6})]
 
     def leave(self, slot: int) -> None:
@@ -197,7 +197,7 @@ class WildGroup:
         return max(found)[1] if found else ""
 
     @property
-    def has_diaries(self) -> bool:
+    def has_recordings(self) -> bool:
         """Whether every member writes down what it owns."""
         return all(kind in PYTHON for kind in GROUPS[self.kind])
 

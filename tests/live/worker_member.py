@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 from holdfast import Worker
-from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.event_log import EventLogWriter
 from holdfast.cli.demo.lifeline import watch
 
 
-def main(bootstrap, group, name, journal, config, resources) -> None:
+def main(bootstrap, group, name, event_log, config, resources) -> None:
     stop = watch()
-    with Path(journal).open("a", encoding="utf-8") as file:
-        writer = JournalWriter(name, file)
+    with Path(event_log).open("a", encoding="utf-8") as file:
+        writer = EventLogWriter(name, file)
 
         def write(event, owned=()) -> None:
             writer.write(event, [resource.number for resource in owned])

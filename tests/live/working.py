@@ -43,7 +43,7 @@ class Program(threading.Thread):
         self.n = 0  # read so many, and work then; 0 never
         self.n_polls = 0
         self.read: list[Place] = []
-        self.in_hand: list[Place] = []
+        self.in_flight: list[Place] = []
         self.works, self.raised = threading.Event(), None
         self.error: BaseException | None = None
         self._goes_on, self._ends = threading.Event(), threading.Event()
@@ -51,19 +51,19 @@ class Program(threading.Thread):
     def take(self) -> list[Place]:
         return self.client.poll(0.1, self.n_at_once)
 
-    def parts(self) -> Any:
+    def runtime(self) -> Any:
         """Those of the member, None before it has any."""
-        return self.client.parts
+        return self.client.runtime
 
     def owns(self) -> set[int]:
         """By the member: a question to librdkafka waits for a gap between two polls."""
-        parts = self.parts()
-        return set() if parts is None else {p for _, p in parts.host.standing.owned}
+        runtime = self.runtime()
+        return set() if runtime is None else {p for _, p in runtime.member_thread.snapshot.owned}
 
-    def hands_over(self) -> bool:
+    def is_revoking(self) -> bool:
         """Whether its member waits for it."""
-        parts = self.parts()
-        return parts is not None and parts.host.standing.state is MemberState.HANDING_OVER
+        runtime = self.runtime()
+        return runtime is not None and runtime.member_thread.snapshot.state is MemberState.REVOKING
 
     def close(self) -> None:
         self.client.close()
@@ -75,7 +75,7 @@ class Program(threading.Thread):
                 self.n_polls += 1
                 self.read += found
                 if self.n and len(self.read) >= self.n and not self.works.is_set():
-                    self.in_hand = found
+                    self.in_flight = found
                     self._work()
         except BaseException as error:  # the test looks at it
             self.error = error

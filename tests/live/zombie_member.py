@@ -29,7 +29,7 @@ from typing import Any
 
 from holdfast import Consumer, Worker
 from holdfast.cli.demo.lifeline import watch
-from holdfast.cluster.answers import Flag
+from holdfast.cluster.signal_safe import Flag
 from holdfast.errors import RemoteProtocolError
 
 N_HELD = 10  # records of a partition when the process is stopped
@@ -56,7 +56,7 @@ class Case:
     other: str
 
 
-class Journal(logging.Handler):
+class EventLog(logging.Handler):
     """Appends lines; also hears which member logged that records were lost."""
 
     def __init__(self, path: str):
@@ -72,7 +72,7 @@ class Journal(logging.Handler):
             self.lost.add(record.group)
 
 
-class Told:
+class NotifiedListener:
     """A listener that hears of a loss."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Told:
         self.lost = True
 
 
-class Untold:
+class SilentListener:
     """One that does not."""
 
     lost = True  # it will never be
@@ -96,12 +96,12 @@ class Application:
 
     def __init__(self, case: Case, spec: Spec):
         self.case, self.spec = case, spec
-        self.listener: Any = Told() if case.told else Untold()
+        self.listener: Any = NotifiedListener() if case.told else SilentListener()
         config = {**spec.config(case), "enable.auto.commit": case.act == "poll"}
         self.consumer = Consumer(config)
 
     def run(self) -> None:
-        case, write = self.case, self.spec.journal.write
+        case, write = self.case, self.spec.event_log.write
         self.consumer.subscribe([self.spec.topic], self.listener)
         held = 0
         while held < 2 * N_HELD:
@@ -128,16 +128,16 @@ class Application:
             self.consumer.close()
         else:
             group = self.spec.config(case)["group.id"]
-            while group not in self.spec.journal.lost and not (case.told and self.listener.lost):
+            while group not in self.spec.event_log.lost and not (case.told and self.listener.lost):
                 self.hand_out()
-            return "logged" if group in self.spec.journal.lost else "told"
+            return "logged" if group in self.spec.event_log.lost else "told"
         return "done"
 
     def hand_out(self) -> None:
         """One poll, and what it returned written down as read."""
         batch = [(m.partition(), m.offset()) for m in self.consumer.poll(0.1)]
         if batch:
-            self.spec.journal.write(self.case.name, "read", batch)
+            self.spec.event_log.write(self.case.name, "read", batch)
 
     def go_on(self) -> None:
         """Poll and commit, as before; a poll tells of the loss first, if there is such a callback.
@@ -150,7 +150,7 @@ class Application:
                 try:
                     self.consumer.commit()
                 except RemoteProtocolError as error:
-                    self.spec.journal.write(self.case.name, "again", str(error))
+                    self.spec.event_log.write(self.case.name, "again", str(error))
 
 
 class Desk:
@@ -171,12 +171,12 @@ class Desk:
             self.began = {r: self.worker.terms[r] for r in resources}
             self.has_begun.set()
             if self.case.act == "work":
-                self.spec.journal.write(self.case.name, "held")
+                self.spec.event_log.write(self.case.name, "held")
 
     def on_revoked(self, resources: list[Any]) -> None:
         if self.case.act == "save" and not self.has_acted.is_set():
             self.began = {r: term for r, term in self.began.items() if r in resources}
-            self.spec.journal.write(self.case.name, "held")
+            self.spec.event_log.write(self.case.name, "held")
             self.has_acted.wait()
         self.told.append(("revoked", [r.number for r in resources]))
 
@@ -184,7 +184,7 @@ class Desk:
         self.told.append(("lost", [r.number for r in resources]))
 
     def run(self) -> None:
-        case, write = self.case, self.spec.journal.write
+        case, write = self.case, self.spec.event_log.write
         self.worker.start()
         self.spec.awake.wait()
         time.sleep(case.wait_s)
@@ -205,7 +205,7 @@ class Spec:
 
     bootstrap: str
     topic: str
-    journal: Journal
+    event_log: EventLog
     awake: threading.Event
     stop: Flag
 
@@ -236,15 +236,15 @@ def main(bootstrap: str, topic: str, path: str, cases: str) -> None:
     stop = watch()
     awake = threading.Event()
     signal.signal(signal.SIGCONT, lambda *_: awake.set())
-    journal = Journal(path)
-    logging.getLogger("holdfast.member").addHandler(journal)
-    spec = Spec(bootstrap, topic, journal, awake, stop)
+    event_log = EventLog(path)
+    logging.getLogger("holdfast.member").addHandler(event_log)
+    spec = Spec(bootstrap, topic, event_log, awake, stop)
 
     def run(case: Case) -> None:
         try:
             (Desk if case.kind == "worker" else Application)(case, spec).run()
         except BaseException:
-            journal.write(case.name, "broken", traceback.format_exc())
+            event_log.write(case.name, "broken", traceback.format_exc())
             raise
 
     threads = [

@@ -50,7 +50,7 @@ class Group:
                 fresh += [out.response] if out.client == client else []
         return fresh
 
-    def join(self, client: str, member_id: str = "", *, offers=("range",), **fields):
+    def join(self, client: str, member_id: str = "", *, protocol_names=("range",), **fields):
         self.request += 1
         metadata = fields.pop("metadata", b"meta")
         values = {
@@ -59,7 +59,7 @@ class Group:
             "member_id": member_id,
             "instance_id": None,
             "protocol_type": "consumer",
-            "protocols": tuple((name, metadata + name.encode()) for name in offers),
+            "protocols": tuple((name, metadata + name.encode()) for name in protocol_names),
             "session_timeout_ms": SESSION_MS,
             "rebalance_timeout_ms": REBALANCE_MS,
             "reason": "",

@@ -20,37 +20,37 @@ from holdfast.core.machine.events import (
     SubscriptionChanged,
     SyncAnswered,
 )
-from holdfast.core.machine.leader.embedded import Instruction, MemberView
+from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.errors import WireError
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
-EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
+EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 
 
 class Script:
     """An assignor whose assignments the test writes down: bytes name an Instruction."""
 
-    def __init__(self, *modes: RebalanceMode, name: str = "script"):
+    def __init__(self, *rebalance_protocols: RebalanceProtocol, name: str = "script"):
         self.name = name
-        self.modes = frozenset(modes or (COOPERATIVE,))
+        self.rebalance_protocols = frozenset(rebalance_protocols or (COOPERATIVE,))
         self.views: list[MemberView] = []
-        self.instructions: dict[bytes, Instruction] = {}
+        self.received_assignments: dict[bytes, ReceivedAssignment] = {}
 
     def subscribe(self, view: MemberView) -> bytes:
         self.views.append(view)
         return b"v%d" % view.nonce
 
-    def read(self, assignment: bytes) -> Instruction:
-        if assignment not in self.instructions:
+    def read(self, assignment: bytes) -> ReceivedAssignment:
+        if assignment not in self.received_assignments:
             raise WireError("truncated", schema="Script")
-        return self.instructions[assignment]
+        return self.received_assignments[assignment]
 
     def give(self, *assigned, **fields) -> bytes:
-        key = b"i%d" % len(self.instructions)
-        self.instructions[key] = Instruction(assigned=frozenset(assigned), **fields)
+        key = b"i%d" % len(self.received_assignments)
+        self.received_assignments[key] = ReceivedAssignment(assigned=frozenset(assigned), **fields)
         return key
 
 
@@ -108,7 +108,7 @@ class Player:
     def drain(self):
         return self(Drained(self.last(StopFetching).token))
 
-    def hand_over(self):
+    def revoke(self):
         """Drain, call back, commit: what follows once the commit is answered."""
         self.drain()
         self.callback()

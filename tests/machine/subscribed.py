@@ -8,13 +8,13 @@ from typing import Any
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.leader.ring import LeftOut, RoundMemory, identity_of, shares
+from holdfast.core.machine.leader.ring import LeftOut, RoundState, identity_of, shards
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
-from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 
 def subscribed(
@@ -33,9 +33,9 @@ def reports(member: SubscribedMember, **fields: Any) -> SubscribedMember:
 
 def awaited(
     member_id: str, *owned: int, delay_ms: int = 30_000, instance_id: str | None = None
-) -> RememberedMember:
+) -> MemberEntry:
     """A departed member for which partitions of topic t wait."""
-    return RememberedMember(
+    return MemberEntry(
         identity=identity_of(subscribed(member_id, topics=(), instance_id=instance_id)),
         static=instance_id is not None,
         delay_ms=delay_ms,
@@ -49,18 +49,18 @@ def carried(
     *,
     generation: int = 1,
     leader_id: str = "",
-    waiting: tuple[RememberedMember, ...] = (),
+    waiting: tuple[MemberEntry, ...] = (),
     left_out: LeftOut = LeftOut.NOTHING,
 ) -> dict[str, bytes]:
     """The shares of a round of these members, in which they owned this afterwards."""
-    memory = RoundMemory(
+    leader_state = RoundState(
         generation=generation,
         leader_id=leader_id,
         members=tuple(members),
         owned=owned,
         waiting=waiting,
     )
-    return shares(memory, left_out)
+    return shards(leader_state, left_out)
 
 
 def joined(members: Iterable[SubscribedMember]) -> tuple[JoinedMember, ...]:
@@ -75,7 +75,7 @@ def joined(members: Iterable[SubscribedMember]) -> tuple[JoinedMember, ...]:
     )
 
 
-def offering(assignor: Assignor, **views: MemberView) -> tuple[JoinedMember, ...]:
+def joining_members(assignor: Assignor, **views: MemberView) -> tuple[JoinedMember, ...]:
     """Members of an assignor that have this to say."""
     return tuple(
         JoinedMember(member_id=name, metadata=assignor.subscribe(view))
@@ -83,7 +83,7 @@ def offering(assignor: Assignor, **views: MemberView) -> tuple[JoinedMember, ...
     )
 
 
-def turn_of(
+def round_of(
     protocol_name: str,
     members: tuple[JoinedMember, ...],
     partitions: Mapping[str, int],

@@ -38,7 +38,7 @@ NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
         ("", None, "range", None),
     ],
 )
-def test_a_library_is_told_by_what_it_alone_writes(client_id, rack, protocol, client):
+def test_a_library_is_recognised_by_what_it_alone_writes(client_id, rack, protocol, client):
     assert client_of("etl", protocol, client_id, rack) == client
 
 

@@ -48,8 +48,8 @@ from holdfast.core.machine.member.member_data import NO_REQUEST
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.errors import ConfigError
-from holdfast.jvm.jars import broker_jars
-from holdfast.jvm.java import find_java
+from holdfast.local.jars import broker_jars
+from holdfast.local.java import find_java
 
 JAVA = Path(__file__).parents[1] / "java" / "ErrorCodes.java"
 UNKNOWN_TO_US = 99
@@ -157,13 +157,13 @@ def test_a_leader_names_the_size_of_the_record_that_was_refused():
     assert "assignment of member big: 2,000,000 bytes" in text
 
 
-def test_a_follower_says_where_the_size_is_told():
+def test_a_follower_says_where_the_size_is_reported():
     play = rejoining()
     (warn,) = refused(play, "SyncGroup", ErrorCode.UNKNOWN_SERVER_ERROR)
     assert "the leader's log names the size" in warn.text
 
 
-def test_a_code_that_stays_is_told_at_ever_longer_intervals_and_tried_for_ever():
+def test_a_code_that_stays_is_reported_at_ever_longer_intervals_and_retried_for_ever():
     play = rejoining()
     told, pauses = [], []
     for attempt in range(1, 41):
@@ -204,7 +204,7 @@ def test_a_success_between_two_refusals_begins_the_count_anew():
     assert play.member.state is MemberState.STABLE
 
 
-def test_a_leave_that_is_refused_is_told():
+def test_a_leave_that_is_refused_is_reported():
     play = Player().stable()
     play(LeaveRequested())
     leave = play.last(SendLeave)
@@ -213,7 +213,7 @@ def test_a_leave_that_is_refused_is_told():
     assert play.member.state is MemberState.DEAD
 
 
-def test_a_coordinator_that_is_not_found_is_told_after_a_while():
+def test_a_coordinator_that_is_not_found_is_reported_after_a_while():
     play = Player()
     play.start()
     play(RequestFailed(play.last(SendJoin).request))

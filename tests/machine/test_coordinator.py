@@ -24,7 +24,7 @@ def test_the_page_knows_every_state():
     assert set(GROUP_MEANINGS) == set(GROUP_TRANSITIONS) == set(GroupState)
 
 
-def test_a_new_member_is_told_its_id_first():
+def test_a_new_member_is_sent_its_id_first():
     g = Group()
     (answer,) = g.join("c")
     assert (answer.error, answer.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-0000")
@@ -79,12 +79,12 @@ def test_generations_and_assignments_go_round():
     assert c in g.group.members
 
 
-def test_the_protocol_is_one_that_all_offer_by_most_votes():
+def test_the_protocol_is_one_that_all_support_by_most_votes():
     g = Group()
-    g.stable("a", offers=("range",))
-    (refused,) = g.join("b", offers=("sticky",))
+    g.stable("a", protocol_names=("range",))
+    (refused,) = g.join("b", protocol_names=("sticky",))
     assert refused.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    (refused,) = g.join("b", offers=())
+    (refused,) = g.join("b", protocol_names=())
     assert refused.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     for lists, chosen in (
         ((("x", "y"), ("y", "x"), ("y", "x")), "y"),  # most votes
@@ -93,8 +93,8 @@ def test_the_protocol_is_one_that_all_offer_by_most_votes():
         ((("x", "z"), ("z", "y", "x")), "x"),
     ):
         g = Group(initial_delay_ms=3_000)
-        for name, offers in zip("abc", lists, strict=False):
-            g.enter(name, offers=offers)
+        for name, protocol_names in zip("abc", lists, strict=False):
+            g.enter(name, protocol_names=protocol_names)
         g(after_ms=3_000)
         g(after_ms=3_000)
         assert g.group.data.protocol == chosen
@@ -106,13 +106,13 @@ def test_the_protocol_is_one_that_all_offer_by_most_votes():
 
 def test_protocol_types_other_than_consumer_keep_to_themselves():
     g = Group()
-    (a,) = g.stable("a", protocol_type="connect", offers=("sessioned", "range"))
-    (refused,) = g.join("b", offers=("range",))
+    (a,) = g.stable("a", protocol_type="connect", protocol_names=("sessioned", "range"))
+    (refused,) = g.join("b", protocol_names=("range",))
     assert refused.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     record = decode_record(g.records[-1].key, g.records[-1].value)
     assert record.value["protocolType"] == "connect"
     assert g.leave("a", a) == NONE
-    (answer,) = g.join("b", offers=("range",))  # empty: any type may begin
+    (answer,) = g.join("b", protocol_names=("range",))  # empty: any type may begin
     assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -249,7 +249,7 @@ def test_members_that_leave():
     assert not g.group.data.pending
 
 
-def test_a_member_that_waits_and_is_removed_hears_of_it():
+def test_a_member_that_waits_and_is_removed_is_answered():
     g = Group()
     a, b = g.stable("a", "b")
     g.join("a", a, metadata=b"new")

@@ -18,7 +18,7 @@ SIMPLE = Policy(design=Design.SIMPLE)
 POLICIES = [
     SIMPLE,
     Policy(design=Design.DEFERRED, delay_ms=30_000),
-    Policy(design=Design.DEFERRED, delay_ms=30_000, lends=True),
+    Policy(design=Design.DEFERRED, delay_ms=30_000, failback=True),
     Policy(design=Design.INCREMENTAL, delay_ms=30_000, interval_ms=0),
     Policy(design=Design.SIMPLE, isolate=True),
     Policy(design=Design.SIMPLE, weights={"t": 2, "u": 3}),

@@ -47,7 +47,7 @@ from holdfast.core.machine.events import (
 )
 from holdfast.core.machine.leader.counts import key_of
 from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.modes import choose_mode
+from holdfast.core.machine.rebalance_protocol import choose_rebalance_protocol
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, LocalProtocolError
 
@@ -164,7 +164,7 @@ def test_an_eager_leader_with_skip_assignment_takes_nothing_up_before_the_round(
     assert not any(isinstance(a, StartFetching | CallListener) for a in play.done)
 
 
-def test_hand_over_is_stop_drain_callback_commit_rejoin():
+def test_a_revocation_is_stop_drain_callback_commit_rejoin():
     play = Player().stable(T0, T1)
     actions = play(RejoinRequested())
     assert [type(a) for a in actions] == [SendJoin]  # processing goes on while joining
@@ -173,7 +173,7 @@ def test_hand_over_is_stop_drain_callback_commit_rejoin():
     assert [type(a) for a in actions] == [JoinCompleted, StopFetching]
     stop = play.last(StopFetching)
     assert stop.resources == (T1,)
-    assert play.member.state is MemberState.HANDING_OVER
+    assert play.member.state is MemberState.REVOKING
     (call,) = play(Drained(stop.token))
     assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
     commit, assigned = play.callback()
@@ -184,7 +184,7 @@ def test_hand_over_is_stop_drain_callback_commit_rejoin():
     (join,) = play(CommitAnswered(commit.token))
     assert isinstance(join, SendJoin)
     assert play.script.views[-1].owned == (T0, T2)
-    assert play.script.views[-1].given_up == (T1,)
+    assert play.script.views[-1].already_revoked == (T1,)
 
 
 def test_an_eager_member_gives_everything_up_first_even_nothing():
@@ -219,7 +219,7 @@ def test_another_round_announced_is_joined_at_once_and_a_delay_is_waited_for():
     assert play.last(SendJoin).reason == "another round was announced"
 
 
-def test_a_heartbeat_tells_of_a_rebalance_and_of_each_way_to_lose():
+def test_a_heartbeat_reports_a_rebalance_and_each_way_to_lose():
     for error, member_id in (
         (ErrorCode.ILLEGAL_GENERATION, "m"),
         (ErrorCode.UNKNOWN_MEMBER_ID, ""),
@@ -335,7 +335,7 @@ def test_a_poll_that_comes_while_a_stalled_member_leaves_joins_after_that():
     assert actions[-1].member_id == ""
 
 
-def test_a_stall_ends_the_hand_over_in_progress_and_tells_each_resource_once():
+def test_a_stall_ends_the_revocation_in_progress_and_calls_back_once_for_each_resource():
     for step in range(4):
         play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0, T1)
         play.another_round(2, T0)
@@ -544,12 +544,12 @@ def test_an_unreadable_assignment_changes_nothing_and_is_asked_for_again():
 
 def test_kip_429_protocol_choice():
     both, eager, coop = Script(EAGER, COOPERATIVE), Script(EAGER), Script(COOPERATIVE)
-    assert choose_mode([both]) is COOPERATIVE
-    assert choose_mode([both, eager]) is EAGER
+    assert choose_rebalance_protocol([both]) is COOPERATIVE
+    assert choose_rebalance_protocol([both, eager]) is EAGER
     with pytest.raises(ConfigError, match="share no rebalance protocol"):
-        choose_mode([coop, eager])
+        choose_rebalance_protocol([coop, eager])
     with pytest.raises(ConfigError, match="found none"):
-        choose_mode([])
+        choose_rebalance_protocol([])
 
 
 def test_options_out_of_range_are_refused():
@@ -570,11 +570,13 @@ def test_scenario_58_clocks_that_jump_backwards_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("mode", "claims"), [(EAGER, ((T0, T1), 4)), (COOPERATIVE, ((), -1))], ids=["eager", "other"]
+    ("rebalance_protocol", "claims"),
+    [(EAGER, ((T0, T1), 4)), (COOPERATIVE, ((), -1))],
+    ids=["eager", "other"],
 )
-def test_what_a_member_still_reports_after_it_lost_its_membership(mode, claims):
+def test_what_a_member_still_reports_after_it_lost_its_membership(rebalance_protocol, claims):
     """KIP-341: an eager one its last assignment at the old generation, as Kafka's client does."""
-    play = Player(Script(mode)).stable(T0, T1, generation=4)
+    play = Player(Script(rebalance_protocol)).stable(T0, T1, generation=4)
     at_ms = play.member.data.now_ms + 3_000
     beat = play(Tick(at_ms), at_ms=at_ms)
     request = next(a for a in beat if isinstance(a, SendHeartbeat)).request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.machine.subscribed import turn_of
+from tests.machine.subscribed import round_of
 
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import oversized
@@ -54,7 +54,7 @@ def test_the_size_as_it_came_counts_for_the_record() -> None:
     liar = joined("liar", user_data=bytes(100_000))
     (read,) = subscribed_members(with_what_exists((liar,), TOPICS), "", 0)
     assert read.size_bytes == len(liar.metadata)
-    assert read.subscription.memory is None
+    assert read.subscription.leader_state is None
 
 
 @pytest.mark.parametrize("cut", [3, 5, 20, 100, -1])
@@ -90,12 +90,12 @@ def test_too_many_names_beyond_those_that_exist_are_none(monkeypatch) -> None:
 def test_a_leader_looks_up_the_topics_of_a_large_message() -> None:
     assignor = DesignAssignor(Policy(design=Design.DEFERRED))
     large = joined("b", topics=("clicks", "new"), owned=(("orders", MANY),), rack="r")
-    request = turn_of(assignor.name, (joined("a"), large), {}, 7)
+    request = round_of(assignor.name, (joined("a"), large), {}, 7)
     assert named_in_round(request) == ("clicks", "new", "orders")
     request = replace(request, partitions=(("clicks", 2), ("orders", 4)))
-    turn = read_round([assignor], request)
-    assert turn.has_racks
-    done = compute([assignor], request, turn=turn)
+    leader_round = read_round([assignor], request)
+    assert leader_round.has_racks
+    done = compute([assignor], request, leader_round=leader_round)
     assert done.failure is None
 
 

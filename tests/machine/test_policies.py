@@ -7,25 +7,25 @@ from dataclasses import replace
 
 import pytest
 from tests.machine.clients import Group
-from tests.machine.subscribed import awaited, carried, offering, reports, subscribed
+from tests.machine.subscribed import awaited, carried, joining_members, reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.deferral import owed
+from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.leader.delayed_rebalance import owed
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
     LeaderRound,
 )
-from holdfast.core.machine.leader.embedded import MemberView
 from holdfast.core.machine.leader.leader import plan_round
-from holdfast.core.machine.leader.recall import Memory
 from holdfast.core.machine.leader.ring import LeftOut
+from holdfast.core.machine.leader.state_reconstruction import LeaderState
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import KindPolicy, Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -35,7 +35,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.core.wire.layouts.sticky_user_data import decode_sticky_user_data
 from holdfast.errors import ConfigError
 
@@ -61,10 +61,12 @@ def test_settings_out_of_range_are_refused(fields, words):
 
 
 def member_owning(
-    name: str, *owned: int, generation: int = 1, memory: bytes | None = None
+    name: str, *owned: int, generation: int = 1, leader_state: bytes | None = None
 ) -> SubscribedMember:
     own = (("t", owned),) if owned else ()
-    return subscribed(name, topics=("t",), owned=own, generation=generation, memory=memory)
+    return subscribed(
+        name, topics=("t",), owned=own, generation=generation, leader_state=leader_state
+    )
 
 
 def group_with(
@@ -74,11 +76,11 @@ def group_with(
     owned = {name: (("t", numbers),) for name, numbers in gone.items() if numbers}
     owned |= {m.member_id: m.subscription.owned for m in members if m.subscription.owned}
     others = [subscribed(name, topics=("t",)) for name in gone]
-    shares = carried([*members, *others], owned, **fields)
-    return [reports(m, memory=shares[m.member_id]) for m in members]
+    shards = carried([*members, *others], owned, **fields)
+    return [reports(m, leader_state=shards[m.member_id]) for m in members]
 
 
-def test_what_is_missing_waits_for_who_is_gone_though_no_share_says_who_owned_it():
+def test_what_is_missing_waits_for_who_is_gone_though_no_shard_says_who_owned_it():
     alone = group_with(
         member_owning("A", 0, 1, generation=2), gone={"B": (2, 3)}, left_out=LeftOut.OWNED
     )
@@ -86,24 +88,24 @@ def test_what_is_missing_waits_for_who_is_gone_though_no_share_says_who_owned_it
     assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
-@pytest.mark.parametrize("memory", [b"no frame", None])
-def test_without_a_memory_that_can_be_read_the_heuristic_decides(memory):
-    alone = [member_owning("A", 0, 1, memory=memory)]
+@pytest.mark.parametrize("leader_state", [b"no frame", None])
+def test_without_a_state_that_can_be_read_the_heuristic_decides(leader_state):
+    alone = [member_owning("A", 0, 1, leader_state=leader_state)]
     done = plan_round(POLICY, alone, {"t": 4}, generation=2)
     assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
-def test_a_memory_of_a_generation_to_come_counts_as_none():
+def test_a_state_of_a_generation_to_come_counts_as_none():
     alone = group_with(member_owning("A", 0), gone={"B": (1,)}, generation=9)
-    newcomer = [*alone, member_owning("C", generation=-1)]
-    done = plan_round(POLICY, newcomer, {"t": 2}, generation=9)
+    new_member = [*alone, member_owning("C", generation=-1)]
+    done = plan_round(POLICY, new_member, {"t": 2}, generation=9)
     assert done.assignments["C"].gained == (("t", (1,)),)
     done = plan_round(POLICY, alone, {"t": 2}, generation=10)
     assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
-def test_the_newest_share_counts(order):
+def test_the_newest_shard_counts(order):
     here = member_owning("A", 0), member_owning("B", 2)
     older = group_with(*here, gone={}, generation=1)  # by it nothing was lost
     newer = group_with(*here, gone={"gone": (1,)}, generation=2)
@@ -122,11 +124,11 @@ def test_who_leaves_for_good_with_nothing_is_no_returning_member():
     assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
 
 
-def test_what_members_say_they_gave_up_is_no_loss_where_no_share_says_who_owned_it():
+def test_what_members_say_they_revoked_is_no_loss_where_no_shard_says_who_owned_it():
     (alone,) = group_with(
         member_owning("A", 0, generation=2), gone={"gone": (2,)}, left_out=LeftOut.OWNED
     )
-    says = reports(alone, given_up=(("t", (1,)),))
+    says = reports(alone, already_revoked=(("t", (1,)),))
     done = plan_round(POLICY, [says], {"t": 3}, generation=3)
     assert done.assignments["A"].gained == (("t", (1,)),)  # partition 2 waits for whoever had it
     assert done.delay_ms == 30_000
@@ -147,7 +149,7 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
     assert (done.delay_ms, done.again) == (0, True)
 
 
-def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
+def test_what_a_new_member_does_not_subscribe_to_goes_on_waiting():
     members = group_with(member_owning("A", 0), gone={"C": (1,)})
     stranger = subscribed("E", topics=("u",))
     done = plan_round(POLICY, [*members, stranger], {"t": 2, "u": 1}, generation=2)
@@ -157,7 +159,7 @@ def test_what_a_newcomer_does_not_subscribe_to_goes_on_waiting():
 
 def test_an_eager_leader_that_cannot_plan_goes_by_range():
     assignor = EagerAssignor("sticky")
-    members = offering(assignor, a=view(), b=view())
+    members = joining_members(assignor, a=view(), b=view())
     plan = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
     assert {m: assignor.read(data).assigned for m, data in plan.items()} == {
         "a": {("t", 0), ("t", 1)},
@@ -203,10 +205,10 @@ def test_policies_by_name():
 def claims_of(assignor, **claims) -> tuple[JoinedMember, ...]:
     """Members with these resources, all of generation 5."""
     views = {name: view(owned=own, generation=5 if own else -1) for name, own in claims.items()}
-    return offering(assignor, **views)
+    return joining_members(assignor, **views)
 
 
-def test_kafka_s_cooperative_protocol_tells_all_at_once_that_another_round_is_coming():
+def test_kafka_s_cooperative_protocol_announces_another_round_to_all_at_once():
     assignor = CooperativeAssignor()
     for members, again in (
         (claims_of(assignor, a=(("t", 0), ("t", 1)), b=()), True),
@@ -226,10 +228,12 @@ def reads(assignor, *, unbroken: bool, lie: int):
         "liar": (lie, tuple(("t", p) for p in range(4))),
     }
     views = {m: view(owned=own, generation=generation) for m, (generation, own) in owns.items()}
-    members = offering(assignor, **views)
-    turn = LeaderRound(members=members, partitions={"t": 5}, generation=6, unbroken=unbroken)
-    plan = assignor.lead(turn)
-    assert {assignor.read(d).assigned for d in assignor.stay(turn).values()} == (
+    members = joining_members(assignor, **views)
+    leader_round = LeaderRound(
+        members=members, partitions={"t": 5}, generation=6, unbroken=unbroken
+    )
+    plan = assignor.lead(leader_round)
+    assert {assignor.read(d).assigned for d in assignor.stay(leader_round).values()} == (
         {frozenset(owns["a"][1]), frozenset(owns["b"][1]), frozenset()}
         if unbroken
         else {frozenset(owns["liar"][1]), frozenset()}
@@ -262,19 +266,21 @@ def test_what_a_message_names_as_assigned_and_revoked_is_revoked():
     assert (told.assigned, told.revoked) == ({("t", 0)}, {("t", 1)})
 
 
-def test_the_leader_s_own_memory_is_older_by_what_its_join_has_waited():
+def test_the_leader_s_own_state_is_older_by_what_its_join_has_waited():
     design = DesignAssignor(POLICY)
-    members = offering(design, **dict.fromkeys("ab", view(memory=b"share", memory_age_ms=300)))
-    ages = {
-        c.member_id: c.subscription.memory_age_ms for c in subscribed_members(members, "a", 700)
-    }
+    members = joining_members(
+        design, **dict.fromkeys("ab", view(leader_state=b"share", state_age_ms=300))
+    )
+    ages = {c.member_id: c.subscription.state_age_ms for c in subscribed_members(members, "a", 700)}
     assert ages == {"a": 1_000, "b": 300}
 
 
 def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
     assignor = CooperativeAssignor()
     claims = {"a": ((("t", 0), ("t", 1)), 5), "b": ((("t", 1), ("t", 2)), 5), "c": ((("t", 2),), 4)}
-    members = offering(assignor, **{m: view(owned=o, generation=g) for m, (o, g) in claims.items()})
+    members = joining_members(
+        assignor, **{m: view(owned=o, generation=g) for m, (o, g) in claims.items()}
+    )
     kept = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
     assert {m: decode_assignment(data).partitions for m, data in kept.items()} == {
         "a": (("t", (0,)),),
@@ -288,7 +294,7 @@ def test_a_member_does_not_come_back_as_something_else():
     a, b = g.stable("a", "b")
     (answer,) = g.join("b", b, protocol_type="connect")
     assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    (answer,) = g.join("b", b, offers=("sticky",))
+    (answer,) = g.join("b", b, protocol_names=("sticky",))
     assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert g.group.state.name == "STABLE"
     assert a in g.group.members
@@ -319,7 +325,7 @@ def test_a_kind_may_wait_shorter_or_not_at_all():
     assert {p for p in lost if p.startswith("late")} <= set(play.owned("C").split(","))
 
 
-def test_a_newcomer_takes_the_place_of_one_member_whatever_its_kinds_wait():
+def test_a_new_member_replaces_one_member_whatever_its_kinds_wait():
     policy = replace(POLICY, kinds={"soon": KindPolicy(delay_ms=5_000)})
     counts = {"late": 4, "soon": 4}
     play = HandPlayedGroup(policy, counts)
@@ -336,7 +342,7 @@ def test_a_newcomer_takes_the_place_of_one_member_whatever_its_kinds_wait():
 
 
 @pytest.mark.parametrize("design", [Design.SIMPLE, Design.DEFERRED])
-def test_a_kind_may_be_handed_over_by_a_design_of_its_own(design):
+def test_a_kind_may_have_a_design_of_its_own(design):
     kinds = {"slow": KindPolicy(design=Design.INCREMENTAL)}
     policy = replace(POLICY, design=design, kinds=kinds, isolate=True)
     counts = {"fast": 6, "slow": 6}
@@ -366,9 +372,9 @@ def test_a_kind_may_be_handed_over_by_a_design_of_its_own(design):
 
 def test_what_a_leader_without_a_plan_owes_waits_as_its_kind_does():
     policy = replace(POLICY, kinds={"a": KindPolicy(delay_ms=0), "b": KindPolicy(delay_ms=7)})
-    gone = RememberedMember(identity="01" * 32, owned=(("a", (0,)), ("b", (1,)), ("c", (2, 3))))
-    memory = Memory(generation=1, named=(gone,))
-    assert [(w.delay_ms, w.owned) for w in owed(policy, [], memory)] == [
+    gone = MemberEntry(identity="01" * 32, owned=(("a", (0,)), ("b", (1,)), ("c", (2, 3))))
+    leader_state = LeaderState(generation=1, named=(gone,))
+    assert [(w.delay_ms, w.owned) for w in owed(policy, [], leader_state)] == [
         (7, (("b", (1,)),)),
         (POLICY.delay_ms, (("c", (2, 3)),)),
     ]

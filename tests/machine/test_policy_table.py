@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import ASSIGNORS
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError
-from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
-from holdfast.members.member.membership import assignors_of, policy_of
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors
+from holdfast.members.runtime.leadership import assignors_of, policy_of
 from holdfast.members.worker import Worker
 from holdfast.sim.scenarios import Setup
 from holdfast.sim.scenarios import assignors_of as simulated_assignors
@@ -29,7 +29,7 @@ def test_a_policy_is_the_same_protocol_wherever_it_runs(name):
     assert names(assignors_of(Settings.parse({**NEEDED, "holdfast.policy": name}))) == protocols
     assert names(simulated_assignors(Setup(policy=name))) == protocols
     replayed = ReplaySettings(policy=name, assignor=POLICIES[name].assignors[0])
-    assert names(offered(replayed)) == protocols
+    assert names(supported_assignors(replayed)) == protocols
 
 
 def test_simple_is_what_users_run():
@@ -72,10 +72,10 @@ def test_protocols_of_other_software_are_no_policy():
 
 
 def test_options_go_to_the_assignors_that_take_them():
-    offers = assignors_for(
+    supported = assignors_for(
         "simple", DEFAULTS.__class__(options={"max_skew": 1}), ("lag-sticky", "range")
     )
-    assert [a.options for a in offers] == [{"max_skew": 1}, {}]
+    assert [a.options for a in supported] == [{"max_skew": 1}, {}]
     with pytest.raises(ConfigError, match="unknown option 'speed'"):
         assignors_for("simple", DEFAULTS.__class__(options={"speed": 1}), ("lag-sticky", "range"))
     with pytest.raises(ConfigError, match="takes one assignor"):

@@ -14,29 +14,29 @@ from tests.proof import copies
 import holdfast.core.machine.coordinator
 from holdfast.core.machine.coordinator import coordinator, group_data, rounds
 from holdfast.core.machine.events import RejoinRequested
-from holdfast.core.machine.member.holdings import HandOver, HandOverStep, Holdings, Limit
+from holdfast.core.machine.member.holdings import Holdings, Limit, Revocation, RevocationStep
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.states import GROUP_TRANSITIONS, GroupState
 
 
-def test_time_that_passes_moves_the_hand_over():
+def test_time_that_passes_moves_the_revocation():
     identity = Identity(generation=1, member_id="m", instance_id=None)
-    job = HandOver(
+    job = Revocation(
         token=3,
         resources=frozenset({T0}),
         identity=identity,
-        step=HandOverStep.WAITING,
+        step=RevocationStep.WAITING,
         deadline_ms=100,
         limit=Limit(ms=60, setting="a.key"),
         retry_ms=50,
     )
     data = Player().member.data
-    data.holdings.hand_over = job
+    data.holdings.revocation = job
     copies.shift_member(data, 7)
-    assert data.holdings.hand_over == replace(job, deadline_ms=93, retry_ms=43)
-    data.holdings.hand_over = replace(job, retry_ms=None)
+    assert data.holdings.revocation == replace(job, deadline_ms=93, retry_ms=43)
+    data.holdings.revocation = replace(job, retry_ms=None)
     copies.shift_member(data, 7)
-    assert data.holdings.hand_over == replace(job, deadline_ms=93, retry_ms=None)
+    assert data.holdings.revocation == replace(job, deadline_ms=93, retry_ms=None)
 
 
 def test_a_state_that_is_put_back_goes_on_as_it_would_have():

@@ -12,10 +12,10 @@ import holdfast
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine.leader import resolvers
 from holdfast.core.machine.leader.imbalance import SETTLED_MS
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.own_policy import policy
 from holdfast.core.machine.policies import POLICIES
 from holdfast.core.machine.policy import KindPolicy, Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError, LawError, PlanError
 
@@ -41,7 +41,7 @@ def owned(history: History) -> dict[str, int]:
 def play(history: History, *, leader: str | None = None) -> None:
     """Rounds until the group asks for no other one at once."""
     for _ in range(3):
-        assert history.turn(leader=leader) == set()
+        assert history.leader_round(leader=leader) == set()
 
 
 def settled_pair(settings: Policy = DAMPED) -> History:
@@ -54,7 +54,7 @@ def settled_pair(settings: Policy = DAMPED) -> History:
         )
     }
     history.now_ms += 600_000
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     return history
 
 
@@ -148,11 +148,11 @@ def asked_once(**fields) -> object:
     history.leave("d")
     history.join("c")
     seen.clear()
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     return seen[0]
 
 
-def test_a_function_is_told_what_waits_and_who_is_new():
+def test_a_function_is_given_what_waits_and_who_is_new():
     found = asked_once()
     (departed,) = found.departed
     assert (departed.remaining_ms, departed.just_now, departed.static) == (30_000, True, False)
@@ -248,7 +248,7 @@ def test_an_answer_out_of_bounds_is_a_failed_plan(name):
     history.leave("b")
     history.design = replace(history.design, policy=own(function, delay_ms=30_000))
     with pytest.raises(PlanError, match=text.replace("(", r"\(")) as raised:
-        history.turn()
+        history.leader_round()
     assert str(raised.value).startswith("policy asked: ")
 
 
@@ -261,7 +261,7 @@ def test_moves_that_are_held_back_without_a_time_are_a_failed_plan():
     history.join("c")
     history.design = replace(history.design, policy=own(never))
     with pytest.raises(PlanError, match="holds 4 moves back and pauses 0 ms: they would wait"):
-        history.turn()
+        history.leader_round()
 
 
 def test_a_function_changes_nothing_of_what_it_is_given():
@@ -274,7 +274,7 @@ def test_a_function_changes_nothing_of_what_it_is_given():
     history.join("c")
     history.design = replace(history.design, policy=own(greedy))
     with pytest.raises(PlanError, match="read-only"):
-        history.turn()
+        history.leader_round()
 
 
 # The laws
@@ -287,9 +287,9 @@ def test_every_policy_of_a_design_keeps_the_laws(name, delay_ms):
 
 
 @pytest.mark.parametrize("function", [resolvers.simple, resolvers.deferred, resolvers.incremental])
-@pytest.mark.parametrize("lends", [False, True])
-def test_the_ready_made_functions_keep_the_laws_as_a_users_own(function, lends):
-    holdfast.check_policy_laws(policy("own", function, lends=lends), n_groups=12)
+@pytest.mark.parametrize("failback", [False, True])
+def test_the_ready_made_functions_keep_the_laws_as_a_users_own(function, failback):
+    holdfast.check_policy_laws(policy("own", function, failback=failback), n_groups=12)
 
 
 def test_the_laws_find_a_policy_that_never_moves():
@@ -339,7 +339,7 @@ def test_a_policy_without_a_design_has_no_such_laws():
     ("arguments", "text"),
     [
         (("a b", resolvers.simple), "expected a name of letters"),
-        (("lend", resolvers.simple), "this name is holdfast's own"),
+        (("failback", resolvers.simple), "this name is holdfast's own"),
         (("range", resolvers.simple), "this name is holdfast's own"),
         (("mine", 3), "expected a function of one argument"),
         (("mine", lambda a, b: None), "expected a function of one argument"),

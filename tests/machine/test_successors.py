@@ -86,14 +86,14 @@ def test_the_leader_may_be_the_one_that_leaves():
     assert wait_after(play, "A") == 0
 
 
-def test_an_arrival_may_be_the_first_by_name():
+def test_a_recent_joiner_may_be_the_first_by_name():
     play = group(members="BCD")
     come(play, "A")
     play.now_ms += 5_000
     assert wait_after(play, "B") == 0
 
 
-def test_an_arrival_that_is_as_old_as_the_delay_is_a_member_as_any_other():
+def test_a_recent_joiner_that_is_as_old_as_the_delay_is_a_member_as_any_other():
     play = group()
     come(play, "D")
     play.now_ms += POLICY.delay_ms
@@ -188,7 +188,7 @@ def test_a_plain_bounce_has_no_successor():
     assert wait_after(play, "B") == POLICY.delay_ms
 
 
-def test_an_arrival_that_dies_is_waited_for_and_its_place_is_an_arrivals():
+def test_a_recent_joiner_that_dies_is_waited_for_and_who_replaces_it_is_one_too():
     play = group()
     come(play, "D")
     play.now_ms += 2_000
@@ -227,7 +227,7 @@ def test_an_idle_member_of_the_last_generation_is_no_successor():
     assert wait_after(play, "A") == POLICY.delay_ms
 
 
-def test_an_idle_newcomer_is_a_successor():
+def test_an_idle_new_member_is_a_successor():
     play = group(partitions=3)
     come(play, "D")
     play.now_ms += 1_000

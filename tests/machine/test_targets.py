@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies
 from tests.assignors.groups import snapshot
-from tests.machine.subscribed import subscribed, turn_of
+from tests.machine.subscribed import round_of, subscribed
 from tests.suites import dear
 
 from holdfast.core.assignors.registry import assign
@@ -219,7 +219,7 @@ class WorkersByHand:
             )
             for name, said in self.members.items()
         )
-        request = turn_of(self.design.name, joined, self.kinds, self.generation, led=self.led)
+        request = round_of(self.design.name, joined, self.kinds, self.generation, led=self.led)
         done = compute((self.design,), request)
         assert done.failure is None
         self.led = led_round(request, done)
@@ -235,8 +235,8 @@ class WorkersByHand:
                 said,
                 owned=grouped(sorted(owned)),
                 generation=self.generation,
-                given_up=grouped(sorted(told.revoked)),
-                memory=told.memory,
+                already_revoked=grouped(sorted(told.revoked)),
+                leader_state=told.leader_state,
             )
         return again
 

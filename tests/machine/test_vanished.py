@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.machine.subscribed import offering, turn_of
+from tests.machine.subscribed import joining_members, round_of
 
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import compute
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.supported_protocols import assignors_for
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 
@@ -19,7 +19,7 @@ def plan(policy, counts):
         m: MemberView(topics=("t", "u"), owned=owned, previous=owned, generation=3)
         for m, owned in OWNED.items()
     }
-    request = turn_of(assignor.name, offering(assignor, **views), counts, 4)
+    request = round_of(assignor.name, joining_members(assignor, **views), counts, 4)
     answer = compute((assignor,), request)
     assert answer.failure is None
     return {m: assignor.read(data) for m, data in answer.assignments}

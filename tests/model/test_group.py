@@ -137,7 +137,7 @@ def test_static_members_take_their_turn_by_instance_id_before_the_others() -> No
     rows = [("a", None), ("b", "z"), ("c", "y"), ("d", None)]
     members = [{"id": name, "topics": [], "instance_id": static} for name, static in rows]
     group = Group.from_dict({"partitions": {}, "members": members})
-    assert [group.member_ids[m] for m in group.dealing_order.tolist()] == ["c", "b", "a", "d"]
+    assert [group.member_ids[m] for m in group.assignment_order.tolist()] == ["c", "b", "a", "d"]
 
 
 def test_columns_without_racks_or_instance_ids_name_none() -> None:

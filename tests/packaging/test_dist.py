@@ -16,7 +16,7 @@ SOURCE = ROOT / "src"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MUST = (
     "holdfast/py.typed",
-    "holdfast/jvm/jars.sha256",
+    "holdfast/local/jars.sha256",
     "holdfast/fleet/pipeline/log4j2.properties",
     "holdfast/fleet/report/drawing/page/main.js",
     "holdfast/fleet/report/drawing/page/style.css",

@@ -21,7 +21,7 @@ from tests.live.waiting import until
 from tests.packaging.building import README, built, install_lines
 from tests.stores import servers
 
-from holdfast.jvm.java import find_java
+from holdfast.local.java import find_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
-from tests.jvm.programs import java
+from tests.local.programs import java
 
 LOGGER = "org/slf4j/Logger"
 JAVAP = "jdk.jdeps/com.sun.tools.javap.Main"

@@ -29,7 +29,7 @@ class LocalJob(Job):
         self.collect(steps.run_here(step, batch_rows=self.batch_rows))
 
     def make(self, dump, rows, selection, reset, logs):
-        held = steps.HeldRows(rows=rows, cost_rows=None, here_rows=self.batch_rows)
+        held = steps.InMemoryRows(rows=rows, cost_rows=None, here_rows=self.batch_rows)
         ends = ends_of(dump, selection, reset)
         self.tables_of(held, selection, topic_names(dump), ends, logs=logs)
 

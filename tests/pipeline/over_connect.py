@@ -11,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from tests.pipeline.stream_that_dies import THIRD, DumpFeed, Said
+from tests.pipeline.stream_that_dies import THIRD, DumpFeed, FixedSnapshot
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import run
@@ -19,7 +19,7 @@ from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.replay import run as replay
-from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.pipeline.session import RUNTIME_CONF, get_session
 from holdfast.fleet.tables.reading import Tables
 
@@ -41,10 +41,10 @@ example = Path(__file__).parents[2] / "docs" / "examples" / "rebalances_in_spark
 shown = runpy.run_path(str(example))  # it takes the same arguments
 made = run(get_session, dump, out)
 topics = {row["topic"]: row["partitions"] for row in Dump.open(dump).topics().to_pylist()}
-told = list(stories(made.tables, topics))
+told = list(traces(made.tables, topics))
 replayed = replay.replay(lambda: spark, told, replay.Request())
 
-streamed, snapshot = Tables(Path(f"{out}.stream")), Said(Dump.open(dump))
+streamed, snapshot = Tables(Path(f"{out}.stream")), FixedSnapshot(Dump.open(dump))
 seen = []
 into = Stream(
     tables=streamed,

@@ -30,7 +30,7 @@ THIRD = 11
 """Offsets of a batch: a third of those of the dump."""
 
 
-class Said:
+class FixedSnapshot:
     """What a cluster says, as the dump has it."""
 
     def __init__(self, dump):
@@ -112,7 +112,7 @@ def main():
     if len(sys.argv) > 3:
         arrange(sys.argv[3], int(sys.argv[4]), out)
     spark = get_session(master="local[1]", quick=True)
-    snapshot = Said(dump)
+    snapshot = FixedSnapshot(dump)
     into = Stream(
         tables=Tables(out),
         snapshot=lambda: snapshot,

@@ -14,7 +14,7 @@ from tests.pipeline.local import everything, rows
 
 from holdfast.fleet.pipeline.history.broker_log import (
     CONTRADICTED,
-    SAYS_MORE,
+    MORE_SPECIFIC,
     read_statements,
     reason_of,
     restated,
@@ -261,7 +261,7 @@ def said(generation, cause, reason="r", group="g", *, classic=True):
 
 
 def test_a_cause_that_says_more_stays():
-    for stated_as, kept in SAYS_MORE.items():
+    for stated_as, kept in MORE_SPECIFIC.items():
         for cause in kept:
             row = rebalance("g", 2, cause)
             assert restate([row], [said(2, stated_as)])[0] == [(cause, "inferred", "r")]

@@ -20,7 +20,7 @@ from holdfast.fleet.pipeline.history.broker_texts import (
     REASONS,
     rows_of,
 )
-from holdfast.jvm.jars import KAFKA_VERSION, broker_jars
+from holdfast.local.jars import KAFKA_VERSION, broker_jars
 
 LETTER = re.compile(r"\{\w?\}")
 SEAM = re.compile(r"\{\w?\}|(?<=, while )")

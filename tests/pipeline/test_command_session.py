@@ -77,7 +77,7 @@ def test_what_is_logged_of_an_interrupted_call(error, told):
     assert not_interrupted(record) is told
 
 
-def test_what_breaks_while_an_interrupted_call_is_cleaned_up_is_not_told(
+def test_what_breaks_while_an_interrupted_call_is_cleaned_up_is_not_reported(
     before, monkeypatch, caplog
 ):
     monkeypatch.setattr(session, "get_session", get_session)

@@ -9,7 +9,7 @@ from tests.pipeline.test_decode import batch_of
 
 from holdfast.core.kinds.kind import Given
 from holdfast.core.kinds.rows import KINDS
-from holdfast.core.kinds.streams import tell_warm_ups
+from holdfast.core.kinds.streams import mark_warm_ups
 from holdfast.core.wire.layouts.connect import ASSIGNMENT, METADATA
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
@@ -158,11 +158,11 @@ def test_of_copies_only_those_beyond_what_every_task_has_are_warm_ups():
     first = Given(owned=[(0, "0", [0]), (1, "0", [1])], next_ms=5)
     second = Given(owned=[(0, "0", [1]), (1, "0", [0])])
     third = Given(owned=[(1, "0", [0])])
-    given = tell_warm_ups([b"", b"", b""], [first, second, third])
+    given = mark_warm_ups([b"", b"", b""], [first, second, third])
     assert [one.owned for one in given] == [
         [(0, "0", [0]), (1, "0", [1])],
         [(0, "0", [1]), (2, "0", [0])],  # whose state nobody knows: the first one of these
         [(1, "0", [0])],
     ]
     calm = [Given(owned=one.owned, next_ms=NEVER_MS) for one in (first, second, third)]
-    assert tell_warm_ups([b"", b"", b""], calm) == calm
+    assert mark_warm_ups([b"", b"", b""], calm) == calm

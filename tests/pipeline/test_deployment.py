@@ -17,7 +17,7 @@ from tests.pipeline.test_kill import lived
 
 from holdfast.fleet.pipeline.session import RUNTIME_CONF, get_session
 from holdfast.fleet.tables.reading import Tables
-from holdfast.jvm.java import find_java
+from holdfast.local.java import find_java
 
 pytestmark = pytest.mark.spark
 

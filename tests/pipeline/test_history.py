@@ -72,10 +72,11 @@ def test_a_bounce(tmp_path):
     ]
     # b's partition 2 was committed at 108; the others were last seen in the record at 100.
     upper = {
-        r[:2]: r[2] for r in rows(out, "pauses", "generation", "partition", "pause_upper_seconds")
+        r[:2]: r[2]
+        for r in rows(out, "ownership_gaps", "generation", "partition", "gap_upper_seconds")
     }
     assert {p: upper[2, p] for p in range(4)} == {0: 10.0, 1: 10.0, 2: 2.0, 3: 10.0}
-    summed = {r[0]: r[1] for r in rows(out, "rebalances", "generation", "pause_upper_seconds")}
+    summed = {r[0]: r[1] for r in rows(out, "rebalances", "generation", "gap_upper_seconds")}
     assert summed[2] == 32.0
     assert out.dump.n_records() == 5
 
@@ -83,7 +84,14 @@ def test_a_bounce(tmp_path):
 def test_every_table_has_its_schema(tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", classics(bounce()))
     out = run(None, dump, tmp_path / "out")
-    for name in ("generations", "members", "assignments", "movements", "rebalances", "pauses"):
+    for name in (
+        "generations",
+        "members",
+        "assignments",
+        "movements",
+        "rebalances",
+        "ownership_gaps",
+    ):
         assert tuple(out.table(name, flat=False).schema.names) == TABLES[name].names
         assert tuple(out.table(name).schema.names) == TABLES[name].flat_names
 
@@ -99,11 +107,11 @@ def test_no_name_breaks_anything(spark, tmp_path, monkeypatch):
     folder = tmp_path / "du mp[1]*{a,b}"
     out = run(lambda: spark, fleet.write_dump(folder, records), tmp_path / "o?t {x}")
     pairs = {(name, name or "t") for name in STRANGE}
-    for table in ("assignments", "movements", "pauses", "offset_commits", "lag"):
+    for table in ("assignments", "movements", "ownership_gaps", "offset_commits", "lag"):
         assert set(rows(out, table, "group", "topic")) == pairs
     assert {r[0] for r in rows(out, "rebalances", "group")} == set(STRANGE)
     register_views(spark, out.tables)
-    for table in ("assignments", "pauses", "lag", "bad_records"):
+    for table in ("assignments", "ownership_gaps", "lag", "bad_records"):
         seen = spark.sql(f"select * from {table}").toArrow()
         assert sort_rows(seen, TABLES[table]).to_pylist() == out.table(table).to_pylist()
         spark.catalog.dropTempView(table)
@@ -153,7 +161,7 @@ def test_a_second_run_replaces_the_first(tmp_path):
     assert len(list((tmp_path / "out" / "movements").glob("batch-*"))) == 2
 
 
-def test_a_cooperative_group_pauses_only_what_moves(tmp_path):
+def test_a_cooperative_group_stops_only_what_moves(tmp_path):
     history = [
         generation("g", 1, {"a-1": {"t": [0, 1]}}, at=0, protocol=COOPERATIVE),
         generation("g", 2, {"a-1": {"t": [0]}, "b-1": {}}, at=10, protocol=COOPERATIVE),
@@ -161,5 +169,5 @@ def test_a_cooperative_group_pauses_only_what_moves(tmp_path):
     ]
     dump = fleet.write_dump(tmp_path / "dump", classics(history))
     out = run(None, dump, tmp_path / "out")
-    columns = ("generation", "partition", "pause_lower_seconds", "pause_upper_seconds", "basis")
-    assert rows(out, "pauses", *columns) == [(3, 1, 2.0, 12.0, "unowned")]
+    columns = ("generation", "partition", "gap_lower_seconds", "gap_upper_seconds", "basis")
+    assert rows(out, "ownership_gaps", *columns) == [(3, 1, 2.0, 12.0, "unowned")]

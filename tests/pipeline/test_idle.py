@@ -13,7 +13,7 @@ from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, Wanted
 from holdfast.cluster.record_times import RecordTime
 from holdfast.fleet.pipeline.history import lag as lags
 from holdfast.fleet.pipeline.history.lag import with_record_ages
-from holdfast.fleet.pipeline.history.pauses import idle_rows
+from holdfast.fleet.pipeline.history.ownership_gaps import idle_rows
 from holdfast.fleet.report.columns.history import read_rebalances
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import read_tables
@@ -40,11 +40,11 @@ def dump(folder):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_pause_without_a_record_that_waits_is_idle(tmp_path, stream):
+def test_a_gap_without_a_record_that_waits_is_idle(tmp_path, stream):
     path = dump(tmp_path / "dump")
     out = tmp_path / "tables"
     tables = local.stream(path, out, [95_000_000]) if stream else local.run(path, out)
-    rows = tables.table("pauses").to_pylist()
+    rows = tables.table("ownership_gaps").to_pylist()
     assert {r["partition"]: r["is_idle"] for r in rows} == {
         0: True,
         1: None,
@@ -53,11 +53,11 @@ def test_a_pause_without_a_record_that_waits_is_idle(tmp_path, stream):
         4: None,
     }
     (row,) = tables.table("rebalances").filter(pa.compute.field("generation") == 2).to_pylist()
-    upper = {r["partition"]: r["pause_upper_seconds"] for r in rows}
-    assert row["pause_upper_seconds"] == sum(upper.values())
+    upper = {r["partition"]: r["gap_upper_seconds"] for r in rows}
+    assert row["gap_upper_seconds"] == sum(upper.values())
     assert row["idle_upper_seconds"] == upper[0] + upper[3] > 0
     shown = read_rebalances(tables, "g")
-    assert shown.pause_upper_s[-1] == upper[1] + upper[2] + upper[4]
+    assert shown.downtime_upper_s[-1] == upper[1] + upper[2] + upper[4]
     assert shown.idle_upper_s[-1] == upper[0] + upper[3]
 
 
@@ -112,7 +112,7 @@ def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_p
     assert sent([Wanted("s", 1, 7, 9, 0)]) == [NOT_KNOWN]
 
 
-def test_nobody_is_asked_where_nothing_is_unread():
+def test_nothing_is_queried_where_nothing_is_unread():
     def unread(wanted):
         raise AssertionError(wanted)
 
@@ -124,4 +124,4 @@ def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):
     old = {name: tables.table(name, flat=False) for name in TABLES}
     old["rebalances"] = old["rebalances"].drop_columns(["idle_lower_seconds", "idle_upper_seconds"])
     shown = read_rebalances(read_tables(old), "g")
-    assert shown.pause_upper_s[-1] > 0 and shown.idle_upper_s[-1] == 0
+    assert shown.downtime_upper_s[-1] > 0 and shown.idle_upper_s[-1] == 0

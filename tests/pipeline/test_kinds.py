@@ -19,8 +19,8 @@ from tests.pipeline import fleet, local
 from tests.pipeline.kinds import kind, printed, tables_of
 from tests.suites import further
 
-from holdfast.cli.histories import tell_unread
-from holdfast.cli.watching import BatchTeller
+from holdfast.cli.histories import report_unread
+from holdfast.cli.watch_loop import BatchReporter
 from holdfast.core.wire.layouts.container import (
     MOST_FAILED,
     FailedPartitions,
@@ -113,7 +113,7 @@ def test_members_of_a_share_group_read_the_same_partitions(tables):
         epoch = int(said[0]["MEMBER-EPOCH"])
         assert assigned(tables["share"], epoch, "shared") == wanted, moment["what"]
     assert not tables["share"].rows("anomalies")
-    assert not tables["share"].rows("pauses")
+    assert not tables["share"].rows("ownership_gaps")
     assert not tables["share"].rows("movements")
 
 
@@ -139,13 +139,13 @@ def test_rebalances_of_a_share_group_count_readers(tables):
     assert causes[2:] == ["join", "join", "leave_or_timeout", "leave_or_timeout"]
 
 
-def test_a_task_that_moves_between_streams_members_has_a_recorded_pause(tables):
+def test_a_task_that_moves_between_streams_members_has_a_recorded_gap(tables):
     moved = tables["streams"].table("movements").to_pylist()
     assert {row["topic"] for row in moved} == {"0", "1"}
     assert {row["kind"] for row in moved} == {"moved"}
-    pauses = tables["streams"].table("pauses").to_pylist()
-    assert {row["basis"] for row in pauses} == {"reconciled"}
-    assert all(0 <= row["pause_lower_seconds"] <= row["pause_upper_seconds"] for row in pauses)
+    gaps = tables["streams"].table("ownership_gaps").to_pylist()
+    assert {row["basis"] for row in gaps} == {"reconciled"}
+    assert all(0 <= row["gap_lower_seconds"] <= row["gap_upper_seconds"] for row in gaps)
     rows = tables["streams"].table("rebalances").to_pylist()
     assert [row["cause"] for row in rows] == [
         "first_seen",
@@ -230,7 +230,7 @@ def test_a_classic_streams_group_is_cooperative(tables):
     assert causes[6] == "cooperative_follow_up"
     assert causes[7] == "leave_or_timeout"
     assert {row["n_needed_moves"] for row in living} == {None}
-    bases = {row["basis"] for row in tables["streams_classic"].table("pauses").to_pylist()}
+    bases = {row["basis"] for row in tables["streams_classic"].table("ownership_gaps").to_pylist()}
     assert bases == {"unowned", "handover"}  # none is eager
 
 
@@ -285,7 +285,7 @@ def test_rebalances_of_a_connect_group(tables):
     }
     assert {key: n for key, n in revoked.items() if n} == {(6, "w1"): 3, (8, "w1"): 1}
     assert [rows[g]["n_moved_through_gap"] for g in (7, 9, 11)] == [3, 1, 1]
-    assert rows[11]["pause_lower_seconds"] == pytest.approx(12, abs=0.1)  # the delay
+    assert rows[11]["gap_lower_seconds"] == pytest.approx(12, abs=0.1)  # the delay
     gone = [r for r in found.table("movements").to_pylist() if r["generation"] == 11]
     assert [(r["topic"], r["partition"], r["kind"]) for r in gone] == [
         ("source", 0, "moved_through_gap")
@@ -341,12 +341,12 @@ def test_a_group_that_migrates_and_comes_back_keeps_identities_and_causes(tables
 
 
 def test_nobody_stops_when_the_broker_converts_a_group(tables):
-    pauses = tables["migrated"].table("pauses").to_pylist()
-    times = {row["generation"]: set() for row in pauses}
-    for row in pauses:
+    gaps = tables["migrated"].table("ownership_gaps").to_pylist()
+    times = {row["generation"]: set() for row in gaps}
+    for row in gaps:
         times[row["generation"]].add(row["basis"])
     assert times[3] == {"eager"}
-    eager = [row["timestamp"] for row in pauses if row["basis"] == "eager"]
+    eager = [row["timestamp"] for row in gaps if row["basis"] == "eager"]
     rounds = [
         row["timestamp"]
         for row in tables["migrated"].table("generations").to_pylist()
@@ -440,12 +440,12 @@ def test_records_of_the_share_state_that_do_not_parse_are_counted(tmp_path):
 
 def test_watch_names_what_a_batch_did_not_read(tmp_path):
     tables, said = Tables(tmp_path / "out"), []
-    teller = BatchTeller(said.append)
+    reporter = BatchReporter(said.append)
     seen = [({"99": 2, "24": 1}, 2), ({}, 2), ({"24": 1}, 0), ({}, 2)]
     for batch, (unknown, n_bad) in enumerate(seen):
         counts = {"unknown_types": unknown, "n_bad_share": n_bad}
         tables.commit(Batch(id=batch, files={}, notes=counts))
-        teller.tell_batch(tables, batch)
+        reporter.report_batch(tables, batch)
     assert said == [
         "3 of the batch's records have a type that is not known: 1 of type 24, 2 of type 99",
         BAD_SHARE,
@@ -464,7 +464,7 @@ def test_what_is_not_read_is_named():
         table=lambda _: generations,
         tables=SimpleNamespace(batches=lambda: [batch]),
     )
-    tell_unread(made, said.append)
+    report_unread(made, said.append)
     assert said == [
         "3 of 9 records do not parse: `history --table bad_records` lists them",
         "3 of 9 records have a type that is not known: 1 of type 24, 2 of type 99",
@@ -528,9 +528,9 @@ def test_rebalances_of_captured_workers(tables):
         r["generation"]: r["delay_ms"] for r in tables["worker"].table("generations").to_pylist()
     }
     assert delays[6] == 5_000 and delays[7] is None
-    pauses = tables["worker"].table("pauses").to_pylist()
-    assert {row["basis"] for row in pauses} == {"unowned"}
-    waited = [row["pause_lower_seconds"] for row in pauses if row["generation"] == 7]
+    gaps = tables["worker"].table("ownership_gaps").to_pylist()
+    assert {row["basis"] for row in gaps} == {"unowned"}
+    waited = [row["gap_lower_seconds"] for row in gaps if row["generation"] == 7]
     assert len(waited) == 2 and all(5 <= seconds < 5.5 for seconds in waited)
     assert not tables["worker"].rows("anomalies") and not tables["worker"].rows("lag")
 
@@ -558,11 +558,11 @@ def test_a_version_that_nobody_knows_is_counted_in_every_type_of_every_kind(tmp_
         assert tables.rows(table) == known.rows(table)  # and nothing else is made of it
     said = []
     dump = Dump.open(tmp_path / "dump")
-    tell_unread(History(tables=tables, dump=dump), said.append)
+    report_unread(History(tables=tables, dump=dump), said.append)
     n, total = len(strangers), dump.n_records()
     assert f"{n} of {total} records do not parse" in said[0]
     batch, told = tables.batches()[0].id, []
-    BatchTeller(told.append).tell_batch(tables, batch)
+    BatchReporter(told.append).report_batch(tables, batch)
     assert told[0].startswith(f"{n} of the batch's records do not parse")
 
 
@@ -742,33 +742,33 @@ def is_generation(number):
     return found
 
 
-def pauses_of(tables, generation):
+def gaps_of(tables, generation):
     """{(place, number): seconds at most} of the pauses that ended with a generation."""
     return {
-        (row["topic"], number): row["pause_upper_seconds"]
-        for row in tables.table("pauses", flat=False).to_pylist()
+        (row["topic"], number): row["gap_upper_seconds"]
+        for row in tables.table("ownership_gaps", flat=False).to_pylist()
         if row["generation"] == generation
         for number in row["partitions"]
     }
 
 
-def test_a_commit_of_what_a_task_reads_narrows_the_pause_of_that_task(tmp_path, tables):
+def test_a_commit_of_what_a_task_reads_narrows_the_gap_of_that_task(tmp_path, tables):
     """Subtopology 0 reads orders: a second before the round, the old owner still ran 0_2."""
     captured = with_commit("streams_classic", "orders", 2, is_generation(7))
     dump = captured.write_dump(tmp_path / "dump")
     found = local.run(dump, tmp_path / "out")
-    before, after = pauses_of(tables["streams_classic"], 7), pauses_of(found, 7)
+    before, after = gaps_of(tables["streams_classic"], 7), gaps_of(found, 7)
     assert set(after) == {("0", 0), ("0", 2), ("1", 0), ("1", 2)}
     assert after["0", 2] == pytest.approx(1.0) and before["0", 2] > 17
     assert {task: s for task, s in after.items() if s != before[task]} == {("0", 2): after["0", 2]}
     cut = max(row["timestamp_ms"] for row in captured.records if is_generation(7)(row)) * 1000
     watched = local.stream(dump, tmp_path / "watched", [cut, cut - 500_000])
-    assert pauses_of(watched, 7) == after
+    assert gaps_of(watched, 7) == after
 
 
-def test_a_commit_narrows_the_pause_of_a_task_of_a_streams_group(tmp_path, tables):
+def test_a_commit_narrows_the_gap_of_a_task_of_a_streams_group(tmp_path, tables):
     """The same by the records of current assignments (KIP-1071), which name the release."""
-    rows = tables["streams"].table("pauses", flat=False).to_pylist()
+    rows = tables["streams"].table("ownership_gaps", flat=False).to_pylist()
     since = {row["unowned_since"] for row in rows if row["generation"] == 5}
     (released,) = {int(time.timestamp() * 1000) for time in since}
 
@@ -778,7 +778,7 @@ def test_a_commit_narrows_the_pause_of_a_task_of_a_streams_group(tmp_path, table
 
     captured = with_commit("streams", "orders", 3, gives_up)
     found = local.run(captured.write_dump(tmp_path / "dump"), tmp_path / "out")
-    before, after = pauses_of(tables["streams"], 5), pauses_of(found, 5)
+    before, after = gaps_of(tables["streams"], 5), gaps_of(found, 5)
     changed = {task for task, seconds in after.items() if seconds != before[task]}
     assert changed == {("0", 3)}
     assert after["0", 3] == pytest.approx(1.466) and before["0", 3] > 20

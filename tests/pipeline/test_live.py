@@ -31,7 +31,7 @@ from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
-from holdfast.jvm.jars import connector_jars
+from holdfast.local.jars import connector_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -165,7 +165,7 @@ def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
         )
     once = run(lambda: spark, cluster, tmp_path / "once", selection=selection)
     assert seen and seen == sorted(set(seen))
-    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+    for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert tables.table(name).to_pylist() == once.table(name).to_pylist()
 
 
@@ -251,7 +251,7 @@ def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):
         said = submitted(command, PYSPARK_DRIVER_PYTHON=sys.executable)[-1]
         assert said.startswith(f"{batches} batches, ")
     once = run(lambda: spark, cluster, tmp_path / "once")
-    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+    for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
 
 
@@ -276,7 +276,7 @@ def test_watch_over_spark_connect(spark, lived, tmp_path):
     metrics = tmp_path / "h.prom"
     submitted([*holdfast, "watch", *where, "-o", str(out), "--metrics", str(metrics)], **remote)
     once = run(lambda: spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
-    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+    for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
     assert topic in metrics.read_text()
     known = [(row["topic"], row["partition"], row["lag"]) for row in once.table("lag").to_pylist()]

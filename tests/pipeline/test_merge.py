@@ -120,7 +120,7 @@ def test_bad_records_of_other_writers_are_kept(tmp_path):
     assert merged[-1][1] is None
 
 
-def test_groups_that_were_asked_for(tmp_path):
+def test_groups_that_were_requested(tmp_path):
     some = write(tmp_path / "a", OLD, hour=1, groups=["g"])
     others = write(tmp_path / "b", NEW, hour=2, groups=["f", "g"])
     whole = write(tmp_path / "c", NEW, hour=3)

@@ -12,7 +12,7 @@ from tests.pipeline.histories import build, generation, histories, twin_movement
 
 from holdfast.fleet.pipeline.history.dense import dense
 from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
-from holdfast.fleet.pipeline.history.pauses import pause_candidates
+from holdfast.fleet.pipeline.history.ownership_gaps import gap_candidates
 from holdfast.fleet.pipeline.ingest.generations import concat
 from holdfast.fleet.tables.columns.values import replaced
 
@@ -20,7 +20,7 @@ from holdfast.fleet.tables.columns.values import replaced
 def tables(gens):
     layout = dense(gens)
     events = compare(gens, layout)
-    return movement_table(gens, layout, events), pause_candidates(gens, layout, events)
+    return movement_table(gens, layout, events), gap_candidates(gens, layout, events)
 
 
 def movements(history):
@@ -29,13 +29,13 @@ def movements(history):
     return sorted([tuple(r[n] for n in names) for r in rows], key=repr)
 
 
-def pauses(gens):
+def gaps(gens):
     rows = tables(gens)[1].to_pylist()
     return [
         (
             r["topic"],
             r["partitions"],
-            r["pause_lower_seconds"],
+            r["gap_lower_seconds"],
             (r["timestamp"] - r["last_seen"]).total_seconds(),
             r["basis"],
         )
@@ -56,7 +56,7 @@ def test_a_cut_history_with_its_carry_says_the_same(history, cut):
     layout = dense(first)
     events = compare(first, layout)
     state = carry(first, layout, events, np.arange(len(layout.first_row)))
-    early = movement_table(first, layout, events), pause_candidates(first, layout, events)
+    early = movement_table(first, layout, events), gap_candidates(first, layout, events)
     late = tables(concat([state, second]).sorted())
     for full, a, b in zip(whole, early, late, strict=True):
         rows = [*a.to_pylist(), *b.to_pylist()]
@@ -110,12 +110,12 @@ def test_a_partition_back_with_its_member_after_a_gap_is_gained():
     assert movements(history)[1:] == [("g", 3, "t", 0, None, "a", "gained")]
 
 
-def test_pauses_of_an_eager_group_are_bound_by_the_records():
+def test_gaps_of_an_eager_group_are_bound_by_the_records():
     history = [
         generation(number=1, members={"a": {"t": [0, 1]}}, at=10),
         generation(number=2, members={"a": {"t": [0]}, "b": {"t": [1]}}, at=25),
     ]
-    assert pauses(build(history)) == [("t", [0, 1], 0.0, 15.0, "eager")]
+    assert gaps(build(history)) == [("t", [0, 1], 0.0, 15.0, "eager")]
 
 
 def test_a_huge_partition_number_allocates_nothing_of_its_size():
@@ -145,4 +145,4 @@ def test_who_stops_follows_from_the_protocol(of, protocol, basis):
     second = generation("g", 2, {"a-1": {}, "b-1": {"t": [0]}}, at=10, protocol=protocol)
     gens = build([first, second])
     of_kind = replace(gens, head=replaced(gens.head, protocol_type=[of] * 2))
-    assert [p[-1] for p in pauses(of_kind)] == [basis]
+    assert [p[-1] for p in gaps(of_kind)] == [basis]

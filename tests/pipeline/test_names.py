@@ -50,7 +50,7 @@ def test_every_name_is_a_row_and_no_more(tables, command, fmt):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_group_is_asked_for_by_its_name(tables, name):
+def test_a_group_is_requested_by_its_name(tables, name):
     plan = ["plan", "--assignor", "range", "--input", tables, "--format", "json", "-q"]
     found = {row["group"] for row in json.loads(cli(*plan, f"--group={name}").out)["rows"]}
     assert found == (set(NAMES) if name == "*" else {name})

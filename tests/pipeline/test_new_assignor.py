@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.adapters.plugin_group import Group
+from tests.members.plugin_group import Group
 from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_plan import TOPICS, tables
@@ -13,12 +13,12 @@ from holdfast.core.assignors import registry
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.registry import AssignorInfo
 from holdfast.core.assignors.result import Solution
-from holdfast.core.machine.offers import assignors_for
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.fleet.pipeline.plan.run import plan
 from holdfast.fleet.pipeline.replay.run import Request, replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings
-from holdfast.fleet.pipeline.replay.story import stories
-from holdfast.members.kafka_python import assignor
+from holdfast.fleet.pipeline.replay.trace_builder import traces
+from holdfast.members.clients.kafka.assignors import assignor
 
 NAME = "all-to-first"
 
@@ -56,7 +56,7 @@ def test_a_policy_has_its_name_and_a_design_computes_targets_with_it():
 def test_a_history_is_replayed_with_it(tmp_path):
     played = worlds.play("g", policy="eager", scenario="rolling-bounce", members=3, partitions=6)
     worlds.write(tmp_path / "dump", [played], topics=[("topic", 6)])
-    told = list(stories(local.run(tmp_path / "dump", tmp_path / "tables"), {"topic": 6}))
+    told = list(traces(local.run(tmp_path / "dump", tmp_path / "tables"), {"topic": 6}))
     asked = ReplaySettings(policy="eager", assignor=NAME)
     rows = replay(None, told, Request(settings=(asked,))).to_pylist()
     assert [row["assignor"] for row in rows] == ["range", NAME]

@@ -14,7 +14,7 @@ from holdfast.core.kinds.given_lists import lists_of
 from holdfast.core.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.plan.run import plan
-from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.report.drawing.sections import group_figures
 from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.report.findings.finding import describe
@@ -110,10 +110,10 @@ def test_its_history_says_what_moved_and_who_stopped(made):
 def test_a_plan_is_refused_in_its_words_and_a_replay_moves_its_jobs(made):
     (refused,) = plan(None, made[1], {"mail": 2, "print": 1}, "range").to_pylist()
     assert refused["refused"] == QUEUES
-    (story,) = stories(made[1])
-    assert (story.workers, story.n_partitions, story.moved) == (True, 3, 1)
-    assert story.sessions[0].partitions == {"mail": 2, "print": 1}
-    assert story.cooperative is (made[0] == "gentle")
+    (trace,) = traces(made[1])
+    assert (trace.workers, trace.n_partitions, trace.moved) == (True, 3, 1)
+    assert trace.sessions[0].partitions == {"mail": 2, "print": 1}
+    assert trace.cooperative is (made[0] == "gentle")
 
 
 def test_the_report_has_its_words(made):

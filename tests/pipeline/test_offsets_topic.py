@@ -122,7 +122,7 @@ def test_a_session_that_would_read_nothing_is_refused():
         check_session(Session())
 
 
-def test_a_session_without_the_kafka_connector_is_told_how_to_have_it():
+def test_a_session_without_the_kafka_connector_learns_how_to_have_it():
     missing = AnalysisException("Failed to find data source: kafka. Please deploy the application.")
     with pytest.raises(SourceError) as caught, reading("__consumer_offsets of a:1"):
         raise missing

@@ -24,7 +24,7 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan import run as plans
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows, topics_of
 from holdfast.fleet.pipeline.plan.run import group_of, plan, plan_rows
-from holdfast.members.own_assignors import computing
+from holdfast.members.config.own_assignors import computing
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -89,8 +89,8 @@ def fleet_row(number, counts, asks, owner, **more):
         "n_partitions": counts,
         "member_ids": [f"m{i}" for i in range(len(asks))],
         "instance_ids": [None] * len(asks),
-        "n_asked": [len(one) for one in asks],
-        "asked": [topic for one in asks for topic in one],
+        "n_subscribed": [len(one) for one in asks],
+        "subscribed": [topic for one in asks for topic in one],
         "owner": owner,
         "lag": [0] * len(owner),
     }
@@ -126,8 +126,8 @@ def rows(draw):
             owner = sorted(owner)
         more = {
             "lag": [draw(st.integers(0, 2**40)) for _ in owner],
-            "pause_lower_seconds": draw(st.sampled_from([None, 0.5])),
-            "pause_upper_seconds": draw(st.sampled_from([None, 2.0])),
+            "gap_lower_seconds": draw(st.sampled_from([None, 0.5])),
+            "gap_upper_seconds": draw(st.sampled_from([None, 2.0])),
         }
         found.append(fleet_row(number, counts, asks, owner, instance_ids=instances, **more))
     return pa.Table.from_pylist(found, schema=FLEET)
@@ -167,11 +167,11 @@ def as_one_by_one(fleet_of, assignor):
         cooperative = ASSIGNORS[assignor].cooperative
         stopped = len(expected) if cooperative else np.count_nonzero(before >= 0) * bool(expected)
         assert row["n_stopped"] == stopped
-        per = fleet_of["pause_upper_seconds"][at].as_py()
+        per = fleet_of["gap_upper_seconds"][at].as_py()
         assert row["cost_upper_seconds"] == (0 if not stopped else per and per * stopped)
 
 
-def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):
+def test_a_plan_costs_what_downtime_has_cost_so_far(tmp_path):
     """Partition 0 stood still for 10 s at least; an eager plan stops all, a cooperative two."""
     history = [
         generation("g", 1, {"a-1": {"t": [0, 1, 2, 3]}}, at=100),
@@ -179,8 +179,8 @@ def test_a_plan_costs_what_standing_still_has_cost_so_far(tmp_path):
         generation("g", 3, CROOKED, at=120),
     ]
     made = tables(tmp_path, history)
-    pauses = made.table("pauses").to_pylist()
-    mean = math.fsum(row["pause_upper_seconds"] for row in pauses) / len(pauses)
+    gaps = made.table("ownership_gaps").to_pylist()
+    mean = math.fsum(row["gap_upper_seconds"] for row in gaps) / len(gaps)
     (eager,) = plan(None, made, TOPICS, "sticky").to_pylist()
     (gently,) = plan(None, made, TOPICS, "cooperative-sticky").to_pylist()
     assert (eager["n_moved"], eager["n_stopped"], gently["n_stopped"]) == (2, 4, 2)

@@ -267,7 +267,7 @@ def test_a_malformed_line_is_named(old, new, why, tmp_path):
         read(path, tmp_path / "dump")
 
 
-def test_a_type_that_the_tool_did_not_know_is_told(tmp_path):
+def test_a_type_that_the_tool_did_not_know_is_reported(tmp_path):
     path = changed(
         tmp_path, "4.3.1", "dump-log", 'key: {"type":"16","data":{', 'key: {"type":"99","data":{'
     )

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
-from tests.pipeline.test_replay_story import killed, told
+from tests.pipeline.test_replay_trace import killed, told
 
 from holdfast.fleet.pipeline.replay.run import Request, played, replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.trace_builder import traces
 
 pytestmark = pytest.mark.xdist_group("replay")
 
@@ -51,7 +51,7 @@ def fleet(runs, tmp_path_factory):
     """Their stories, through the pipeline."""
     folder = tmp_path_factory.mktemp("worlds")
     worlds.write(folder / "dump", runs.values(), topics=[("topic", 12)])
-    return list(stories(local.run(folder / "dump", folder / "tables"), {"topic": 12}))
+    return list(traces(local.run(folder / "dump", folder / "tables"), {"topic": 12}))
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,8 @@ def test_seconds_are_the_waits_for_members(runs, actual):
 
 def test_another_policy_does_what_the_simulation_of_it_does(runs, fleet):
     """The eager group's bounce under Design II: nothing visits a third member, as simulated."""
-    (story,) = [s for s in fleet if s.group == "eager rolling-bounce dynamic"]
-    rows = replay(None, [story], Request(settings=OTHERS)).to_pylist()
+    (trace,) = [s for s in fleet if s.group == "eager rolling-bounce dynamic"]
+    rows = replay(None, [trace], Request(settings=OTHERS)).to_pylist()
     assert [row["policy"] for row in rows] == ["eager", "simple", "deferred"]
     eager, simple, deferred = rows
     truth = runs["deferred rolling-bounce dynamic"].report
@@ -113,10 +113,10 @@ def test_another_policy_does_what_the_simulation_of_it_does(runs, fleet):
 
 def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(fleet):
     """Under KIP-848 a member that is away loses its partitions and gets as many back."""
-    (story,) = [s for s in fleet if s.group == "simple rolling-bounce dynamic"]
+    (trace,) = [s for s in fleet if s.group == "simple rolling-bounce dynamic"]
     new = ReplaySettings(policy="kip848", assignor="uniform")
     actual, moved, _, deferred = replay(
-        None, [story], Request(settings=(new, *OTHERS[::2]))
+        None, [trace], Request(settings=(new, *OTHERS[::2]))
     ).to_pylist()
     assert moved["policy"] == "kip848" and moved["delay_ms"] is None and moved["note"] is None
     assert moved["revocations"] == moved["moved"] >= 20
@@ -125,7 +125,7 @@ def test_a_migration_to_the_new_protocol_moves_twice_and_defers_nothing(fleet):
     assert (deferred["moved"], deferred["revocations"]) == (0, 12)
 
 
-def test_members_of_an_eager_group_wait_until_a_dead_one_is_given_up():
+def test_members_of_an_eager_group_wait_until_a_dead_one_is_removed():
     """It is back after 3 s of its session of 10 s: both partitions of the other stand still."""
     rows = replay(None, [killed(stayed_until_ms=23_000)], Request(settings=OTHERS[2:])).to_pylist()
     eager, deferred = (row["partition_seconds_awaited"] for row in rows)
@@ -133,12 +133,12 @@ def test_members_of_an_eager_group_wait_until_a_dead_one_is_given_up():
     assert deferred == pytest.approx(2 * 10, abs=1)
 
 
-def test_who_stops_all_while_it_joins_stands_still_until_a_dead_member_is_given_up():
+def test_who_stops_all_while_it_joins_is_down_until_a_dead_member_is_removed():
     """kafka-python does, whatever the policy; Java does not; Design II is run by ours."""
     found = {}
     for client in ("kafka-python-3", "consumer-g-1"):
-        story = killed(stayed_until_ms=23_000, client_id=client)
-        rows = replay(None, [story], Request(settings=OTHERS[1:])).to_pylist()
+        trace = killed(stayed_until_ms=23_000, client_id=client)
+        rows = replay(None, [trace], Request(settings=OTHERS[1:])).to_pylist()
         found[client] = [row["partition_seconds_awaited"] for row in rows]
     python, java = found.values()
     assert python[1] == pytest.approx(java[1] + 2 * 7, abs=1)
@@ -147,18 +147,18 @@ def test_who_stops_all_while_it_joins_stands_still_until_a_dead_member_is_given_
 
 def test_quiet_time_costs_nothing_and_changes_nothing(fleet):
     """Hours between happenings instead of seconds: the same numbers, to the last digit."""
-    for story in fleet[::3]:
-        (session,) = [s for s in story.sessions if s.happenings]
-        if len(session.happenings) != 1:
+    for trace in fleet[::3]:
+        (session,) = [s for s in trace.sessions if s.events]
+        if len(session.events) != 1:
             continue
-        late = tuple(replace(h, at_ms=h.at_ms + 36_000_000) for h in session.happenings)
-        slow = replace(story, sessions=(replace(session, happenings=late),))
-        setting, _ = actual_setting(story, 30_000)
-        first, second = (played(s, setting, seed=1) for s in (story, slow))
+        late = tuple(replace(h, at_ms=h.at_ms + 36_000_000) for h in session.events)
+        slow = replace(trace, sessions=(replace(session, events=late),))
+        setting, _ = actual_setting(trace, 30_000)
+        first, second = (played(s, setting, seed=1) for s in (trace, slow))
         assert first == second
 
 
-def test_happenings_of_different_records_are_different_rounds():
+def test_events_of_different_records_are_different_rounds():
     """A second apart: what one record shows is one round, and the next record is the next one."""
     ids, history = ["m0-0", "m1-0", "m2-0"], []
     for number, change in enumerate([None, "m0-0", "m0-1", "m1-0", "m1-1"], 1):
@@ -178,8 +178,8 @@ def test_a_replay_is_the_same_every_time(fleet):
 
 
 def test_an_assignor_that_nobody_knows_is_replayed_as_the_nearest():
-    story = told([generation("g", 1, {"a": {"t": [0]}}, protocol="ours")])
-    row = replay(None, [story], Request()).to_pylist()[0]
+    trace = told([generation("g", 1, {"a": {"t": [0]}}, protocol="ours")])
+    row = replay(None, [trace], Request()).to_pylist()[0]
     assert (row["policy"], row["assignor"]) == ("eager", "range")
     assert "'ours' is not known" in row["note"] and row["fidelity"] is None
     assert row["n_events"] == 0 == row["rebalances"]
@@ -189,22 +189,22 @@ def test_lags_reach_the_leader():
     """Two members, one partition far behind: by lag it gets a member of its own."""
     two = {"a-1": {"t": [0, 1]}, "b-1": {"t": [2, 3]}}
     three = two | {"c-1": {"t": []}}
-    story = told([generation("g", 1, two, at=10), generation("g", 2, three, at=100)])
-    behind = replace(story, lags={"t": (10_000, 1, 1, 1)})
+    trace = told([generation("g", 1, two, at=10), generation("g", 2, three, at=100)])
+    behind = replace(trace, lags={"t": (10_000, 1, 1, 1)})
     setting = ReplaySettings(policy="eager", assignor="lag", actual=True)
-    plain, by_lag = (played(s, setting) for s in (story, behind))
+    plain, by_lag = (played(s, setting) for s in (trace, behind))
     assert plain.rebalances == by_lag.rebalances == 1
     assert plain.moved != by_lag.moved
 
 
 def test_a_setting_that_is_refused_is_a_row_with_a_note():
-    story = told(
+    trace = told(
         [
             generation("g", 1, {"a": {"t": [0]}}, at=1),
             generation("g", 2, {"a": {"t": [0]}, "b": {"t": []}}, at=50),
         ]
     )
     request = Request(settings=(ReplaySettings(policy="eager", assignor="stiky"),))
-    rows = replay(None, [story], request).to_pylist()
+    rows = replay(None, [trace], request).to_pylist()
     assert rows[0]["note"] is None and rows[0]["rebalances"] == 1
     assert rows[1]["rebalances"] is None and "did you mean sticky" in rows[1]["note"]

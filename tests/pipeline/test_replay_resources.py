@@ -6,11 +6,11 @@ import pytest
 from tests.cli.running import run
 from tests.pipeline.histories import generation
 from tests.pipeline.kinds import tables_of
-from tests.pipeline.test_replay_story import told
+from tests.pipeline.test_replay_trace import told
 
 from holdfast.fleet.pipeline.replay.run import NO_848, Request, replay
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings
-from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.trace_builder import traces
 
 SETTINGS = (
     ReplaySettings(policy="deferred", assignor="cooperative-sticky", delay_ms=300_000),
@@ -27,15 +27,15 @@ def tables(tmp_path_factory):
 
 
 def replayed(tables):
-    (story,) = stories(tables)
+    (trace,) = traces(tables)
     request = Request(settings=SETTINGS)
-    rows = replay(None, [story], request).to_pylist()
-    return story, {(row["policy"], row["actual"]): row for row in rows}
+    rows = replay(None, [trace], request).to_pylist()
+    return trace, {(row["policy"], row["actual"]): row for row in rows}
 
 
 def test_a_connect_group_is_replayed_by_connectors_and_tasks(tables):
-    story, rows = replayed(tables["connect"])
-    assert (story.imitated_by, story.n_partitions) == ("deferred", 7)  # two connectors, five tasks
+    trace, rows = replayed(tables["connect"])
+    assert (trace.imitated_by, trace.n_partitions) == ("deferred", 7)  # two connectors, five tasks
     own = rows["deferred", True]
     assert own["delay_ms"] == 12_000  # as its own assignments say
     assert own["recorded_rebalances"] == 8 and own["recorded_moved"] > 0
@@ -49,8 +49,8 @@ def test_a_connect_group_is_replayed_by_connectors_and_tasks(tables):
 
 
 def test_a_group_of_workers_is_replayed_by_its_resources(tables):
-    story, rows = replayed(tables["worker"])
-    assert (story.workers, story.imitated_by, story.n_partitions) == (True, "", 8)
+    trace, rows = replayed(tables["worker"])
+    assert (trace.workers, trace.imitated_by, trace.n_partitions) == (True, "", 8)
     own = rows["deferred", True]
     assert own["delay_ms"] == 5_000
     assert own["moved"] == own["recorded_moved"] == 12

@@ -181,7 +181,7 @@ def test_batches_are_replaced_by_id_and_leave_no_draft(tmp_path):
     assert tables.next_batch() == 2
 
 
-def test_the_innermost_cause_is_told():
+def test_the_innermost_cause_is_reported():
     text = "o1.x\n: org.A: outer\n\tat a.b(C)\nCaused by: org.B: inner\n\tat d.e(F)"
     assert _deepest(text) == "org.B: inner"
     assert _deepest("only this\nand that") == "only this"
@@ -258,7 +258,7 @@ class TooLarge:
         raise pa.ArrowInvalid("the stream ended early") from OSError(self.reason)
 
 
-def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_told():
+def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_raised():
     told = "Total size of serialized results of 2 tasks (2.0 MiB) is bigger than "
     large = TooLarge(f"{told}spark.driver.maxResultSize (1024.0 KiB)")
     assert collected(large, arrow_schema("records")) is None

@@ -18,7 +18,7 @@ from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.replay.run import REPLAY, Request, replay
-from holdfast.fleet.pipeline.replay.story import stories
+from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, sort_rows
@@ -30,7 +30,7 @@ SUMS = pa.schema([("group", pa.string()), ("n_sum", pa.int64())])
 def held(*rows, cost=None):
     columns = {"group": [group for group, _ in rows], "n": [n for _, n in rows]}
     cost = len(rows) if cost is None else cost
-    return steps.HeldRows(rows=pa.table(columns, schema=NUMBERS), cost_rows=cost)
+    return steps.InMemoryRows(rows=pa.table(columns, schema=NUMBERS), cost_rows=cost)
 
 
 def sums(batches):
@@ -124,13 +124,13 @@ def test_ages_of_records_are_the_same_here_and_on_spark(spark, tmp_path, monkeyp
     here_asked, there_asked = asked
     assert sorted(here_asked) == sorted(there_asked)
     plain = local.run(dump.path, tmp_path / "plain", selection=Selection())
-    assert plain.table("pauses").num_rows == here["pauses"].num_rows
+    assert plain.table("ownership_gaps").num_rows == here["ownership_gaps"].num_rows
 
 
 @pytest.mark.spark
 def test_spark_replays_as_the_driver_does(spark, tmp_path, monkeypatch):
     tables = local.run(lived(tmp_path / "dump"), tmp_path / "tables")
-    some, request = list(stories(tables, {"t": 2})), Request(settings=OTHERS, seed=2)
+    some, request = list(traces(tables, {"t": 2})), Request(settings=OTHERS, seed=2)
     here = replay(None, some, request)
     monkeypatch.setattr(steps, "HERE_ROWS", -1)
     there = replay(lambda: spark, some, request)

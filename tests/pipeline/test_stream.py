@@ -47,7 +47,7 @@ def test_batch_equals_stream(tmp_path_factory, history, commits, cuts, bound):
     shutil.rmtree(base)
 
 
-def test_pauses_of_each_life_of_a_group_are_its_own(tmp_path):
+def test_gaps_of_each_life_of_a_group_are_its_own(tmp_path):
     """A group that was deleted and made anew has the same generations again."""
     owned, lives = {"m": {"t": [0, 1]}}, []
     for life, pause_s in enumerate((1, 20, 3)):
@@ -64,7 +64,7 @@ def test_pauses_of_each_life_of_a_group_are_its_own(tmp_path):
     stream = local.stream(dump, tmp_path / "stream", cuts, batch_rows=3)
     assert everything(stream) == everything(whole)
     ended = whole.table("rebalances").filter(pc.field("generation") == 3)
-    assert ended["pause_lower_seconds"].to_pylist() == [2.0, 40.0, 6.0]
+    assert ended["gap_lower_seconds"].to_pylist() == [2.0, 40.0, 6.0]
 
 
 CLASSIC = {"sessionTimeoutMs": 1, "supportedProtocols": ({"name": "range", "metadata": b"\xff"},)}
@@ -115,25 +115,25 @@ def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
         cuts = [cut * 1_000_000 for cut in cuts]
         assert everything(local.stream(dump, base / "stream", cuts, batch_rows=2)) == whole
     assert len(whole["generations"]) == 15
-    assert len(whole["pauses"]) == 4
+    assert len(whole["ownership_gaps"]) == 4
     shutil.rmtree(base)
 
 
-def test_what_members_say_they_have_bounds_their_pauses(tmp_path):
+def test_what_members_say_they_have_bounds_their_gaps(tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"), topics=[("t", 2)])
-    names = ("generation", "partition", "pause_lower_seconds", "pause_upper_seconds", "basis")
+    names = ("generation", "partition", "gap_lower_seconds", "gap_upper_seconds", "basis")
     tables = local.run(dump, tmp_path / "out")
     # 1 is asked back at 112, committed at 113, given up at 114 and had by b at 115. When a is
     # gone at 116, 0 was in its record of 114; b has it at 122.
-    assert rows(tables, "pauses", *names) == [
+    assert rows(tables, "ownership_gaps", *names) == [
         (2, 1, 1.0, 2.0, "reconciled"),
         (3, 0, 6.0, 8.0, "reconciled"),
     ]
-    sums = rows(tables, "rebalances", "generation", "pause_lower_seconds", "pause_upper_seconds")
+    sums = rows(tables, "rebalances", "generation", "gap_lower_seconds", "gap_upper_seconds")
     assert sums == [(1, 0.0, 0.0), (2, 1.0, 2.0), (3, 6.0, 8.0)]
 
 
-def test_a_topic_id_that_nobody_knows_is_told(tmp_path):
+def test_a_topic_id_that_nobody_knows_is_reported(tmp_path):
     dump = fleet.write_dump(tmp_path / "dump", consumer_records("g"))
     tables = local.run(dump, tmp_path / "out")
     topic = topic_id_text(fleet.topic_id("t"))

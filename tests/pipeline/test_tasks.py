@@ -71,7 +71,7 @@ def test_consumer_groups_wait_until_they_are_whole(tmp_path, monkeypatch):
     assert len(whole["generations"]) == 12
 
 
-def test_anomalies_are_told(tmp_path):
+def test_anomalies_are_reported(tmp_path):
     key, value = fleet.classic(generation("g", 3, {"a": {"t": [0]}, "b": {"t": [0]}}, at=1))
     history = [("g", 1, (key, value)), *classics([generation("g", 2, {"a": {"t": [0]}}, at=2)])]
     tables = made(tmp_path, history)
@@ -132,7 +132,7 @@ def test_needed_and_avoidable_moves(tmp_path):
     assert rows(tables, "rebalances", *names)[1] == (3, 2, 1, 2, 0.25)
 
 
-def test_needed_moves_where_members_ask_for_different_topics(tmp_path):
+def test_needed_moves_where_members_subscribe_to_different_topics(tmp_path):
     """a asks for t, b for t and u; of 4 partitions of t one must move, so that 3 and 2 are even."""
     before = {"a-1": {"t": [0, 1, 2, 3]}, "b-1": {"t": [], "u": [0]}}
     after = {"a-1": {"t": [0]}, "b-1": {"t": [1, 2, 3], "u": [0]}}
@@ -147,22 +147,22 @@ def test_needed_moves_where_members_ask_for_different_topics(tmp_path):
     ]
 
 
-def moved(dump, **places):
+def moved(dump, **positions):
     """The first record of a dump at another partition or offset."""
     (file,) = (dump / "records").glob("*.parquet")
     records = pq.read_table(file)
-    for name, place in places.items():
+    for name, position in positions.items():
         at, column = records.column_names.index(name), records[name].to_pylist()
         field = pa.field(name, records.schema.field(name).type)
-        records = records.set_column(at, field, pa.array([place, *column[1:]], field.type))
+        records = records.set_column(at, field, pa.array([position, *column[1:]], field.type))
     pq.write_table(records, file)
     return dump
 
 
 @pytest.mark.parametrize("value", ["forged", "true"])
-@pytest.mark.parametrize("place", [("partition", -1), ("partition", -2), ("partition", None)])
+@pytest.mark.parametrize("position", [("partition", -1), ("partition", -2), ("partition", None)])
 @pytest.mark.parametrize("kind", ["group", "commit"])
-def test_a_record_without_a_place_is_a_bad_record(tmp_path, kind, place, value):
+def test_a_record_without_a_position_is_a_bad_record(tmp_path, kind, position, value):
     """A dump is a stranger's: no value in it names a file of ours or restores a state."""
     forged = json.dumps([{"table": "lag", "file": "../stolen.parquet", "rows": 1}]).encode()
     key, true = {
@@ -172,9 +172,9 @@ def test_a_record_without_a_place_is_a_bad_record(tmp_path, kind, place, value):
     own = forged if value == "forged" else true
     history = [generation("h", 1, {"a-1": {"t": [0]}}, at=1)]
     dump = fleet.write_dump(tmp_path / "dump", [("g", 0, (key, own)), *classics(history)])
-    tables = local.run(moved(dump, **dict([place])), tmp_path / "out")
+    tables = local.run(moved(dump, **dict([position])), tmp_path / "out")
     columns = ("log_partition", "reason", "position", "key_hex", "value_hex")
-    told = (place[1], "out-of-range", -1, key.hex(), own.hex())
+    told = (position[1], "out-of-range", -1, key.hex(), own.hex())
     assert rows(tables, "bad_records", *columns) == [told]
     assert rows(tables, "generations", "group") == [("h",)]
     assert tables.rows("lag") == 1 and tables.rows("offset_commits") == 0
@@ -201,7 +201,7 @@ def test_what_the_pipeline_tells_itself_stands_in_a_column_that_records_do_not_h
     assert "message" not in arrow_schema("records").names
 
 
-def test_pauses_are_narrowed_by_commits(tmp_path):
+def test_gaps_are_narrowed_by_commits(tmp_path):
     members = {"a-1": {"t": [0, 1, 2]}}
     history = [generation("g", n, members, at=at) for n, at in ((1, 100), (2, 200))]
     commits = [(0, 150), (0, 190), (0, 205), (1, 90), (2, 199.5)]
@@ -210,10 +210,10 @@ def test_pauses_are_narrowed_by_commits(tmp_path):
     ]
     records.sort(key=lambda record: record[1])
     tables = made(tmp_path, records)
-    assert rows(tables, "pauses", "partition", "pause_upper_seconds") == [
+    assert rows(tables, "ownership_gaps", "partition", "gap_upper_seconds") == [
         (0, 10.0),
         (1, 100.0),
         (2, 0.5),
     ]
-    summed = rows(tables, "rebalances", "pause_upper_seconds")
+    summed = rows(tables, "rebalances", "gap_upper_seconds")
     assert summed == [(0.0,), (110.5,)]

@@ -115,7 +115,7 @@ def test_a_key_that_is_superseded_behind_the_planned_end_is_found_there():
     assert rows["offset"].to_pylist() == [1, 2, 3] and positions(rows) == told(log)
 
 
-def test_a_topic_that_is_cleaned_at_every_look_is_told():
+def test_a_topic_that_is_cleaned_at_every_look_is_reported():
     log = OffsetsLog(n_partitions=1)
     for _ in range(2):
         log.commit("busy", "t", 0, 1)
@@ -130,7 +130,7 @@ def test_a_topic_that_is_cleaned_at_every_look_is_told():
     assert log.fetched == topic_reader.MOST_READS and set(reader.missing_until) == {0}
 
 
-def test_a_read_ends_where_it_was_told_to(monkeypatch):
+def test_a_read_ends_at_its_end_offset(monkeypatch):
     log = OffsetsLog(n_partitions=1)
     for offset in range(20):
         log.commit("g", "t", 0, offset, producer=3 if offset == 4 else -1)
@@ -203,7 +203,7 @@ def test_a_hole_at_the_end_of_a_log_is_stepped_over(monkeypatch):
     assert rows["offset"].to_pylist() == [0, 1] and reader.reached == {0: 3}
 
 
-def test_records_that_do_not_parse_are_an_error_with_their_place():
+def test_records_that_do_not_parse_are_an_error_with_their_position():
     log = OffsetsLog(n_partitions=1)
     log.commit("g", "t", 0, 1)
     blob = log.log[0][0].batch(0).encode()

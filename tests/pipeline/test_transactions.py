@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet
 from tests.wire.log_twin import Batch, end_of_transaction, logs, unpack
 
-from holdfast.cli.histories import tell_open
-from holdfast.cli.watching import BatchTeller
+from holdfast.cli.histories import report_open
+from holdfast.cli.watch_loop import BatchReporter
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, read_batches
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS
@@ -69,7 +69,7 @@ def test_what_counts_and_what_waits_wherever_the_log_is_cut(batches, cuts, kept_
         assert transactions.partitions == ({7} if waiting else set())
 
 
-def test_a_record_has_its_own_place_however_late_it_counts():
+def test_a_record_has_its_own_position_however_late_it_counts():
     log = [
         Batch(base=0, last=0, records=[(0, 1, b"a", b"1")], producer_id=5, transactional=True),
         Batch(base=1, last=1, records=[(1, 2, b"a", None)]),
@@ -143,22 +143,22 @@ SAID = (
 )
 
 
-def test_a_transaction_that_is_open_for_long_is_told():
+def test_a_transaction_that_is_open_for_long_is_reported():
     said = []
-    tell_open([open_since(20), open_since(3)], TAKEN, said.append)
-    tell_open([open_since(20)], "", said.append)
+    report_open([open_since(20), open_since(3)], TAKEN, said.append)
+    report_open([open_since(20)], "", said.append)
     assert said == [SAID]
-    tell_open([open_since(20, groups=("a\n", "b"), n_records=5)], TAKEN, said.append)
+    report_open([open_since(20, groups=("a\n", "b"), n_records=5)], TAKEN, said.append)
     assert said[1].endswith("5 records of a\\u000a, b count once it is committed")
 
 
-def test_a_stream_tells_each_open_transaction_once(tmp_path):
+def test_a_stream_reports_each_open_transaction_once(tmp_path):
     tables, said = Tables(tmp_path), []
-    teller = BatchTeller(said.append)
+    reporter = BatchReporter(said.append)
     for batch, found in enumerate(([], [open_since(20)], [open_since(20), open_since(30)])):
         notes = {"open_transactions": [one.as_note() for one in found], "taken_at": TAKEN}
         tables.commit(TableBatch(id=batch, files={}, notes=notes))
-        teller.tell_batch(tables, batch)
-        teller.tell_open(tables)
+        reporter.report_batch(tables, batch)
+        reporter.report_open(tables)
     # It is one transaction, whose first record is at one offset.
     assert said == [SAID]

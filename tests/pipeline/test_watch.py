@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tests.pipeline import local
 from tests.pipeline.local import everything
-from tests.pipeline.stream_that_dies import Said
+from tests.pipeline.stream_that_dies import FixedSnapshot
 from tests.pipeline.test_broker_log import preparing
 from tests.pipeline.test_kill import lived
 
@@ -32,7 +32,7 @@ def dump(tmp_path):
 
 
 def stream(dump, root):
-    return Stream(tables=Tables(root), snapshot=lambda: Said(dump), selection=Selection())
+    return Stream(tables=Tables(root), snapshot=lambda: FixedSnapshot(dump), selection=Selection())
 
 
 def batches(spark, dump):
@@ -83,7 +83,7 @@ def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     for records in batches(spark, dump):
         take(into, records)
     before = everything(into.tables)
-    grown = Said(dump)
+    grown = FixedSnapshot(dump)
     grown.offsets = [("t", 0, 0, 9), ("t", 1, 0, 8)]
     grown.taken_at = "2100-01-01T00:00:00+00:00"
     into = replace(into, snapshot=lambda: grown)

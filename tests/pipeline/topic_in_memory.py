@@ -24,7 +24,7 @@ from holdfast.fleet.pipeline.ingest.dump import part_of, write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed, LogPart, n_offsets
 from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
-from holdfast.fleet.pipeline.steps import HeldRows
+from holdfast.fleet.pipeline.steps import InMemoryRows
 
 BEGAN_MS = 1_767_225_600_000
 
@@ -220,7 +220,7 @@ class LogFeed(KafkaFeed):
         ]
         rows = self.cluster.rows(entries)
         upto = {p: end for p, (_, end) in span.items()}
-        held = HeldRows(rows=rows, cost_rows=rows.num_rows)
+        held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)
         assert n_offsets(span)
         return LogPart(rows=held, upto=upto, missing_until=upto)
 

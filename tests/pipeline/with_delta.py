@@ -13,7 +13,7 @@ from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.upkeep import merge
+from holdfast.fleet.tables.folder.maintenance import merge
 
 dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
 spark = get_session(master="local[1]", delta=True, quick=True)

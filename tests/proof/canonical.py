@@ -43,14 +43,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tests.proof.rules.commits import HandedOut
+from tests.proof.rules.commits import DeliveredBatch
 
 from holdfast.core.machine.coordinator.group_data import GroupData, soonest_ms
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.machine.states import ENDED, GroupState, MemberState
-from holdfast.core.wire.layouts.memory import read_share
+from holdfast.core.wire.layouts.state_shard import read_shard
 
 OPTIONS = MemberOptions(
     session_timeout_ms=30_000,
@@ -80,8 +80,10 @@ def settle_member(member: MemberData) -> None:
         member.heartbeat_generation = -1
     if member.state is MemberState.STABLE:
         member.nonce = 0
-    if member.memory is not None:
-        member.memory_ms = max(member.memory_ms, -_longest_delay_ms(member.memory))
+    if member.leader_state is not None:
+        member.state_received_ms = max(
+            member.state_received_ms, -_longest_delay_ms(member.leader_state)
+        )
     if member.state in ENDED:
         _forget(member)
 
@@ -103,14 +105,16 @@ def stop_old_clocks(member: MemberData) -> None:
     if member.generation < 0:
         member.contact_ms = 0
     if member.state in ENDED:
-        member.contact_ms = member.memory_ms = member.heartbeat_due_ms = 0
+        member.contact_ms = member.state_received_ms = member.heartbeat_due_ms = 0
         member.heartbeat_sent_ms = member.join_sent_ms = member.retry_at_ms = 0
-    member.memory_ms = 0 if member.memory is None else max(member.memory_ms, -OLD_MS)
+    member.state_received_ms = (
+        0 if member.leader_state is None else max(member.state_received_ms, -OLD_MS)
+    )
 
 
 def _forget(member: MemberData) -> None:
-    member.memory_ms = 0
-    member.memory, member.given_up, member.previous, member.nonce = None, (), (), 0
+    member.state_received_ms = 0
+    member.leader_state, member.already_revoked, member.previous, member.nonce = None, (), (), 0
     member.rejoin_at_ms = member.rejoin_reason = None
     member.find_request = member.join_request = member.sync_request = NO_REQUEST
     member.leave_request = member.plan_token = NO_REQUEST
@@ -128,19 +132,19 @@ def renumber(member: MemberData) -> None:
     )
     member.next_request = max(0, *(r + 1 for r in out))
     holdings = member.holdings
-    if holdings.calling is None and holdings.hand_over is None and not holdings.queue:
+    if holdings.calling is None and holdings.revocation is None and not holdings.queue:
         holdings.next_token, holdings.out_token = 0, -1
 
 
 def renumber_terms(
-    holdings: Holdings, *kinds: frozenset[HandedOut]
-) -> tuple[frozenset[HandedOut], ...]:
+    holdings: Holdings, *kinds: frozenset[DeliveredBatch]
+) -> tuple[frozenset[DeliveredBatch], ...]:
     """Rewrite the numbers of terms in holdings, and in batches of them."""
     terms, coming = holdings.terms, holdings.next_term
     holdings.terms = dict.fromkeys(terms, 0)
     holdings.next_term = int(coming > max(terms.values(), default=-1))
 
-    def rewritten(batch: HandedOut) -> HandedOut:
+    def rewritten(batch: DeliveredBatch) -> DeliveredBatch:
         if batch.term == terms.get(batch.resource):
             return batch._replace(term=0)
         return batch._replace(term=1 if batch.term >= coming else -1)
@@ -149,14 +153,14 @@ def renumber_terms(
 
 
 @lru_cache(maxsize=100_000)
-def _longest_delay_ms(memory: bytes) -> int:
+def _longest_delay_ms(leader_state: bytes) -> int:
     """The longest time that a share's age is subtracted from."""
-    share = read_share(memory)
-    if share is None:
+    shard = read_shard(leader_state)
+    if shard is None:
         return 0
-    if share.digest and not share.waiting:
+    if shard.digest and not shard.waiting:
         return OLD_MS  # others carry the list
-    return max([share.pace_ms, *(member.delay_ms for member in share.waiting)])
+    return max([shard.pace_ms, *(member.delay_ms for member in shard.waiting)])
 
 
 def settle_group(group: GroupData) -> None:

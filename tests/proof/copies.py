@@ -64,11 +64,11 @@ def shift_member(member: MemberData, by_ms: int) -> None:
     are equal. A time that never comes stays.
     """
     _shift(member, _MEMBER_TIMES, by_ms)
-    job = member.holdings.hand_over
+    job = member.holdings.revocation
     if job is not None:
         retry_ms = None if job.retry_ms is None else job.retry_ms - by_ms
         shifted = replace(job, deadline_ms=job.deadline_ms - by_ms, retry_ms=retry_ms)
-        member.holdings.hand_over = shifted
+        member.holdings.revocation = shifted
 
 
 def saved_group(group: GroupData) -> Saved:

@@ -20,14 +20,14 @@ import numpy as np
 from tests.proof.rules.attached import CheckedWorld
 
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import POLICIES, check_known, find_policy
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.machine.states import GroupState
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Violation
+from holdfast.sim.world.ownership_log import Violation
+from holdfast.sim.world.quiescence import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 FAULTS_MS = 60_000
@@ -37,7 +37,7 @@ ROUNDS_PER_CAUSE = 8
 WEIGHTS = [4 if info.defers else 2 if info.cooperative else 1 for info in POLICIES.values()]
 """How often random runs draw each policy."""
 
-_PLACES: tuple[Callable[[int], str] | None, ...] = (
+_LOCATIONS: tuple[Callable[[int], str] | None, ...] = (
     None,
     str,
     lambda slot: str(slot // 2),  # two slots live together
@@ -143,7 +143,7 @@ def random_run(
     try:
         faults.play()
     except (AssertionError, HoldfastError) as error:  # a machine that broke its own rules
-        world.ledger.fail("machine", world.now_ms, f"{type(error).__name__}: {error}")
+        world.ownership_log.fail("machine", world.now_ms, f"{type(error).__name__}: {error}")
     lines = "\n".join(world.trace) + str(world.rounds) + str(len(world.log))
     return SoakRun(
         seed=seed,
@@ -194,10 +194,10 @@ class Faults:
                 costs=replace(
                     QUICK,
                     slow_members=int(rng.integers(0, 2)),
-                    plan_ms=_PLANS[seed // len(_PLACES) % len(_PLANS)],
+                    plan_ms=_PLANS[seed // len(_LOCATIONS) % len(_PLANS)],
                 ),
                 static=bool(rng.random() < 0.35),
-                place=_PLACES[seed % len(_PLACES)],
+                location=_LOCATIONS[seed % len(_LOCATIONS)],
                 announce_leave=announces,
                 trace=trace,
             ),
@@ -333,16 +333,16 @@ class Faults:
             states = ", ".join(
                 f"{p.client} {p.member.state} {len(p.running)}" for p in world.living()
             )
-            world.ledger.fail("L1", world.now_ms, f"not settled in {SETTLE_MS} ms: {states}")
+            world.ownership_log.fail("L1", world.now_ms, f"not settled in {SETTLE_MS} ms: {states}")
             return
         rounds = world.rounds
         world.run(world.now_ms + 60_000)
         if world.rounds != rounds:
             text = f"{world.rounds - rounds} rounds without a cause"
-            world.ledger.fail("L4", world.now_ms, text)
+            world.ownership_log.fail("L4", world.now_ms, text)
         if world.rounds > ROUNDS_PER_CAUSE * (world.counts.causes + 5):
             text = f"{world.rounds} rounds for {world.counts.causes} causes"
-            world.ledger.fail("L4", world.now_ms, text)
+            world.ownership_log.fail("L4", world.now_ms, text)
         self._balanced()
 
     def _unsettled(self) -> bool:
@@ -364,7 +364,7 @@ class Faults:
         awake = all(p.stalled_until_ms <= world.now_ms for p in living)
         knowing = all(p.member.data.coordinator_known for p in living)
         known = sorted(group.members) == sorted(p.member.member_id for p in living)
-        if not (awake and knowing and known and all_calm(living)):
+        if not (awake and knowing and known and all_quiescent(living)):
             return False
         if world.now_ms - world.counts.last_round_ms < 8_000:
             return False
@@ -376,4 +376,4 @@ class Faults:
         if "range" in find_policy(self.policy).protocols and len(world.partitions) > 1:
             return  # range balances each topic by itself
         if max(loads) - min(loads) > 1:
-            world.ledger.fail("L2", world.now_ms, f"loads {loads}")
+            world.ownership_log.fail("L2", world.now_ms, f"loads {loads}")

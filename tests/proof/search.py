@@ -14,9 +14,9 @@ import sys
 
 from tests.proof.walk import KINDS, Bound, Search
 
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import POLICIES
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 
 SETTINGS = Policy(delay_ms=20_000)
 MOST_PARTITIONS = 8
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--forget", type=int, default=0, help="members that lose their share of the memory"
     )
     parser.add_argument(
-        "--places",
+        "--locations",
         action="store_true",
         help="members have places; who joins has that of the first one",
     )
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         partitions=options.partitions,
         forgets=options.forget,
         subscribes=options.subscribe,
-        places=options.places,
+        locations=options.locations,
     )
     found = Search(assignors_for(options.policy, SETTINGS), bound).run()
     values = {

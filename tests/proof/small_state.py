@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tests.proof.rules.commits import HandedOut
+from tests.proof.rules.commits import DeliveredBatch
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.group_messages import CommitDone, GroupMember, SendCommit
@@ -51,9 +51,9 @@ class Node(NamedTuple):
 
     saved: Any
     running: frozenset[Resource] = frozenset()
-    duty: int = -1
-    batches: frozenset[HandedOut] = frozenset()
-    late: frozenset[HandedOut] = frozenset()
+    pending_drain: int = -1
+    batches: frozenset[DeliveredBatch] = frozenset()
+    late: frozenset[DeliveredBatch] = frozenset()
 
 
 class InFlight(NamedTuple):
@@ -100,13 +100,13 @@ class NodeFacts:
     """Facts about a node, computed once."""
 
     deadline_ms: int
-    duty: int
+    pending_drain: int
     leads: bool
     member_id: str
     topics: tuple[str, ...]
     leaving: bool
     running: frozenset[Resource]
-    calm: bool  # stable, and nothing is about to change
+    quiescent: bool  # stable, and nothing is about to change
     ended: bool
     awaits: frozenset[int]  # requests that still have no answer
     commits: int  # the token of a hand-over whose commit may be answered, or -1
@@ -129,7 +129,7 @@ class GroupFacts:
     members: dict[str, GroupMember]
     sessions: dict[str, int]
     pending: bool
-    parked: frozenset[int]  # processes that wait there for an answer
+    blocked: frozenset[int]  # processes that wait there for an answer
 
 
 class Interner(Generic[T]):

@@ -34,7 +34,7 @@ from tests.proof.canonical import (
     stop_old_clocks,
 )
 from tests.proof.rules.checkers import RoundChecker
-from tests.proof.rules.commits import HandedOut, check_commits
+from tests.proof.rules.commits import DeliveredBatch, check_commits
 from tests.proof.rules.seen import see
 from tests.proof.rules.waiting import WaitingRules
 from tests.proof.small_state import (
@@ -60,12 +60,12 @@ from holdfast.core.machine.coordinator.group_messages import (
     SendCommit,
 )
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute
-from holdfast.core.machine.leader.places import digest_of
+from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.calm import member_is_calm
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.world.quiescence import is_quiescent
 
 
 @dataclass(slots=True)
@@ -73,17 +73,21 @@ class _Doing:
     """What a member's step has done so far."""
 
     running: frozenset[Resource]
-    duty: int
-    batches: frozenset[HandedOut]
-    late: frozenset[HandedOut]
+    pending_drain: int
+    batches: frozenset[DeliveredBatch]
+    late: frozenset[DeliveredBatch]
     sends: list[int] = field(default_factory=list)
     starts: list[Resource] = field(default_factory=list)
     beats: list[actions.SendHeartbeat] = field(default_factory=list)
 
-    def end(self, resources: frozenset[Resource]) -> frozenset[HandedOut]:
+    def end(self, resources: frozenset[Resource]) -> frozenset[DeliveredBatch]:
         """These run no more, and no drain is owed; returns the batches of them."""
         ended = frozenset(batch for batch in self.batches if batch.resource in resources)
-        self.running, self.batches, self.duty = self.running - resources, self.batches - ended, -1
+        self.running, self.batches, self.pending_drain = (
+            self.running - resources,
+            self.batches - ended,
+            -1,
+        )
         return ended
 
 
@@ -116,7 +120,7 @@ class SmallWorld:
         *,
         more: int = 0,
         static: bool = False,
-        places: int = 0,
+        locations: int = 0,
         reduce: bool = True,
     ):
         self.assignors, self.reduce = tuple(assignors), reduce
@@ -126,7 +130,7 @@ class SmallWorld:
             options = replace(
                 OPTIONS,
                 instance_id=f"i{i}" if static else None,
-                place=digest_of(f"place {i % places}") if places else b"",
+                location=digest_of(f"place {i % locations}") if locations else b"",
             )
             member = Member(self.assignors, options)
             member.receive(events.MetadataChanged(counts))
@@ -135,7 +139,7 @@ class SmallWorld:
         self.newborn = [copies.saved_member(m.data) for m in self.vessels]
         self.coordinator = Coordinator("g", CoordinatorOptions(initial_delay_ms=0))
         self.resources = [(topic, p) for topic, count in counts for p in range(count)]
-        self.ledger = Ledger(self.resources)
+        self.ownership_log = OwnershipLog(self.resources)
         self.nodes: Interner[Node] = Interner(Node("not started"), Node("gone"))
         self.groups: Interner[Any] = Interner()
         self.messages: Interner[InFlight] = Interner()
@@ -149,8 +153,8 @@ class SmallWorld:
         ] = {}
         self._shifts: dict[tuple[int, int, int, bool], int] = {}
         self._group_shifts: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
-        self._turns: set[Hashable] = set()
-        self.waiting = WaitingRules(self.ledger, keep=2**31)
+        self._rounds: set[Hashable] = set()
+        self.waiting = WaitingRules(self.ownership_log, keep=2**31)
 
     # Members
 
@@ -177,17 +181,17 @@ class SmallWorld:
         found = self._facts.get(node)
         if found is None:
             member = self.load(i, node).data
-            _, running, duty, _, _ = self.nodes.values[node]
-            job = member.holdings.hand_over
+            _, running, pending_drain, _, _ = self.nodes.values[node]
+            job = member.holdings.revocation
             found = self._facts[node] = NodeFacts(
                 deadline_ms=member.deadline_ms,
-                duty=duty,
+                pending_drain=pending_drain,
                 leads=member.is_leader and member.leaving is None,
                 member_id=member.member_id,
                 topics=member.topics,
                 leaving=member.state is MemberState.LEAVING,
                 running=running,
-                calm=member_is_calm(member) and member.rejoin_reason is None,
+                quiescent=is_quiescent(member) and member.rejoin_reason is None,
                 ended=member.state in ENDED,
                 awaits=frozenset(
                     (
@@ -221,10 +225,10 @@ class SmallWorld:
 
     def _react(self, i: int, node: int, event: Any) -> Effect:
         member = self.load(i, node)
-        _, running, duty, batches, late = self.nodes.values[node]
-        doing = _Doing(running, duty, batches, late)
+        _, running, pending_drain, batches, late = self.nodes.values[node]
+        doing = _Doing(running, pending_drain, batches, late)
         if isinstance(event, events.Drained):
-            job = member.holdings.hand_over
+            job = member.holdings.revocation
             doing.late |= doing.end(job.resources if job is not None else frozenset())
         queue = [event]
         if member.data.now_ms >= member.data.session_ends_ms and not isinstance(event, events.Tick):
@@ -234,7 +238,7 @@ class SmallWorld:
             for action in member.receive(queue.pop(0)):
                 queue += self._do(i, doing, action)
         self._check_commits(i, member, doing)
-        after = Node(None, doing.running, doing.duty, doing.batches, doing.late)
+        after = Node(None, doing.running, doing.pending_drain, doing.batches, doing.late)
         return Effect(
             node=self._save(member, after),
             sends=tuple(doing.sends),
@@ -258,7 +262,7 @@ class SmallWorld:
             case actions.ComputeAssignment():
                 return [self._plan(action)]
             case actions.StopFetching():
-                doing.duty = action.token
+                doing.pending_drain = action.token
             case actions.CallListener():
                 return [events.ListenerReturned(action.token)]
             case actions.DropNow(resources):
@@ -266,10 +270,10 @@ class SmallWorld:
             case actions.StartFetching(resources, term):
                 doing.starts += resources
                 doing.running |= frozenset(resources)
-                doing.batches |= {HandedOut(resource, term) for resource in resources}
+                doing.batches |= {DeliveredBatch(resource, term) for resource in resources}
                 self._check_own_start(i, resources)
             case actions.Fail(text=text):
-                self.ledger.fail("fail", 0, f"m{i}: {text}")
+                self.ownership_log.fail("fail", 0, f"m{i}: {text}")
             case _:
                 pass  # for logs
         return []
@@ -277,28 +281,28 @@ class SmallWorld:
     def _plan(self, action: actions.ComputeAssignment) -> Any:
         done = compute(self.assignors, action)
         if done.failure is not None:
-            self.ledger.fail("plan", 0, done.failure)
+            self.ownership_log.fail("plan", 0, done.failure)
         key = (action.members, action.generation, done.assignments)
-        if key not in self._turns:
-            self._turns.add(key)
+        if key not in self._rounds:
+            self._rounds.add(key)
             chosen = next(a for a in self.assignors if a.name == action.protocol_name)
-            RoundChecker(self.ledger).check(action, done, 0, chosen, current=False)
+            RoundChecker(self.ownership_log).check(action, done, 0, chosen, current=False)
             if isinstance(chosen, DesignAssignor):
                 self.waiting.check_kept(see(action, done, chosen), chosen.policy)
         return done
 
     def _check_commits(self, i: int, member: Member, doing: _Doing) -> None:
         """Until a hand-over ends, what it gives up is neither of a running term nor of an ended."""
-        job = member.holdings.hand_over
-        giving_up = frozenset[Resource]() if job is None else job.resources
-        ended = [batch for batch in doing.late if batch.resource not in giving_up]
-        check_commits(self.ledger, 0, f"m{i}", member, current=doing.batches, ended=ended)
+        job = member.holdings.revocation
+        to_revoke = frozenset[Resource]() if job is None else job.resources
+        ended = [batch for batch in doing.late if batch.resource not in to_revoke]
+        check_commits(self.ownership_log, 0, f"m{i}", member, current=doing.batches, ended=ended)
 
     def _check_own_start(self, i: int, resources: tuple[Resource, ...]) -> None:
         """A member starts nothing after its own session (S2): no other's state enters."""
         member = self.vessels[i].data
         if member.now_ms >= member.session_ends_ms:
-            self.ledger.fail("S2", 0, f"{resources[0]} starts at m{i} after its session")
+            self.ownership_log.fail("S2", 0, f"{resources[0]} starts at m{i} after its session")
 
     def shift(self, i: int, node: int, delta: int, *, alone: bool) -> int:
         """A node ``delta`` ms later; ``alone``: no message of its process is under way or waits."""
@@ -384,7 +388,7 @@ class SmallWorld:
                 members=dict(coordinator.members),
                 sessions=dict(coordinator.sessions),
                 pending=bool(coordinator.pending),
-                parked=frozenset(int(m.client[1:]) for m in members if m.waits),
+                blocked=frozenset(int(m.client[1:]) for m in members if m.waits),
             )
         return found
 
@@ -403,7 +407,7 @@ class SmallWorld:
         for body in effect.beats:
             group, answer = self.beat(state.group, i, body)
             state = state._replace(group=group)
-            state = self.tell(state, i, answer)
+            state = self.notify(state, i, answer)
         return state
 
     def placed(self, state: State, i: int, effect: Effect) -> State:
@@ -433,7 +437,7 @@ class SmallWorld:
             ]
         )
 
-    def tell(self, state: State, i: int, event: Hashable) -> State:
+    def notify(self, state: State, i: int, event: Hashable) -> State:
         """A state after an event at a member; nothing happens at one that is gone."""
         node = state.nodes[i]
         if node <= GONE:
@@ -443,7 +447,7 @@ class SmallWorld:
     def start(self, state: State, i: int) -> State:
         """A process starts."""
         nodes = (*state.nodes[:i], self.newborn_node(i), *state.nodes[i + 1 :])
-        return self.tell(state._replace(nodes=nodes), i, events.Started())
+        return self.notify(state._replace(nodes=nodes), i, events.Started())
 
     def crash(self, state: State, i: int) -> State:
         """A process crashes: its requests stay under way, answers to it are dropped."""
@@ -456,7 +460,7 @@ class SmallWorld:
         """A member loses its share of the leader's memory."""
         node = state.nodes[i]
         member = self.load(i, node)
-        member.data.memory = None
+        member.data.leader_state = None
         forgetful = self._save(member, self.nodes.values[node])
         nodes = (*state.nodes[:i], forgetful, *state.nodes[i + 1 :])
         return state._replace(nodes=nodes)
@@ -466,7 +470,7 @@ class SmallWorld:
         state = without(state, message)
         member, to_group, _, _ = self.messages.values[message]
         if not to_group:
-            return self.tell(state, member, message)
+            return self.notify(state, member, message)
         group, answers = self.group_step(state.group, message)
         return self.with_answers(state._replace(group=group), answers)
 
@@ -489,8 +493,8 @@ class SmallWorld:
         state = without(state, message)
         member, _, body, _ = self.messages.values[message]
         if isinstance(body, SendCommit | CommitDone):
-            return self.tell(state, member, events.CommitAnswered(body.request, -1))
-        return self.tell(state, member, events.RequestFailed(body.request))
+            return self.notify(state, member, events.CommitAnswered(body.request, -1))
+        return self.notify(state, member, events.RequestFailed(body.request))
 
     def hold(self, state: State, message: int) -> State:
         """A message is late: it is held until time has moved."""
@@ -516,7 +520,7 @@ class SmallWorld:
             me = self.facts(i, state.nodes[i]).member_id
             if rival.member_id in members and me in members:
                 both = min(rival.running & mine)
-                self.ledger.fail("S1", 0, f"{both} runs at m{j} and starts at m{i}")
+                self.ownership_log.fail("S1", 0, f"{both} runs at m{j} and starts at m{i}")
 
 
 def _commit(action: actions.Commit) -> SendCommit:

@@ -43,7 +43,7 @@ def test_a_random_run_can_be_looked_at(capsys):
 
 def test_a_broken_rule_is_exit_code_1_with_the_run_that_broke_it(capsys, monkeypatch):
     monkeypatch.setattr(
-        RoundChecker, "_safety", lambda self, *_: self.ledger.fail("S1", 0, "planted")
+        RoundChecker, "_safety", lambda self, *_: self.ownership_log.fail("S1", 0, "planted")
     )
     assert soak.main(["--runs", "1", "--seed", "5", "--policy", "eager"]) == 1
     printed = capsys.readouterr()

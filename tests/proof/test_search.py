@@ -12,18 +12,18 @@ from tests.sim.bugs import (
     ask_only_who_owns_it,
     give_the_number_of_a_term_again,
     never_stop,
-    rejoin_before_the_hand_over,
+    rejoin_before_revocation,
 )
 from tests.suites import further
 
 from holdfast.core.machine.coordinator import coordinator
-from holdfast.core.machine.leader import recall, ring
+from holdfast.core.machine.leader import ring, state_reconstruction
 from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.member_data import NEVER_MS
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
-from holdfast.core.wire.layouts.memory import HASH_BITS
+from holdfast.core.machine.supported_protocols import assignors_for
+from holdfast.core.wire.layouts.state_shard import HASH_BITS
 
 POLICY = Policy(delay_ms=20_000, interval_ms=10_000)
 POLICIES = ("eager", "holdfast-simple", "deferred", "incremental")
@@ -78,18 +78,18 @@ def test_every_interleaving_of_static_members_with_two_messages_lost_or_late(pol
     assert search(policy, bound).violations == []
 
 
-@pytest.mark.parametrize("policy", further(["lend", "damped", "deferred", "incremental"]))
-def test_every_interleaving_of_members_with_places_and_a_joiner_in_the_first_ones(policy):
+@pytest.mark.parametrize("policy", further(["failback", "damped", "deferred", "incremental"]))
+def test_every_interleaving_of_members_with_locations_and_a_joiner_at_the_first_one(policy):
     """While the first one is there, neither has a place; when it is gone, it is back."""
-    bound = Bound(members=2, joins=1, partitions=3, places=True)
+    bound = Bound(members=2, joins=1, partitions=3, locations=True)
     assert search(policy, bound).violations == []
 
 
 @SLOW
 @pytest.mark.parametrize("lost", ["", *KINDS])
-@pytest.mark.parametrize("policy", ["deferred", "incremental", "lend"])
-def test_every_interleaving_of_the_default_bound_with_places(policy, lost):
-    assert search(policy, Bound(lost=lost, places=True)).violations == []
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "failback"])
+def test_every_interleaving_of_the_default_bound_with_locations(policy, lost):
+    assert search(policy, Bound(lost=lost, locations=True)).violations == []
 
 
 QUICK = {
@@ -151,8 +151,8 @@ def test_no_bug_no_finding():
 
 
 def test_double_assignment_is_found():
-    def everybody_everything(assignments, turn):
-        everything = (("t", tuple(range(turn.partitions["t"]))),)
+    def everybody_everything(assignments, leader_round):
+        everything = (("t", tuple(range(leader_round.partitions["t"]))),)
         for name, v in assignments.items():
             assignments[name] = replace(v, assigned=everything, revoked=None)
 
@@ -160,7 +160,7 @@ def test_double_assignment_is_found():
 
 
 def test_rounds_that_never_end_are_found():
-    def another_round(assignments, turn):
+    def another_round(assignments, leader_round):
         for name, v in assignments.items():
             if len(assignments) > 1:
                 assignments[name] = replace(v, revoked=v.revoked or ())
@@ -169,8 +169,8 @@ def test_rounds_that_never_end_are_found():
     assert rules("holdfast-simple", bound, bent(another_round)) == {"L4"}
 
 
-def test_a_rejoin_before_the_hand_over_is_found(monkeypatch):
-    rejoin_before_the_hand_over(monkeypatch)
+def test_a_rejoin_before_revocation_is_found(monkeypatch):
+    rejoin_before_revocation(monkeypatch)
     assert "S1" in rules("holdfast-simple", replace(GROWING, crashes=0, leaves=0))
 
 
@@ -198,7 +198,7 @@ def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
     assert rules("deferred", replace(PAIR, lost="join")) == {"L1"}
 
 
-def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
+def test_a_coordinator_that_forgets_a_pending_sync_is_found(monkeypatch):
     answer_syncs = coordinator.answer_syncs
 
     def one_only(group, members):
@@ -209,7 +209,7 @@ def test_a_coordinator_that_forgets_a_parked_sync_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("policy", further(["deferred", "incremental"]))
-def test_any_members_lose_their_share_and_the_others_know_everything(policy):
+def test_any_members_lose_their_shard_and_the_others_know_everything(policy):
     found = search(policy, Bound(partitions=3, joins=0, leaves=0, forgets=3))
     assert found.violations == []
     assert found.settled > 100
@@ -217,12 +217,12 @@ def test_any_members_lose_their_share_and_the_others_know_everything(policy):
 
 @SLOW
 @pytest.mark.parametrize("policy", ["deferred", "incremental"])
-def test_any_two_lose_their_share_while_one_crashes_one_leaves_and_one_joins(policy):
+def test_any_two_lose_their_shard_while_one_crashes_one_leaves_and_one_joins(policy):
     assert search(policy, Bound(partitions=3, forgets=2)).violations == []
 
 
 @pytest.mark.parametrize(("forgets", "rules"), further([(1, {"D2"}), (0, set())]))
-def test_a_memory_of_one_copy_is_found_where_a_share_is_lost(monkeypatch, forgets, rules):
+def test_a_state_of_one_copy_is_found_where_a_shard_is_lost(monkeypatch, forgets, rules):
     """A member crashes and its one holder forgets: nobody knows whose the partitions were."""
     monkeypatch.setattr(ring, "COPIES", 1)
     found = search("deferred", Bound(partitions=3, joins=0, leaves=0, forgets=forgets))
@@ -244,7 +244,9 @@ ONE_EACH = Bound(members=2, joins=0, partitions=1, subscribes=1)
 """One partition, two members: one of them owns nothing, and may be the one that subscribes."""
 
 
-@pytest.mark.parametrize("policy", further(["deferred", "incremental", "lend", "holdfast-simple"]))
+@pytest.mark.parametrize(
+    "policy", further(["deferred", "incremental", "failback", "holdfast-simple"])
+)
 def test_a_topic_that_a_member_subscribes_to_later_is_no_departed_members(policy):
     """Its owner crashes or leaves at any moment, before and after the other one subscribes."""
     found = search(policy, ONE_EACH)
@@ -253,13 +255,13 @@ def test_a_topic_that_a_member_subscribes_to_later_is_no_departed_members(policy
 
 
 @SLOW
-@pytest.mark.parametrize("policy", ["deferred", "incremental", "lend"])
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "failback"])
 def test_one_subscribes_later_while_one_crashes_one_leaves_and_one_joins(policy):
     assert search(policy, replace(ONE_EACH, joins=1)).violations == []
 
 
 def test_a_topic_that_has_the_name_of_another_one_is_found(monkeypatch):
     """Names of no bits: what is new counts as the departed owner's, and waits."""
-    for room in (ring, recall):
-        monkeypatch.setattr(room, "hash_of_topic", lambda topic: "0" * HASH_BITS)
+    for module in (ring, state_reconstruction):
+        monkeypatch.setattr(module, "hash_of_topic", lambda topic: "0" * HASH_BITS)
     assert {v.rule for v in search("deferred", ONE_EACH).violations} >= {"D3"}

@@ -105,7 +105,7 @@ from holdfast.core.machine.leader.designs import Assignor
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.states import GroupState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Violation
+from holdfast.sim.world.ownership_log import Violation
 
 KINDS = ("join", "sync", "heartbeat", "leave", "commit")
 """Kinds of request of which a message may be lost or late."""
@@ -148,7 +148,7 @@ class Bound:
     forgets: int = 0
     lost: str = ""
     static: bool = False
-    places: bool = False
+    locations: bool = False
     generations: int = 30
     max_states: int = 20_000_000
     reduce: bool = True
@@ -190,10 +190,10 @@ class Search:
             bound.partitions,
             more=bound.more if bound.subscribes else 0,
             static=bound.static,
-            places=bound.members if bound.places else 0,
+            locations=bound.members if bound.locations else 0,
             reduce=bound.reduce,
         )
-        self.ledger = self.world.ledger
+        self.ownership_log = self.world.ownership_log
         self.found = Found()
 
     # Transitions
@@ -224,23 +224,23 @@ class Search:
         values = world.messages.values
         ready = [m for m in state.messages if not values[m].held]
         living = self._living(state)
-        duties = [i for i, facts in living if facts.duty >= 0]
+        pending_drains = [i for i, facts in living if facts.pending_drain >= 0]
         due = [i for i, facts in living if facts.deadline_ms <= 0]
-        if not ready and not duties:
+        if not ready and not pending_drains:
             if not due:
                 yield from self._pass_time(state, living)
                 return
             if world.group_facts(state.group).state is GroupState.STABLE:
                 after = state
                 for i in due:
-                    after = world.tell(after, i, Tick(0))
+                    after = world.notify(after, i, Tick(0))
                 yield after
                 for i in due:
                     yield from self._lose_heartbeat(state, i)
                 return
         for message in ready:
             yield from self._steps_of(state, values[message].member, message)
-        for i in dict.fromkeys((*duties, *due)):
+        for i in dict.fromkeys((*pending_drains, *due)):
             yield from self._steps_of(state, i, None)
 
     def _steps_of(self, state: State, i: int, message: int | None) -> Iterator[State]:
@@ -255,10 +255,10 @@ class Search:
                 yield world.hold(spent, message)
             return
         facts = world.facts(i, state.nodes[i])
-        if facts.duty >= 0:
-            yield world.tell(state, i, Drained(facts.duty))
+        if facts.pending_drain >= 0:
+            yield world.notify(state, i, Drained(facts.pending_drain))
         if facts.deadline_ms <= 0:
-            yield world.tell(state, i, Tick(0))
+            yield world.notify(state, i, Tick(0))
             yield from self._lose_heartbeat(state, i)
 
     def _lose_heartbeat(self, state: State, i: int) -> Iterator[State]:
@@ -272,7 +272,7 @@ class Search:
         spent = self._spend_fault(state, "heartbeat")
         placed = world.placed(spent, i, effect)
         for body in effect.beats:
-            yield world.tell(placed, i, RequestFailed(body.request))
+            yield world.notify(placed, i, RequestFailed(body.request))
             yield world.add(placed, InFlight(i, True, body, held=True))
             group, answer = world.beat(placed.group, i, body)
             late = placed._replace(group=group)
@@ -295,9 +295,9 @@ class Search:
                 yield forgetful
         if left.subscribes and facts.topics == ("t",) and not facts.leaving:
             spent = self._spend(state, subscribes=left.subscribes - 1)
-            yield world.tell(spent, i, SubscriptionChanged(("t", "u")))
+            yield world.notify(spent, i, SubscriptionChanged(("t", "u")))
         if left.leaves and facts.leads:
-            yield world.tell(self._spend(state, leaves=left.leaves - 1), i, LeaveRequested())
+            yield world.notify(self._spend(state, leaves=left.leaves - 1), i, LeaveRequested())
 
     def _pass_time(self, state: State, living: list[tuple[int, NodeFacts]]) -> Iterator[State]:
         """Move all clocks to the next deadline; held messages are on their way from then on."""
@@ -307,7 +307,7 @@ class Search:
         delta = 0 if delta >= NEVER_MS else delta
         values = world.messages.values
         about = {values[m].member for m in state.messages}
-        waits = world.group_facts(state.group).parked
+        waits = world.group_facts(state.group).blocked
         nodes = tuple(
             node
             if node <= GONE
@@ -352,15 +352,15 @@ class Search:
         for m in state.messages:
             if not values[m].held:  # (1)
                 mine.setdefault(values[m].member, []).append(m)
-        parked = world.group_facts(state.group).parked
+        blocked = world.group_facts(state.group).blocked
         best: tuple[int, list[int], bool] | None = None
         fewest = 1_000
         for i, node in enumerate(state.nodes):
-            if node == NOT_STARTED or i in parked:
+            if node == NOT_STARTED or i in blocked:
                 continue
             messages = mine.get(i, [])
             facts = world.facts(i, node) if node > GONE else None
-            own = facts is not None and (facts.duty >= 0 or facts.deadline_ms <= 0)
+            own = facts is not None and (facts.pending_drain >= 0 or facts.deadline_ms <= 0)
             count = len(messages) + own
             if not 0 < count < fewest or not all(self._may_come_first(state, m) for m in messages):
                 continue
@@ -424,7 +424,7 @@ class Search:
                     break
                 state = next(self._events(state))
             else:
-                self.ledger.fail("L1", 0, f"a group of {i + 1} does not settle")
+                self.ownership_log.fail("L1", 0, f"a group of {i + 1} does not settle")
         faults = tuple(k for k in bound.lost.split(",") if k)
         return self._spend(
             state,
@@ -444,7 +444,7 @@ class Search:
         if state.messages:
             return False
         living = [(i, f) for i, f in self._living(state) if not f.ended]
-        if not all(f.calm and f.duty < 0 for _, f in living):
+        if not all(f.quiescent and f.pending_drain < 0 for _, f in living):
             return False
         run = sorted(r for _, f in living for r in f.running)
         topics = {topic for _, f in living for topic in f.topics}
@@ -477,7 +477,7 @@ class Search:
             if self.world.group_facts(state.group).generation > bound.generations:
                 found.cut += 1
                 fine[number] = 1
-                self.ledger.fail("L4", 0, f"more than {bound.generations} rounds")
+                self.ownership_log.fail("L4", 0, f"more than {bound.generations} rounds")
                 continue
             if self._settled(state):
                 self._note_settled(state)
@@ -494,7 +494,7 @@ class Search:
                 if leads_to[number] < 0:
                     leads_to[number] = other
         self._check_ends(leads_to, fine)
-        found.violations = list(self.ledger.violations)
+        found.violations = list(self.ownership_log.violations)
         return found
 
     def _note_settled(self, state: State) -> None:
@@ -511,7 +511,7 @@ class Search:
         loads = [len(f.running) for _, f in living] or [0]
         known &= len({f.topics for _, f in living}) == 1
         if known and group.state is GroupState.STABLE and max(loads) - min(loads) > 1:
-            self.ledger.fail("L2", 0, f"settled with loads {loads}")
+            self.ownership_log.fail("L2", 0, f"settled with loads {loads}")
 
     def _check_ends(self, leads_to: array[int], fine: bytearray) -> None:
         """From every state the steps without a fault must lead to a settled one (L1, L3)."""
@@ -524,7 +524,7 @@ class Search:
                 path.append(now)
                 now = leads_to[now]
                 if now < 0 or fine[now] == 2:
-                    self.ledger.fail("L1", 0, "steps without a fault that never settle")
+                    self.ownership_log.fail("L1", 0, "steps without a fault that never settle")
                     break
             for number in path:
                 fine[number] = 1

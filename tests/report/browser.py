@@ -49,11 +49,11 @@ class Opened:
         self.context = browser.new_context(offline=True, **options)
         self.page: Page = self.context.new_page()
         self.said: list[str] = []
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.page.on("console", lambda m: self.said.append(f"{m.type}: {m.text}"))
         self.page.on("pageerror", lambda e: self.said.append(f"error: {e}"))
         self.page.on("dialog", lambda d: (self.said.append(f"dialog: {d.message}"), d.dismiss()))
-        self.page.on("request", lambda r: self.asked.append(r.url))
+        self.page.on("request", lambda r: self.requested.append(r.url))
         self._session = self.context.new_cdp_session(self.page)
         self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
         self._runs_scripts = options.get("java_script_enabled", True)
@@ -64,7 +64,7 @@ class Opened:
         self.page.emulate_media(media="null")
         self.page.goto("about:blank")  # else another fragment would load nothing
         self.said.clear()
-        self.asked.clear()
+        self.requested.clear()
         self._load(path, fragment)
 
     def _load(self, path: Path, fragment: str) -> None:

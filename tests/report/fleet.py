@@ -1,7 +1,7 @@
 """Fleets with a known history, as tables in memory: for tests, benchmarks and screenshots.
 
 A fleet is written as the pipeline would: ``generations``, ``members``, ``assignments``,
-``movements``, ``rebalances``, ``pauses``, ``lag``. The history is a script of generations.
+``movements``, ``rebalances``, ``gaps``, ``lag``. The history is a script of generations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Script:
         owners: Owners,
         *,
         cause: str = "join",
-        pause: tuple[float, float] | None = None,
+        gap: tuple[float, float] | None = None,
         state: str | None = None,
         **rebalance: Any,
     ) -> Script:
@@ -70,9 +70,9 @@ class Script:
         for name, extra in people.items():
             self._member(name, extra, common, owners)
         moves = self._move(common, owners)
-        if pause is not None:
-            self._pause(common, moves, pause)
-        self._rebalance(common, people, owners, moves, cause, pause, rebalance)
+        if gap is not None:
+            self._gap(common, moves, gap)
+        self._rebalance(common, people, owners, moves, cause, gap, rebalance)
         self.owners, self.members = dict(owners), people
         self.last.update(owners)
         return self
@@ -138,20 +138,20 @@ class Script:
             )
         return moves
 
-    def _pause(self, common: Any, moves: Any, pause: tuple[float, float]) -> None:
-        low, high = pause
+    def _gap(self, common: Any, moves: Any, gap: tuple[float, float]) -> None:
+        low, high = gap
         # The last sign of the old owner is never before the record that names it.
         before = [r["timestamp"] for r in self.rows["generations"]][-2:-1]
         seen = max([common["timestamp"] - round(high * 1000), *before])
         for (topic, partition), kind in moves:
             if kind.startswith("moved") or kind == "gained":
                 self.add(
-                    "pauses",
+                    "ownership_gaps",
                     **common,
                     topic=topic,
                     partitions=[partition],
-                    pause_lower_seconds=low,
-                    pause_upper_seconds=high,
+                    gap_lower_seconds=low,
+                    gap_upper_seconds=high,
                     unowned_since=None,
                     last_seen=seen,
                     basis="handover",
@@ -164,13 +164,13 @@ class Script:
         owners: Owners,
         moves: Any,
         cause: str,
-        pause: tuple[float, float] | None,
+        gap: tuple[float, float] | None,
         extra: Mapping[str, Any],
     ) -> None:
         kinds = [kind for _, kind in moves]
         kept = sum(self.owners.get(tp) == m for tp, m in owners.items())
-        paused = sum(k.startswith("moved") or k == "gained" for k in kinds)
-        low, high = pause or (0.0, 0.0)
+        n_gaps = sum(k.startswith("moved") or k == "gained" for k in kinds)
+        low, high = gap or (0.0, 0.0)
         row = {
             "group_type": "classic",
             "previous_generation": self.generation - 1 or None,
@@ -192,8 +192,8 @@ class Script:
             "n_avoidable_moves": kinds.count("moved"),
             "balance_score": 0,
             "stickiness": 1.0,
-            "pause_lower_seconds": paused * low,
-            "pause_upper_seconds": paused * high,
+            "gap_lower_seconds": n_gaps * low,
+            "gap_upper_seconds": n_gaps * high,
             "leader_changed": False,
             "cooperative": True,
             "needed_moves_proven": True,
@@ -262,11 +262,11 @@ def rolling_bounce(
         lost = [tp for tp, m in owners.items() if m == ids[i]]
         kept = {tp: m for tp, m in owners.items() if m != ids[i]}
         spread = {**kept, **{tp: rest[k % len(rest)] for k, tp in enumerate(lost)}}
-        script.settle(at, rest, spread, cause="leave", pause=(0.4, 3.2))
+        script.settle(at, rest, spread, cause="leave", gap=(0.4, 3.2))
         ids[i] = ids[i][:-1] + "b"
         script.settle(at + 12, sorted(ids), kept, cause="restart")
         owners = {**kept, **dict.fromkeys(lost, ids[i])}
-        script.settle(at + 15, sorted(ids), owners, cause="cooperative_follow_up", pause=(3.0, 3.1))
+        script.settle(at + 15, sorted(ids), owners, cause="cooperative_follow_up", gap=(3.0, 3.1))
     script.settle(420, [], {}, cause="leave")
     script.settle(450, ids, owners, cause="join")
     return script

@@ -181,7 +181,7 @@ def live(folder: Path) -> dict[str, Examination]:
     """Findings of the groups of :data:`LIVE`."""
     names = ("share", "streams", "streams_classic", "connect", "migrated", "worker", "failing")
     made = [*tables_of(names, folder).values(), local.run(CAPTURED / "dump", folder / "captured")]
-    found = {e.facts.group: e for one in made for e in examine_all(one.hold())}
+    found = {e.facts.group: e for one in made for e in examine_all(one.load())}
     return {name: found[name] for name in LIVE}
 
 
@@ -193,7 +193,7 @@ def captured(folder: Path) -> dict[str, Examination]:
     taken_us = round(datetime.fromisoformat(taken_at).timestamp() * 1e6)
     ages = json.loads((capture.HERE / "ages.json").read_text())
     found = at_moment(made, taken_us, lambda topic, p, offset: ages[f"{topic}-{p}@{offset}"])
-    return {scene.name: found[scene.name] for scene in capture.SCENES}
+    return {scenario.name: found[scenario.name] for scenario in capture.SCENARIOS}
 
 
 def at_moment(made: Tables, taken_us: int, time_ms: Callable[..., int]) -> dict[str, Examination]:

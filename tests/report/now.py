@@ -9,7 +9,7 @@ from tests.report.fleet import START_MS
 
 from holdfast.cluster.seen_groups import SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 
 
 def member(member_id: str, host: str = "", **more: Any) -> SeenMember:
@@ -34,9 +34,9 @@ def seen(
 
 def answers(*moments: tuple[float, Iterable[SeenGroup]], gone: Iterable[str] = ()) -> LiveGroups:
     """What is known after answers so many seconds after the start."""
-    live = NOT_ASKED
+    live = NOT_QUERIED
     for at_s, groups in moments:
-        asked_ms = START_MS + round(1000 * at_s)
+        queried_ms = START_MS + round(1000 * at_s)
         told = {one.group: one for one in groups}
-        live = live.after(SeenGroups(asked_ms=asked_ms, groups=told, gone=frozenset(gone)))
+        live = live.after(SeenGroups(queried_ms=queried_ms, groups=told, gone=frozenset(gone)))
     return live

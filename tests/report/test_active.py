@@ -34,7 +34,7 @@ from holdfast.fleet.report.findings.finding import (
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.tables.reading import read_tables
 
-HAPPENED = {
+EVENTS = {
     *("HF101", "HF102", "HF103", "HF110", "HF111", "HF112", "HF113", "HF118", "HF119", "HF124"),
     *("HF127", "HF132"),
 }
@@ -58,7 +58,7 @@ def test_what_happened_is_past_ten_minutes_after_its_last_evidence(code: str) ->
     script = CASES[code][0]()
     first = finding(script, code, START_MS + 20 * MINUTES)
     last_ms = first.evidence.to_ms
-    if code not in HAPPENED:
+    if code not in EVENTS:
         assert (first.is_active, first.ended_ms) == (True, None)
         assert code in OF_A_GENERATION or last_ms == START_MS + 20 * MINUTES
         return
@@ -91,7 +91,7 @@ def test_of_a_group_that_is_no_more_everything_is_past(code: str) -> None:
     assert not any(one.is_active for one in found.verdict.codes)
 
 
-def test_what_recurs_rarely_is_active_for_as_long_as_twice_its_pause() -> None:
+def test_what_recurs_rarely_is_active_for_as_long_as_twice_its_interval() -> None:
     facts = examined(flapping(30), START_MS + 60 * MINUTES).facts
     limits = Limits()
     symptom = Symptom(text="", evidence=Evidence(to_ms=START_MS + 30 * MINUTES))
@@ -104,7 +104,7 @@ def test_what_recurs_rarely_is_active_for_as_long_as_twice_its_pause() -> None:
 def test_active_findings_come_first_whatever_their_severity() -> None:
     script = flapping(10)
     for i in range(12, 40):
-        script.settle(10 * i, AB, deal(TOPICS, AB), pause=(1, 2))
+        script.settle(10 * i, AB, deal(TOPICS, AB), gap=(1, 2))
     script.lag({("t", p): 900 * (p == 0) + 200 for p in range(4)})
     end_ms = START_MS + 3 * 60 * MINUTES
     found = examined(script, end_ms).findings

@@ -37,7 +37,7 @@ def quiet(topics: dict[str, int] | None = None, members: list[str] | None = None
 def flapping(every_s: float, cause: str = "join", **more: Any) -> Script:
     script = quiet()
     for i in range(1, 12):
-        script.settle(every_s * i, AB, deal(TOPICS, AB), cause=cause, pause=(1, 2), **more)
+        script.settle(every_s * i, AB, deal(TOPICS, AB), cause=cause, gap=(1, 2), **more)
     return script
 
 
@@ -51,7 +51,7 @@ def bounce(*, away_s: float, visits: bool, restarts: int = 2, every_s: float = 1
         kept = {tp: m for tp, m in owners.items() if m != old}
         lost = [tp for tp in owners if tp not in kept]
         between = {**kept, **dict.fromkeys(lost, rest[0])} if visits else kept
-        script.settle(at, rest, between, cause="leave", pause=(1, 2))
+        script.settle(at, rest, between, cause="leave", gap=(1, 2))
         ids[i % 2] = f"{old[0]}-{i + 2}"
         owners = {**kept, **dict.fromkeys(lost, ids[i % 2])}
         script.settle(at + away_s, sorted(ids), kept, cause="restart")
@@ -73,7 +73,7 @@ def moving(avoidable: int) -> Script:
         100,
         AB,
         deal(TOPICS, AB, 1),
-        pause=(1, 3),
+        gap=(1, 3),
         n_moved=8,
         n_avoidable_moves=avoidable,
         cause="join",
@@ -182,7 +182,7 @@ def failing(*member_ids: str, at: int = 0, rounds: int = 1) -> Script:
     return script
 
 
-def in_one_place(at: int = 0, rounds: int = 1) -> Script:
+def in_one_location(at: int = 0, rounds: int = 1) -> Script:
     """Two members that say one place in round ``at`` of some rounds."""
     script = Script("g", {"orders": 4})
     for i in range(rounds):
@@ -191,7 +191,7 @@ def in_one_place(at: int = 0, rounds: int = 1) -> Script:
         "anomalies",
         generation=1 + at,
         timestamp=START_MS + 100_000 * at,
-        kind="shared_place",
+        kind="shared_location",
         topic=None,
         partition=None,
         member_ids=list(AB),
@@ -223,7 +223,7 @@ def eager_group(*, cooperative: bool) -> Script:
     script = quiet()
     for i in range(1, 4):
         owners = deal(TOPICS, AB, i)
-        script.settle(300 * i, AB, owners, pause=(2, 9), cooperative=cooperative)
+        script.settle(300 * i, AB, owners, gap=(2, 9), cooperative=cooperative)
     return script
 
 
@@ -300,7 +300,7 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
         lambda: lagging([5] * 4, not_subscribed=True),
         lambda: lagging([5] * 4, not_subscribed=False),
     ),
-    "HF130": (in_one_place, lambda: in_one_place(rounds=2)),
+    "HF130": (in_one_location, lambda: in_one_location(rounds=2)),
     "HF132": (lambda: scaled()[0], lambda: deployment()[0]),
     "HF131": (lambda: failing("a-1"), lambda: failing("a-1", rounds=2)),
 }
@@ -380,7 +380,7 @@ def test_what_a_record_states_is_called_stated(code: str) -> None:
     assert examine(CASES[code][0]())[code].basis is Basis.STATED
 
 
-STANDING: dict[str, Callable[..., Script]] = {
+STALLED: dict[str, Callable[..., Script]] = {
     "HF105": lambda **more: committed({0: 900, 2: 900}, **more),
     "HF109": lambda **more: committed({0: 900, 2: 900}, static=True, **more),
     "HF125": lambda lag=50, **more: tended({1: 400}, age_s=400, lags=(0, lag, 0, 0), **more),
@@ -388,9 +388,9 @@ STANDING: dict[str, Callable[..., Script]] = {
 """What stands still with so much lag."""
 
 
-@pytest.mark.parametrize("code", STANDING)
+@pytest.mark.parametrize("code", STALLED)
 def test_control_records_of_transactions_are_no_work(code: str) -> None:
-    make = STANDING[code]
+    make = STALLED[code]
     assert code not in examine(make(lag=2, has_unread=False))
     known, unknown = (examine(make(lag=2, has_unread=told))[code] for told in (True, None))
     assert known.severity is Severity.ERROR and "marker" not in known.text
@@ -400,7 +400,7 @@ def test_control_records_of_transactions_are_no_work(code: str) -> None:
     assert many.severity is Severity.ERROR and "marker" not in many.text
 
 
-def test_where_no_cluster_told_the_age_either_no_progress_is_information() -> None:
+def test_where_no_cluster_reported_the_age_either_no_progress_is_information() -> None:
     found = examine(tended({1: 400}, lags=(0, 2, 0, 0)))["HF125"]
     assert found.severity is Severity.INFO
     assert "may be a transaction marker" in found.text
@@ -444,7 +444,7 @@ def test_such_a_group_that_commits_or_has_little_to_read_is_left_alone() -> None
     assert not examine(nameless({0: 60, 1: 60}, **(old | {"lag_seconds": 1_800.0})))
 
 
-def test_a_topic_that_nobody_asks_for_is_told_with_its_lag() -> None:
+def test_a_topic_that_nobody_subscribes_to_is_reported_with_its_lag() -> None:
     found = examine(lagging([5_000, 3, 0, 0], not_subscribed=True))["HF129"]
     assert found.severity is Severity.INFO
     assert found.text == (
@@ -472,7 +472,7 @@ def test_a_resource_that_fails_at_its_owner_is_worse_than_one_that_runs_elsewher
 def test_rounds_in_which_workers_report_failures_have_a_cause() -> None:
     script = quiet()
     for i in range(1, 5):
-        script.settle(100.0 * i, AB, deal(TOPICS, AB), cause="spurious", pause=(0, 0))
+        script.settle(100.0 * i, AB, deal(TOPICS, AB), cause="spurious", gap=(0, 0))
     assert "HF113" in examine(script)
     for i in (2, 3):  # reported in two rounds: two rounds report other things than the one before
         script.add(
@@ -488,7 +488,7 @@ def test_rounds_in_which_workers_report_failures_have_a_cause() -> None:
     assert "HF113" not in examine(script)
 
 
-def test_a_record_near_the_limit_is_an_error_and_its_size_is_told() -> None:
+def test_a_record_near_the_limit_is_an_error_and_its_size_is_reported() -> None:
     found = examine(recorded(900_000))["HF122"]
     assert found.severity is Severity.WARN
     assert "900,000 bytes with 2 members, 86 % of the 1,048,588" in found.text
@@ -612,7 +612,7 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
     monkeypatch.setattr(rebuilding, "MOST_COMMITS", at_once)
     monkeypatch.setattr(rebuilding, "MOST_SEARCHED", searched)
     folder = write_tables(tables(deploy_with_commits(0.5, 11.0)), tmp_path)
-    kept = open_tables(folder).hold(groups, without=NOT_SHOWN)
+    kept = open_tables(folder).load(groups, without=NOT_SHOWN)
     found = examine_all(kept, groups, last_ms=START_MS + 20 * MINUTES)
     texts = [f.text for e in found for f in e.findings if f.code == "HF102"]
     assert ["than usual" in text for text in texts] == [is_known]
@@ -624,7 +624,7 @@ def test_rare_commits_do_not_look_like_state() -> None:
     assert STATIC in found.command
 
 
-def test_a_stuck_member_is_told_before_kafka_throws_it_out() -> None:
+def test_a_stuck_member_is_reported_before_kafka_removes_it() -> None:
     assert examine(committed({0: 150, 2: 150}))["HF105"].evidence.members.shown == ("a-1",)
     # Nobody of the group commits so often: then two minutes tell nothing.
     assert "HF105" not in examine(committed(dict.fromkeys(range(4), 150)))
@@ -722,7 +722,7 @@ def test_nothing_advises_to_let_partitions_of_stateless_members_wait(
 ) -> None:
     found = examine(of_protocol(STATELESS[code](), protocol))
     for finding in found.values():
-        assert not {"deferred", "lend", "incremental"} & {*finding.command.split()}, finding
+        assert not {"deferred", "failback", "incremental"} & {*finding.command.split()}, finding
     if code in ("HF102", "HF111", "HF119") and protocol != "cooperative-sticky":
         assert "--to cooperative-sticky --plan" in found[code].command
     elif code in ("HF102", "HF111"):
@@ -874,7 +874,7 @@ def test_names_in_commands_are_quoted_for_the_shell() -> None:
 
 def test_groups_without_some_tables_are_examined_all_the_same() -> None:
     whole = tables(rolling_bounce())
-    for name in ("members", "movements", "rebalances", "pauses", "assignments"):
+    for name in ("members", "movements", "rebalances", "ownership_gaps", "assignments"):
         part = {key: rows for key, rows in whole.items() if key != name}
         examine_all(read_tables(part), last_ms=START_MS + 10 * MINUTES)
 

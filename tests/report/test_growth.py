@@ -18,7 +18,7 @@ def moving(n: int) -> Script:
     """A group whose partitions go round, n times: no member leaves."""
     script, members = Script("g", TOPICS), ["a-1", "b-1", "c-1"]
     for i in range(n):
-        script.settle(40.0 * i, members, deal(TOPICS, members, i), cause="join", pause=(0, 1))
+        script.settle(40.0 * i, members, deal(TOPICS, members, i), cause="join", gap=(0, 1))
     return script
 
 
@@ -30,7 +30,7 @@ def restarting(n: int) -> Script:
         ids = [f"a-{i}", *away]
         for at, members, cause in ((0, ids, "restart"), (700, away, "leave")):
             owners = deal(TOPICS, members)
-            script.settle(1_000.0 * i + at, members, owners, cause=cause, pause=(0, 1))
+            script.settle(1_000.0 * i + at, members, owners, cause=cause, gap=(0, 1))
     return script
 
 

@@ -127,7 +127,7 @@ def at_moment(name, what, folder):
     captured = kind(name)
     (moment,) = [moment for moment in captured.moments if moment["what"] == what]
     dump = captured.write_dump(folder / "dump", moment["at_ms"])
-    return local.run(dump, folder / "out").hold(), moment
+    return local.run(dump, folder / "out").load(), moment
 
 
 def exported(tables):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.report.captured.capture import SCENES
+from tests.report.captured.capture import SCENARIOS
 from tests.report.labelled import LIVE, captured, examined, ill, live, sound
 from tools.pages.doctor import MEASURED, N_GROUPS, N_ON_BROKER, N_SOUND, Measured
 
@@ -11,7 +11,7 @@ from holdfast.fleet.report.findings.finding import RULES, Severity
 
 pytestmark = pytest.mark.xdist_group("labelled")
 
-ON_BROKER = {*LIVE, *(scene.name for scene in SCENES)}
+ON_BROKER = {*LIVE, *(scenario.name for scenario in SCENARIOS)}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def told(
     found |= live(tmp_path_factory.mktemp("live"))
     labels |= {name: (planted, frozenset()) for name, planted in LIVE.items()}
     found |= captured(tmp_path_factory.mktemp("captured"))
-    labels |= {scene.name: (scene.planted, scene.beside) for scene in SCENES}
+    labels |= {scenario.name: (scenario.planted, scenario.beside) for scenario in SCENARIOS}
     return [
         (
             name,

@@ -71,7 +71,7 @@ def test_values_are_those_of_the_tables() -> None:
     assert 'kafka_consumergroup_members{consumergroup="etl"} 4\n' in text
     assert 'holdfast_group_generation{group="etl"} 15\n' in text
     assert 'holdfast_group_partitions_moved_total{group="etl"} 24\n' in text
-    assert 'holdfast_group_pause_upper_seconds_total{group="etl"} 75.6\n' in text
+    assert 'holdfast_group_downtime_upper_seconds_total{group="etl"} 75.6\n' in text
     assert 'holdfast_group_rebalances_total{group="etl",cause="restart"} 4\n' in text
     assert 'holdfast_group_findings{group="etl",code="HF102",severity="warn"} 1\n' in text
 

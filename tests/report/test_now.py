@@ -19,7 +19,7 @@ from werkzeug.test import Client
 
 from holdfast.cluster.seen_groups import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.findings.doctor import to_json, worst_of
 from holdfast.fleet.report.findings.examination import Examination
@@ -57,7 +57,7 @@ def group(
     return script
 
 
-def examined(script: Script, live: LiveGroups = NOT_ASKED, end_s: float = END_S) -> Examination:
+def examined(script: Script, live: LiveGroups = NOT_QUERIED, end_s: float = END_S) -> Examination:
     held = read_tables(tables(script))
     (found,) = examine_all(held, last_ms=START_MS + round(1000 * end_s), live=live)
     return found
@@ -77,9 +77,9 @@ def joining(
     return answers(before, (END_S - for_s, [one]), (END_S, [one]))
 
 
-def test_nobody_who_was_asked_means_no_finding_and_no_heading() -> None:
+def test_without_a_coordinators_answer_there_is_no_finding_and_no_heading() -> None:
     found = examined(group())
-    assert now(group(), NOT_ASKED) is None
+    assert now(group(), NOT_QUERIED) is None
     assert worst_of([found])[0].heading["now"] is None
     assert now(group(), answers((END_S, [seen("g", "Stable", ABC)]))) is None
 
@@ -304,7 +304,7 @@ def test_an_index_has_the_states_of_now_and_rows_of_groups_without_records() -> 
     assert index.state == (JOINING, SYNCING, "Stable")
     assert index.lags.shape == (3, before.lags.shape[1]) and index.lag[1] == -1
     assert rebalancing_s(index, live) == {"g": 40.0, "new": 40.0}
-    assert index_now(before, NOT_ASKED) is before
+    assert index_now(before, NOT_QUERIED) is before
     gone = index_now(before, answers((END_S, []), gone=["g"]))
     assert gone.state == ("Dead", "Stable")
 
@@ -318,7 +318,7 @@ def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> 
     assert [one.code for one in told["g"].codes] == ["HF128"] and told["g"].rank == 2
     calm = answers((END_S + 5, [seen("g", "Stable", ["a-1"])]))
     assert verdicts_now(verdicts, index, calm) is verdicts
-    assert verdicts_now(verdicts, index, NOT_ASKED) is verdicts
+    assert verdicts_now(verdicts, index, NOT_QUERIED) is verdicts
     # What was found while it rebalanced is not kept for when it does not.
     (found,) = [e for e in examine_all(held, live=live) if e.facts.group == "g"]
     assert [one.code for one in found.verdict.codes] == ["HF128"]
@@ -331,7 +331,7 @@ class Coordinators:
     def __init__(self, *groups: SeenGroup):
         self.groups = list(groups)
         self.described: list[set[str]] = []
-        self.live = NOT_ASKED
+        self.live = NOT_QUERIED
         self.at_ms = 0
 
     def __call__(self, describe: Any, known: Any) -> LiveGroups:
@@ -341,66 +341,66 @@ class Coordinators:
             for one in self.groups
         }
         self.at_ms = max(self.at_ms + 1, time.time_ns() // 1_000_000)
-        self.live = self.live.after(SeenGroups(asked_ms=self.at_ms, groups=told))
+        self.live = self.live.after(SeenGroups(queried_ms=self.at_ms, groups=told))
         return self.live
 
 
-def asking(ask: Any) -> LiveAnswers:
-    return LiveAnswers(ask, 5.0, lambda: (), lambda: False)
+def asking(query: Any) -> LiveAnswers:
+    return LiveAnswers(query, 5.0, lambda: (), lambda: False)
 
 
-def test_members_are_asked_for_where_somebody_looks_or_a_group_rebalances() -> None:
-    ask = Coordinators(
+def test_members_are_queried_where_somebody_looks_or_a_group_rebalances() -> None:
+    query = Coordinators(
         seen("a", "Stable", ["m-1"]), seen("b", JOINING, ["m-1"]), seen("c", "Empty")
     )
-    found = asking(ask)
-    found._ask_once()
+    found = asking(query)
+    found._query_once()
     found.want("c")
-    found._ask_once()
-    assert ask.described == [{"b"}, {"b", "c"}]
+    found._query_once()
+    assert query.described == [{"b"}, {"b", "c"}]
     assert found.live.of("a").seen.members is None
 
 
 def test_a_page_is_drawn_anew_where_something_else_is_shown() -> None:
-    ask = Coordinators(seen("a", "Stable", ["m-1"]))
-    found = asking(ask)
+    query = Coordinators(seen("a", "Stable", ["m-1"]))
+    found = asking(query)
     marks = []
     for state in ("Stable", "Stable", JOINING, JOINING, "Stable", "Stable"):
-        ask.groups = [seen("a", state, ["m-1"])]
-        found._ask_once()
+        query.groups = [seen("a", state, ["m-1"])]
+        found._query_once()
         marks.append(found.mark)
     assert marks == ["-1", "-1", "-2", "-3", "-4", "-4"]  # seconds grow while it rebalances
 
 
 def test_answers_of_long_ago_say_nothing_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asking(Coordinators(seen("a", JOINING, ["m-1"])))
-    found._ask_once()
+    found._query_once()
     assert found.live.names == ("a",) and not found.mark.endswith("old")
     monkeypatch.setattr("holdfast.fleet.report.serving.live_answers.OLD_S", -1)
-    assert found.live is NOT_ASKED and found.mark.endswith("old")
+    assert found.live is NOT_QUERIED and found.mark.endswith("old")
     nobody = asking(None)
     nobody.start()
-    assert (nobody.live, nobody.mark) == (NOT_ASKED, "")
+    assert (nobody.live, nobody.mark) == (NOT_QUERIED, "")
 
 
 def test_served_pages_show_what_groups_do_now(tmp_path: Path) -> None:
     script = quiet().lag({("t", p): 5 for p in range(4)})
     folder = write_tables(tables(script), tmp_path)
     people = [member("a-1", host="/10.0.0.7"), member("b-1", host="/10.0.0.8"), "new-1"]
-    ask = Coordinators(seen("g", "Stable", people))
-    fleet = ServedFleet(folder, print, servers="k:9092", ask_now=ask, every_s=0.05)
+    query = Coordinators(seen("g", "Stable", people))
+    fleet = ServedFleet(folder, print, servers="k:9092", query_now=query, every_s=0.05)
     fleet.start()
     try:
         client = Client(ServedPages(fleet, is_local=True))
         assert fleet.wait(lambda state: state.n_examined == 1, 60)
-        fleet._answers._ask_once()
+        fleet._answers._query_once()
         index = client.get("/", headers=LOCAL).text
         assert "Stable" in index and "states of " in index and "HF128<" not in index
         page = client.get("/group?name=g", headers=LOCAL).text
         assert "By its last record in the offsets topic" in page
-        ask.groups = [seen("g", JOINING, people), seen("fresh", JOINING, ["x-1"])]
+        query.groups = [seen("g", JOINING, people), seen("fresh", JOINING, ["x-1"])]
         for _ in range(2):
-            fleet._answers._ask_once()
+            fleet._answers._query_once()
         index = client.get("/", headers=LOCAL).text
         words = index.split("What the codes mean")[0]
         assert "rebalancing for 0" in words and "HF128" in words and JOINING in words
@@ -411,7 +411,7 @@ def test_served_pages_show_what_groups_do_now(tmp_path: Path) -> None:
         assert client.get("/group?name=nobody", headers=LOCAL).status_code == 404
         versions = set()
         for _ in range(2):
-            fleet._answers._ask_once()
+            fleet._answers._query_once()
             versions.add(client.get("/state", headers=LOCAL).json["version"])
         assert len(versions) == 2
     finally:

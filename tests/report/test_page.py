@@ -89,7 +89,7 @@ def test_opens_from_a_file_asks_for_nothing_and_says_nothing(opened: Any, report
     opened.page.click("#zoom-in")
     opened.page.click("#moment-box summary")
     opened.page.click("#intervals-box summary")
-    assert opened.asked == [report.as_uri()]
+    assert opened.requested == [report.as_uri()]
     assert opened.said == []
 
 
@@ -102,7 +102,7 @@ def test_the_policy_names_two_scripts_and_a_style_by_hash(report: Path) -> None:
     assert "https:" not in text
 
 
-def test_another_script_in_the_place_of_the_packed_one_does_not_run(
+def test_another_script_instead_of_the_packed_one_does_not_run(
     chromium: Any, report: Path, tmp_path: Path
 ) -> None:
     foreign = pack_text("globalThis.holdfast.runs = true; document.title = 'ran';")
@@ -117,7 +117,7 @@ def test_another_script_in_the_place_of_the_packed_one_does_not_run(
     context.close()
 
 
-def test_hover_tells_owner_member_and_generation_at_a_known_pixel(opened: Any) -> None:
+def test_hover_shows_owner_member_and_generation_at_a_known_pixel(opened: Any) -> None:
     text = opened.point(x_at(opened, 300), AXIS + ROW * 0.5).split("\n")
     assert text[0] == "clicks-0"
     assert text[1].startswith("2025-11-21 08:0")
@@ -158,7 +158,7 @@ def test_generations_are_vertical_lines(opened: Any) -> None:
     assert min(row) < min(sum(opened.colour(x + d, y)) for d in range(8, 14))
 
 
-def test_standing_still_is_drawn_in_the_unit_of_the_table(opened: Any) -> None:
+def test_downtime_is_drawn_in_the_unit_of_the_table(opened: Any) -> None:
     """A bar for each rebalance: its words are the cell of the table, its solid part is known."""
     below = opened.page.locator("#canvas").bounding_box()["height"] - 3
     cells = opened.page.locator("section.group table.jumps tbody tr td").all_inner_texts()
@@ -341,7 +341,7 @@ def evil_fleet() -> dict[str, Any]:
         owners = deal({name: 2}, [m for m, _ in members])
         script = Script(name + f"-{i}", {name: 2})
         script.settle(0, members, owners, cause=name)
-        script.settle(60, members[:1], deal({name: 2}, [members[0][0]]), pause=(1, 2), cause=name)
+        script.settle(60, members[:1], deal({name: 2}, [members[0][0]]), gap=(1, 2), cause=name)
         scripts.append(script)
     return tables(*scripts)
 
@@ -357,7 +357,7 @@ def test_names_of_strangers_stay_names(opens: Any) -> None:
         page.page.click("#link")
     page.page.click("#moment-box summary")
     page.page.click("#intervals-box summary")
-    assert page.asked == [page.page.url.partition("#")[0]]
+    assert page.requested == [page.page.url.partition("#")[0]]
     assert page.said == []
     scripts = "document.querySelectorAll('script:not([type])').length"
     assert page.page.evaluate(scripts) == 2  # the loader, and what it unpacked

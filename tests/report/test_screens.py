@@ -71,7 +71,7 @@ def test_the_timeline_looks_as_it_did(
     assert difference <= ALLOWED
 
 
-def test_another_picture_is_told_from_the_kept_one(chromium: Any, tmp_path: Path) -> None:
+def test_another_picture_differs_from_the_stored_one(chromium: Any, tmp_path: Path) -> None:
     script = rolling_bounce(members=3)
     out = write(tables(script), tmp_path / "r.html", last_ms=START_MS + 600_000)
     page = Opened(chromium, out)

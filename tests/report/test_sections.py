@@ -13,7 +13,7 @@ from holdfast.fleet.report.findings.finding import Evidence, few, generations_of
 from holdfast.fleet.tables.reading import read_tables
 
 
-def test_a_cause_that_a_broker_stated_is_told_from_one_that_is_inferred() -> None:
+def test_a_cause_that_a_broker_stated_differs_from_one_that_is_inferred() -> None:
     script = rolling_bounce()
     said = "Adding new member a because of a rolling <bounce>"
     script.rows["rebalances"][2] |= {"cause_basis": "stated", "stated_reason": said}
@@ -26,7 +26,7 @@ def test_a_cause_that_a_broker_stated_is_told_from_one_that_is_inferred() -> Non
 def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() -> None:
     held = read_tables(tables(rolling_bounce("a"), rolling_bounce("b")))
     found = examine_all(held)
-    low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in found)
+    low = sum(float(sum(e.facts.rebalances.downtime_lower_s)) for e in found)
     assert low > 0
     both, one = str(_fleet_figures(held, found)), str(_fleet_figures(held, found[:1]))
     for text, most in ((both, "81.6 to 151"), (one, "40.8 to 75.6")):
@@ -46,7 +46,7 @@ def test_a_finding_says_why_it_matters_and_what_helps_where_it_stands() -> None:
             assert page.count(escape(text)) == 1, (finding.code, text)
 
 
-def test_generations_in_a_row_are_told_as_the_terminal_tells_them() -> None:
+def test_generations_in_a_row_are_printed_as_the_terminal_prints_them() -> None:
     evidence = Evidence(generations=few([1, 2, 3, 7, 8]), from_ms=0, to_ms=1)
     assert generations_of(evidence) == "generations 1-3 7 8"
     assert generations_of(Evidence(generations=few([4]))) == "generation 4"
@@ -61,7 +61,7 @@ def test_a_row_of_the_fleet_leads_to_its_group_and_to_its_codes() -> None:
     evil = "a b&c#<"
     held = read_tables(tables(rolling_bounce(evil), rolling_bounce("b")))
     page = render(held, "t")
-    low = sum(float(sum(e.facts.rebalances.pause_lower_s)) for e in examine_all(held)[:1])
+    low = sum(float(sum(e.facts.rebalances.downtime_lower_s)) for e in examine_all(held)[:1])
     assert low > 0
     places = set(re.findall(r' id="([^"]*)"', page))
     leads = re.findall(r'<a [^>]*href="#([^"]*)"', page)
@@ -69,11 +69,11 @@ def test_a_row_of_the_fleet_leads_to_its_group_and_to_its_codes() -> None:
     assert re.search(r'data-v="[\d.]+" ?[^>]*>[\d.]+ to [\d.]+<', page)
 
 
-def test_idle_traffic_stands_beside_what_stood_still() -> None:
+def test_idle_traffic_is_shown_beside_downtime() -> None:
     script = rolling_bounce("a")
     for row in script.rows["rebalances"]:
         share = 0.25
-        row |= {f"idle_{b}_seconds": share * row[f"pause_{b}_seconds"] for b in ("lower", "upper")}
+        row |= {f"idle_{b}_seconds": share * row[f"gap_{b}_seconds"] for b in ("lower", "upper")}
     whole, part = (
         examine_all(read_tables(tables(one)))[0].facts for one in (rolling_bounce("a"), script)
     )

@@ -79,7 +79,7 @@ def test_an_open_page_shows_a_rebalance_and_a_cluster_that_is_away_without_a_rel
             until(lambda: text in page.locator(where).inner_text(), what, PATIENCE_S)
 
         page.goto(address)
-        assert page.locator("#live-keeper").inner_text() + page.locator("#groups").inner_text()
+        assert page.locator("#live-updater").inner_text() + page.locator("#groups").inner_text()
         page.evaluate("globalThis.opened = 'once'")
         join("one")
         until(lambda: page.get_by_role("link", name=group).count(), "the group's row", PATIENCE_S)
@@ -99,11 +99,11 @@ def test_an_open_page_shows_a_rebalance_and_a_cluster_that_is_away_without_a_rel
 
         cut.reset()
         try:
-            shows("nothing new since 2", "#live-keeper", "a cluster that is away")
+            shows("nothing new since 2", "#live-updater", "a cluster that is away")
             assert "Members now\n2" in page.locator("#figures").inner_text()
         finally:
             cut.mend()
-        until(lambda: not page.locator("#live-keeper").inner_text(), "all is well", PATIENCE_S)
+        until(lambda: not page.locator("#live-updater").inner_text(), "all is well", PATIENCE_S)
         assert page.evaluate("globalThis.opened") == "once"
         assert said == []
         context.close()
@@ -136,7 +136,7 @@ def test_an_open_page_says_for_how_long_a_group_rebalances_and_whom_it_waits_for
         until(lambda: page.get_by_role("link", name=group).count(), "the group's row", PATIENCE_S)
         shows("Stable", "#groups tbody", "a group that is calm")
         page.evaluate("globalThis.opened = 'once'")
-        slow.hold()
+        slow.load()
         topic.produce(5)
         member("new")
         shows("PreparingRebalance", "#groups tbody", "a rebalance in the list")

@@ -124,7 +124,7 @@ def test_clients_that_drip_and_come_back_stop_no_scrape() -> None:
                 attacker.join()
 
 
-def test_clients_that_do_not_take_their_answers_lose_their_places(
+def test_clients_that_do_not_take_their_answers_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(page_server, "SLOW_S", 0)
@@ -184,11 +184,11 @@ class Slow:
     """A text that takes as long as the test wants."""
 
     def __init__(self) -> None:
-        self.asked = threading.Semaphore(0)
+        self.requested = threading.Semaphore(0)
         self.may_go = threading.Event()
 
     def __call__(self) -> str:
-        self.asked.release()
+        self.requested.release()
         assert self.may_go.wait(PATIENCE_S)
         return "x 1\n"
 
@@ -197,11 +197,11 @@ class Slow:
         clients = [stack.enter_context(connect(port_of(server))) for _ in range(n)]
         for client in clients:
             client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert self.asked.acquire(timeout=PATIENCE_S)
+            assert self.requested.acquire(timeout=PATIENCE_S)
         return clients
 
 
-def test_one_client_too_many_is_told_and_the_others_are_answered() -> None:
+def test_one_client_too_many_is_refused_and_the_others_are_answered() -> None:
     text = Slow()
     with serving(text) as server, ExitStack() as stack:
         clients = text.fill(server, stack, MAX_CLIENTS)
@@ -215,7 +215,7 @@ def test_one_client_too_many_is_told_and_the_others_are_answered() -> None:
         assert scrape(port_of(server)) == (200, "x 1\n")
 
 
-def test_one_client_too_many_takes_the_place_of_one_that_still_asks() -> None:
+def test_one_client_too_many_replaces_one_that_still_sends() -> None:
     text = Slow()
     with serving(text) as server, ExitStack() as stack:
         clients = text.fill(server, stack, MAX_CLIENTS - 1)
@@ -293,7 +293,7 @@ def test_a_host_header_names_this_computer_or_it_does_not(header: str | None, go
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200, b"431"),
     ],
 )
-def test_what_is_no_request_is_told_in_a_line(line: bytes, status: bytes) -> None:
+def test_what_is_no_request_is_answered_in_a_line(line: bytes, status: bytes) -> None:
     with serving() as server, connect(port_of(server)) as client:
         client.sendall(line + b"\r\n\r\n")
         answer = everything(client)
@@ -304,13 +304,13 @@ def test_what_is_no_request_is_told_in_a_line(line: bytes, status: bytes) -> Non
 @pytest.mark.parametrize(
     ("failing", "told"), [(False, []), (True, ["request of 127.0.0.1: ValueError: odd"])]
 )
-def test_a_client_that_left_is_nothing_to_tell_and_a_failure_one_line(
+def test_a_client_that_left_is_not_logged_and_a_failure_is_one_line(
     failing: bool, told: list[str]
 ) -> None:
-    asked, left, said = threading.Event(), threading.Event(), list[str]()
+    requested, left, said = threading.Event(), threading.Event(), list[str]()
 
     def text() -> str:
-        asked.set()
+        requested.set()
         assert left.wait(PATIENCE_S)
         if failing:
             raise ValueError("odd")
@@ -319,13 +319,13 @@ def test_a_client_that_left_is_nothing_to_tell_and_a_failure_one_line(
     with serving(text, said=said) as server:
         with connect(port_of(server)) as client:
             client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert asked.wait(PATIENCE_S)
+            assert requested.wait(PATIENCE_S)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         left.set()
     assert said == told
 
 
-def test_a_failure_is_a_500_that_tells_nothing() -> None:
+def test_a_failure_is_a_500_without_details() -> None:
     def text() -> str:
         raise ValueError("a secret")
 
@@ -353,7 +353,7 @@ def test_the_environment_of_the_process_is_no_part_of_a_request(
     assert "HTTP_AUTHORIZATION" not in seen[0]
 
 
-def test_loopback_is_told_from_addresses_alone() -> None:
+def test_loopback_is_known_from_addresses_alone() -> None:
     local = {"127.0.0.1": True, "::1": True, "::1%lo": True, "::": False, "0.0.0.0": False}
     assert {host: is_loopback(host) for host in local} == local
 

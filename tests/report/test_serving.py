@@ -133,7 +133,7 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         lag=np.asarray([row[2] for row in rows], np.int64),
         settled_ms=np.zeros(len(rows), np.int64),
         covered_ms=(0, 0),
-        lately=np.zeros((len(rows), SLICES), np.int64),
+        recent=np.zeros((len(rows), SLICES), np.int64),
         cause=("",) * len(rows),
         cause_share=np.zeros(len(rows)),
         lags=np.asarray([[row[2]] for row in rows], np.int64).reshape(len(rows), 1),
@@ -202,7 +202,7 @@ def eager(group: str, rounds: int = 40) -> Script:
     for i in range(rounds):
         ids = [f"m-{i + 2}"]
         script.settle(10 * i + 10, ids, dict.fromkeys(owners, ids[0]), cooperative=False)
-        script.rows["rebalances"][-1] |= {"pause_lower_seconds": 0.0, "pause_upper_seconds": 36.0}
+        script.rows["rebalances"][-1] |= {"gap_lower_seconds": 0.0, "gap_upper_seconds": 36.0}
     return script
 
 
@@ -210,7 +210,7 @@ def test_a_crash_loop_with_a_vague_downtime_stands_above_a_little_that_is_certai
     """One order: the active severity, the best estimate of downtime, the name."""
     one, both = dict.fromkeys([("t", 0), ("t", 1)], "m-1"), {("t", 0): "m-1", ("t", 1): "m-2"}
     sure = Script("audit", {"t": 2}).settle(0, ["m-1"], one, cause="first_seen")
-    sure.settle(400, ["m-1", "m-2"], both, pause=(3.0, 3.0))
+    sure.settle(400, ["m-1", "m-2"], both, gap=(3.0, 3.0))
     scripts = (quiet("calm"), sure, eager("payments"), quiet("also calm"))
     found = held(*scripts)
     index = read_index(found)
@@ -264,7 +264,7 @@ def test_a_row_knows_when_its_rebalances_were_and_how_its_lag_went() -> None:
     calm = quiet("calm")
     calm.commit(9_000, "t", 0)
     index = read_index(held(calm, bounced("etl", lag=7)))
-    assert index.lately.sum(axis=1).tolist() == index.n_rebalances.tolist()
+    assert index.recent.sum(axis=1).tolist() == index.n_rebalances.tolist()
     assert index.covered_ms[1] - index.covered_ms[0] == 9_000_000
     assert index.cause[1] == "leave" and 0.5 < index.cause_share[1] < 1
     later = read_index(held(bounced("etl", lag=2), quiet("new")))
@@ -407,7 +407,7 @@ def test_a_page_of_another_site_may_link_here_and_fetch_nothing(client: Client) 
     assert client.get("/", headers={**foreign, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
 
 
-def test_with_a_token_nothing_is_told_to_who_does_not_know_it(fleet: ServedFleet) -> None:
+def test_with_a_token_nothing_is_shown_without_it(fleet: ServedFleet) -> None:
     pages = ServedPages(fleet, is_local=False, token="t" * 20)
     for path in ("/", "/metrics", "/state", group_address("etl"), "/nowhere", "/?token=ttt"):
         answer = Client(pages).get(path, headers={"Host": "fleet.example"})
@@ -435,7 +435,7 @@ def test_metrics_are_those_that_watch_writes_to_a_file(
     assert [file.name for file in tmp_path.iterdir()] == ["holdfast.prom"]
 
 
-def test_before_the_first_examination_metrics_are_asked_for_again(tmp_path: Path) -> None:
+def test_before_the_first_examination_metrics_are_requested_again(tmp_path: Path) -> None:
     fleet = ServedFleet(write_tables(tables(bounced("etl")), tmp_path), print)
     client = Client(ServedPages(fleet, is_local=True))
     answer = client.get("/metrics", headers=LOCAL)
@@ -556,7 +556,7 @@ def test_the_command_serves_asks_strangers_for_a_token_and_ends_well(
 
 
 @pytest.mark.browser
-def test_a_browser_finds_a_group_sees_its_story_and_follows_what_is_written(
+def test_a_browser_finds_a_group_sees_its_history_and_follows_what_is_written(
     chromium: Any, tmp_path: Path
 ) -> None:
     scripts = [bounced("etl"), *(quiet(f"quiet-{i:03d}") for i in range(120))]

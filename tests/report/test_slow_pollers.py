@@ -39,7 +39,7 @@ def played(
 
     def settle(at_s: float, members: list[Any], cause: str) -> None:
         owners = deal(TOPICS, [name for name, _ in members])
-        script.settle(at_s, members, owners, cause=cause, pause=(1, 2), cooperative=cooperative)
+        script.settle(at_s, members, owners, cause=cause, gap=(1, 2), cooperative=cooperative)
 
     at = 0.0
     settle(at, both(n), "join")
@@ -111,7 +111,7 @@ def test_a_member_that_is_not_back_yet_is_a_slow_poller_if_it_had_work() -> None
     assert "HF127" not in codes(found_in(script, end_s))
 
 
-def test_what_is_said_of_a_slow_poller() -> None:
+def test_the_text_about_a_slow_poller() -> None:
     script, end_s = played(60.4, 12, 3, **poll(60))
     first, *_ = found_in(script, end_s)
     assert first.text == (
@@ -145,7 +145,7 @@ def test_a_crash_loop_is_none() -> None:
     assert codes(found_in(ended, end_s))[0] == "HF124"
 
 
-def test_a_crash_loop_whose_session_is_as_long_as_its_poll_interval_is_not_told_apart() -> None:
+def test_a_crash_loop_whose_session_is_as_long_as_its_poll_interval_is_ambiguous() -> None:
     script, end_s = played(46, 5, 8, **poll(44))
     first, *others = found_in(script, end_s)
     assert (first.code, first.severity) == ("HF127", Severity.WARN)
@@ -191,7 +191,7 @@ def test_a_brokers_log_says_that_no_poll_came() -> None:
         assert ("HF127" in codes(found_in(script, end_s))) is is_found
 
 
-def test_a_brokers_log_tells_a_member_that_left_from_one_whose_session_ended() -> None:
+def test_a_brokers_log_distinguishes_a_member_that_left_from_one_whose_session_ended() -> None:
     """As aiokafka's, which leaves without a reason: what the log says of others is not of it."""
     for words, severity in (
         ("explicit `LeaveGroup` request for ({}) members.", Severity.ERROR),
@@ -214,7 +214,7 @@ def deployed(every_s: float, idle: bool) -> tuple[Script, float]:
 
     def settle(at_s: float, members: list[str]) -> None:
         people = [(m, {"client_id": m[:2], **poll(60)}) for m in members]
-        script.settle(at_s, people, deal(TOPICS, members), pause=(1, 2), cooperative=False)
+        script.settle(at_s, people, deal(TOPICS, members), gap=(1, 2), cooperative=False)
 
     settle(0, ids)
     at = 0.0
@@ -234,7 +234,7 @@ def test_a_deploy_is_none() -> None:
     assert codes(found_in(script, end_s))[0] == "HF102"
 
 
-def test_a_deploy_without_work_in_time_with_the_poll_interval_is_not_told_apart() -> None:
+def test_a_deploy_without_work_in_time_with_the_poll_interval_is_ambiguous() -> None:
     script, end_s = deployed(61, idle=True)
     first, *_ = found_in(script, end_s)
     assert (first.code, first.severity) == ("HF127", Severity.WARN)

@@ -28,9 +28,9 @@ def scripts(draw: Any) -> Script:
         members = draw(st.lists(st.sampled_from(["m-1", "m-2", "m-3"]), unique=True))
         owner = st.sampled_from([*members, None]) if members else st.none()
         owners = {tp: draw(owner) for tp in TPS}
-        pause = draw(st.sampled_from([None, (0.0, 0.25), (0.1, 1.5), (0.1, 90.0)]))
+        gap = draw(st.sampled_from([None, (0.0, 0.25), (0.1, 1.5), (0.1, 90.0)]))
         owned = {tp: m for tp, m in owners.items() if m is not None}
-        script.settle(at, members, owned, pause=pause)
+        script.settle(at, members, owned, gap=gap)
     return script
 
 
@@ -45,7 +45,7 @@ def slow_owner(script: Script, tp: tuple[str, int], ms: int) -> str | None:
         if row["generation"] == now[-1] and row["topic"] == tp[0] and tp[1] in row["partitions"]:
             owner = row["member_id"]
     begin = max(r["timestamp"] for r in rows if r["generation"] == now[-1])
-    for row in script.rows.get("pauses", []):
+    for row in script.rows.get("ownership_gaps", []):
         mine = row["topic"] == tp[0] and tp[1] in row["partitions"]
         # The pause takes its share of the piece in which the old owner was last seen.
         in_this_piece = begin <= row["last_seen"]
@@ -62,7 +62,7 @@ def owner_at(timeline: Timeline, tp: tuple[str, int], ms: int) -> str | None:
         for i in range(timeline.start[row], timeline.start[row + 1]):
             if timeline.from_ms[i] <= ms < timeline.to_ms[i]:
                 code = timeline.owner[i]
-                if timeline.paused[i]:
+                if timeline.in_gap[i]:
                     return f"paused {timeline.members[code]}"
                 return timeline.members[code] if code >= 0 else None
     return None
@@ -72,7 +72,7 @@ def owner_at(timeline: Timeline, tp: tuple[str, int], ms: int) -> str | None:
 def test_every_moment_has_the_owner_that_a_person_would_read_from_the_rows(script: Script) -> None:
     timeline = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
     moments = {r["timestamp"] for rows in script.rows.values() for r in rows}
-    moments |= {r["last_seen"] for r in script.rows.get("pauses", [])}
+    moments |= {r["last_seen"] for r in script.rows.get("ownership_gaps", [])}
     for ms in sorted({m + d for m in moments for d in (-1, 0, 1)}):
         if timeline.first_ms <= ms < timeline.last_ms:
             for tp in TPS:
@@ -90,9 +90,9 @@ def test_segments_of_a_row_touch_and_cover_the_window(script: Script) -> None:
         assert end[-1] == timeline.last_ms
         assert (begin[1:] == end[:-1]).all()
         assert (end > begin).all()
-        paused = timeline.paused[part]
-        assert ((owner[1:] != owner[:-1]) | (paused[1:] != paused[:-1])).all()
-        assert (owner[paused] >= 0).all()
+        in_gap = timeline.in_gap[part]
+        assert ((owner[1:] != owner[:-1]) | (in_gap[1:] != in_gap[:-1])).all()
+        assert (owner[in_gap] >= 0).all()
     assert timeline.start[-1] == len(timeline.owner)
 
 
@@ -102,7 +102,7 @@ def test_the_order_of_rows_does_not_matter(script: Script, chance: Any) -> None:
     first = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
     shuffled = {name: chance.sample(rows, len(rows)) for name, rows in tables(script).items()}
     second = build_timeline(read_tables(shuffled), "g", START_MS + 300_000)
-    for name in ("start", "from_ms", "to_ms", "owner", "paused", "row_topic", "row_partition"):
+    for name in ("start", "from_ms", "to_ms", "owner", "in_gap", "row_topic", "row_partition"):
         assert np.array_equal(getattr(first, name), getattr(second, name)), name
 
 
@@ -160,11 +160,11 @@ def test_the_page_gets_the_same_segments(script: Script) -> None:
         for _ in range(count):
             at += c["seg_step"][i]
             end = c["edge"][at]
-            for until, paused in ((end - c["seg_pause"][i], False), (end, True)):
+            for until, in_gap in ((end - c["seg_gap"][i], False), (end, True)):
                 if until > begin:
-                    segments.append((row, begin, until, c["seg_owner"][i] - 1, paused))
+                    segments.append((row, begin, until, c["seg_owner"][i] - 1, in_gap))
                 begin = until
             i += 1
     row = np.repeat(np.arange(len(t.row_topic)), np.diff(t.start))
-    columns = (row, t.from_ms - t.first_ms, t.to_ms - t.first_ms, t.owner, t.paused)
+    columns = (row, t.from_ms - t.first_ms, t.to_ms - t.first_ms, t.owner, t.in_gap)
     assert segments == list(zip(*(column.tolist() for column in columns), strict=True))

@@ -19,7 +19,7 @@ def lived(steps: Sequence[tuple[float, Sequence[str]]]) -> tuple[Script, float]:
     for at, pods in steps:
         ids = [f"{pod}-0" for pod in pods]
         people = [(m, {"client_host": f"/10.0.0.{sum(map(ord, m)) % 250}"}) for m in ids]
-        script.settle(at, people, deal(TOPICS, ids), pause=(1, 2), cooperative=False)
+        script.settle(at, people, deal(TOPICS, ids), gap=(1, 2), cooperative=False)
     return script, at
 
 

@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 
 from tests.proof.random_runs import QUICK
 from tests.proof.rules.attached import CheckedWorld
-from tests.proof.rules.commits import HandedOut, check_commits
+from tests.proof.rules.commits import DeliveredBatch, check_commits
 from tests.proof.rules.running import RunningRules
-from tests.sim.history import History, tell, tell_all, together
+from tests.sim.history import History, override, override_all, together
 
 from holdfast.core.machine.actions import JoinCompleted, StartFetching
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor, LeaderRound
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 from holdfast.sim.world.world import WorldOptions
 
 SIMPLE = Policy(design=Design.SIMPLE)
@@ -35,17 +35,17 @@ def t(*numbers: int):
     return (("t", numbers),) if numbers else ()
 
 
-def rules(ledger: Ledger) -> set[str]:
-    return {v.rule for v in ledger.violations}
+def rules(ownership_log: OwnershipLog) -> set[str]:
+    return {v.rule for v in ownership_log.violations}
 
 
 def waiting(policy: Policy = DEFERRED, *, lost: str = "3", **instances: str) -> History:
     """a, b and c own one each, d owned what is lost and is waited for."""
     history = History.of(policy, 3 + len(lost), a="0", b="1", c="2", d=lost)
     history.instances = instances
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     history.leave("d")
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     history.now_ms += 10_000
     return history
 
@@ -56,27 +56,29 @@ def waiting(policy: Policy = DEFERRED, *, lost: str = "3", **instances: str) -> 
 def s1():
     history = History.of(SIMPLE, 3, a="0", b="1")
     history.partitions["t"] = 4
-    yield History.of(SIMPLE, 2, a="0", b="1").turn()
-    yield history.turn(together(tell("a", assigned=t(0, 3)), tell("b", assigned=t(1, 3))))
+    yield History.of(SIMPLE, 2, a="0", b="1").leader_round()
+    yield history.leader_round(
+        together(override("a", assigned=t(0, 3)), override("b", assigned=t(1, 3)))
+    )
 
 
 class Running(RunningRules):
     """What processes run, with the ledger that a world has beside the rules."""
 
     def __init__(self):
-        super().__init__(Ledger([R]), zombie_limit_ms=100)
+        super().__init__(OwnershipLog([R]), zombie_limit_ms=100)
 
     def begin(self, runner: str, now_ms: int, *, generation: int = 1, excused: bool = False):
         self.start(R, runner=runner, generation=generation, now_ms=now_ms, excused=excused)
-        self.ledger.start(R, runner=runner, slot=ord(runner), now_ms=now_ms, ready_ms=now_ms)
+        self.ownership_log.start(R, runner=runner, slot=ord(runner), now_ms=now_ms, ready_ms=now_ms)
 
     def end(self, runner: str, now_ms: int, **more: int):
         self.stop(R, runner=runner, now_ms=now_ms, **more)
-        self.ledger.stop(R, runner=runner, now_ms=now_ms)
+        self.ownership_log.stop(R, runner=runner, now_ms=now_ms)
 
     @property
     def broken(self) -> set[str]:
-        return rules(self.ledger)
+        return rules(self.ownership_log)
 
 
 def s1_in_time():
@@ -114,16 +116,18 @@ def s2_commit():
 
 def s3():
     history = History.of(SIMPLE, 2, a="0", b="1")
-    yield history.turn()
-    yield history.turn(together(tell("a", assigned=t(0, 1)), tell("b", assigned=t(1))))
+    yield history.leader_round()
+    yield history.leader_round(
+        together(override("a", assigned=t(0, 1)), override("b", assigned=t(1)))
+    )
 
 
 def s4():
     history = History.of(SIMPLE, 3, a="01", b="2")
     history.join("c")
-    yield History.of(SIMPLE, 3, a="01", b="2").turn()
-    bent = together(tell("a", revoked=t(1), assigned=t(0)), tell("c", assigned=t(1)))
-    yield history.turn(bent)
+    yield History.of(SIMPLE, 3, a="01", b="2").leader_round()
+    bent = together(override("a", revoked=t(1), assigned=t(0)), override("c", assigned=t(1)))
+    yield history.leader_round(bent)
 
 
 def s5():
@@ -149,11 +153,11 @@ def small_world() -> CheckedWorld:
 
 def s6():
     world = small_world()
-    yield rules(world.ledger)
+    yield rules(world.ownership_log)
     other = next(iter(world.slots[1].running))
-    world.ledger.stop(other, runner=world.slots[1].client, now_ms=world.now_ms)
-    world.duties[StartFetching](world.slots[0], StartFetching((other,), 0))
-    yield rules(world.ledger)
+    world.ownership_log.stop(other, runner=world.slots[1].client, now_ms=world.now_ms)
+    world.action_handlers[StartFetching](world.slots[0], StartFetching((other,), 0))
+    yield rules(world.ownership_log)
 
 
 def completed(*owned: int, gained=(), revoked=(), name: str = "holdfast-simple") -> JoinCompleted:
@@ -175,9 +179,9 @@ def s7():
     assignment = encode_member_assignment(MemberAssignment(assigned=t(2), revoked=t(1)))
     checker.stored(9, "holdfast-simple", {"a": assignment})
     checker.completed(completed(0, 2, gained=[2], revoked=[1]), 0)
-    yield rules(history.ledger)
+    yield rules(history.ownership_log)
     checker.completed(completed(2, gained=[2], revoked=[0, 1]), 0)  # as if absence revoked
-    yield rules(history.ledger)
+    yield rules(history.ownership_log)
 
 
 def s7_kip_429():
@@ -187,43 +191,45 @@ def s7_kip_429():
     data = encode_assignment(AssignmentMessage(partitions=t(2), user_data=None))
     checker.stored(9, "cooperative-sticky", {"a": data})
     checker.completed(completed(2, revoked=[0], name="cooperative-sticky"), 0)
-    yield rules(history.ledger)
+    yield rules(history.ownership_log)
     checker.completed(completed(0, 2, gained=[2], name="cooperative-sticky"), 0)
-    yield rules(history.ledger)
+    yield rules(history.ownership_log)
 
 
 def s8():
     history = History.of(SIMPLE, 2, a="0", b="1")
-    yield history.turn()
-    yield history.turn(tell("a", revoked=t(1)))
+    yield history.leader_round()
+    yield history.leader_round(override("a", revoked=t(1)))
 
 
 def s9():
     history = History.of(DEFERRED, 3, a="01", b="2")
     history.join("c")
-    yield History.of(DEFERRED, 3, a="01", b="2").turn()
-    yield history.turn(tell_all(delay_ms=5_000))
+    yield History.of(DEFERRED, 3, a="01", b="2").leader_round()
+    yield history.leader_round(override_all(delay_ms=5_000))
 
 
 def s9_delays():
     history = waiting()
-    yield history.turn()
-    yield history.turn(tell("a", delay_ms=19_000))
+    yield history.leader_round()
+    yield history.leader_round(override("a", delay_ms=19_000))
 
 
 def s10():
     history = History.of(SIMPLE, 2, a="0", b="1")
     history.join("b", "01", generation=2)
     history.members["a"] = replace(history.members["a"], generation=3)
-    yield History.of(SIMPLE, 2, a="0", b="1").turn()
-    yield history.turn(together(tell("a", revoked=t(0), assigned=()), tell("b", revoked=())))
+    yield History.of(SIMPLE, 2, a="0", b="1").leader_round()
+    yield history.leader_round(
+        together(override("a", revoked=t(0), assigned=()), override("b", revoked=()))
+    )
 
 
 def s10_reset():
     history = History.of(SIMPLE, 2, a="0", b="1")
-    yield history.turn()
+    yield history.leader_round()
     history.join("a", "0", generation=-1)
-    yield history.turn()
+    yield history.leader_round()
 
 
 def s10_in_time():
@@ -251,35 +257,37 @@ def s11():
     for history in (right, wrong):
         history.join("a", "0", generation=4)
         history.join("b", "0", generation=4)
-    yield right.turn()
-    yield wrong.turn(tell("a", revoked=()))
+    yield right.leader_round()
+    yield wrong.leader_round(override("a", revoked=()))
 
 
 def s12():
     history = History.of(SIMPLE, 2, a="0", b="1")
-    yield history.turn()
-    yield history.turn(tell("a", assigned=t(0, 2)))
+    yield history.leader_round()
+    yield history.leader_round(override("a", assigned=t(0, 2)))
 
 
 def s12_leaving():
     history = History.of(SIMPLE, 2, a="01", b="")
     history.members["b"] = replace(history.members["b"], leaving=Leaving.FOR_GOOD)
-    yield history.turn()
+    yield history.leader_round()
     history.partitions["t"] = 3
-    yield history.turn(together(tell("a", assigned=t(0, 1)), tell("b", assigned=t(2))))
+    yield history.leader_round(
+        together(override("a", assigned=t(0, 1)), override("b", assigned=t(2)))
+    )
 
 
 @dataclass(frozen=True)
 class Ordered(DesignAssignor):
     """Everything free goes to whoever stands first."""
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        first = turn.members[0].member_id
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
+        first = leader_round.members[0].member_id
         return {
             m.member_id: encode_member_assignment(
                 MemberAssignment(assigned=t(0) if m.member_id == first else ())
             )
-            for m in turn.members
+            for m in leader_round.members
         }
 
 
@@ -289,7 +297,7 @@ def s13():
         history.design = design
         history.join("a")
         history.join("b")
-        yield history.turn()
+        yield history.leader_round()
 
 
 def s14():
@@ -340,19 +348,21 @@ class Asked:
 
 
 def s16():
-    ledger = Ledger([R])
-    now, before = HandedOut(R, 1), HandedOut(R, 0)
+    ownership_log = OwnershipLog([R])
+    now, before = DeliveredBatch(R, 1), DeliveredBatch(R, 0)
     check_commits(
-        ledger, 0, "a", Asked(lambda handed: handed == {R: 1}), current=[now], ended=[before]
+        ownership_log, 0, "a", Asked(lambda handed: handed == {R: 1}), current=[now], ended=[before]
     )
-    yield rules(ledger)
-    assert check_commits(ledger, 0, "a", Asked(lambda handed: R in handed), ended=[before])
-    yield rules(ledger)
+    yield rules(ownership_log)
+    assert check_commits(ownership_log, 0, "a", Asked(lambda handed: R in handed), ended=[before])
+    yield rules(ownership_log)
 
 
 def s16_too_strict():
-    ledger = Ledger([R])
-    check_commits(ledger, 0, "a", Asked(lambda handed: True), current=[HandedOut(R, 1)])
-    yield rules(ledger)
-    check_commits(ledger, 0, "a", Asked(lambda handed: False), current=[HandedOut(R, 1)])
-    yield rules(ledger)
+    ownership_log = OwnershipLog([R])
+    check_commits(ownership_log, 0, "a", Asked(lambda handed: True), current=[DeliveredBatch(R, 1)])
+    yield rules(ownership_log)
+    check_commits(
+        ownership_log, 0, "a", Asked(lambda handed: False), current=[DeliveredBatch(R, 1)]
+    )
+    yield rules(ownership_log)

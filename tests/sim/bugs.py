@@ -28,26 +28,26 @@ Bend = Callable[[dict[str, MemberAssignment], LeaderRound], None]
 class Bent(DesignAssignor):
     """A design whose leader writes something else in the end."""
 
-    bend: Bend = lambda assignments, turn: None
+    bend: Bend = lambda assignments, leader_round: None
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
-        plan = DesignAssignor.lead(self, turn)
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
+        plan = DesignAssignor.lead(self, leader_round)
         assignments = {m: decode_member_assignment(data) for m, data in plan.items()}
-        self.bend(assignments, turn)
+        self.bend(assignments, leader_round)
         return {m: encode_member_assignment(v) for m, v in assignments.items()}
 
 
-def rejoin_before_the_hand_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def rejoin_before_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member claims no more what it is still running, and rejoins at once."""
-    give_up = Holdings.give_up
+    revoke = Holdings.revoke
 
     def too_early(self, resources, identity, deadline_ms, **how):
-        actions = give_up(self, resources, identity, deadline_ms, **how)
+        actions = revoke(self, resources, identity, deadline_ms, **how)
         self.owned -= resources
-        self.hand_over = None
+        self.revocation = None
         return actions
 
-    monkeypatch.setattr(Holdings, "give_up", too_early)
+    monkeypatch.setattr(Holdings, "revoke", too_early)
 
 
 def ask_only_who_owns_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +76,9 @@ def never_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
     on_heartbeat = answers.on_heartbeat
 
-    def deaf(member, event):
+    def ignore_event(member, event):
         if event.error:
             event = HeartbeatAnswered(event.request, ErrorCode.NONE)
         return on_heartbeat(member, event)
 
-    monkeypatch.setattr(answers, "on_heartbeat", deaf)
+    monkeypatch.setattr(answers, "on_heartbeat", ignore_event)

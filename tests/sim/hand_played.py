@@ -1,7 +1,7 @@
 """A group played by hand: members as claims, rounds planned by the real leader, no network.
 
-**Rules.** Every member hears each round, unless it is ``deaf``. A member carries its share of the
-leader's memory; the member whose id comes first leads.
+**Rules.** Every member hears each round, unless it is ``unreached``. A member carries its share of
+the leader's memory; the member whose id comes first leads.
 
 **Strategy.** :func:`holdfast.core.machine.leader.leader.plan_round`, and what members make of its
 shares.
@@ -17,7 +17,7 @@ from typing import Any
 from tests.machine.subscribed import reports, subscribed
 
 from holdfast.core.machine.leader.leader import PlannedRound, plan_round
-from holdfast.core.machine.leader.ring import shares
+from holdfast.core.machine.leader.ring import shards
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, grouped, resources_of
@@ -67,12 +67,12 @@ class HandPlayedGroup:
     def claims(self) -> list[SubscribedMember]:
         """What the leader gets from the members."""
         return [
-            reports(m, memory_age_ms=self.now_ms - self.received_ms[m.member_id])
+            reports(m, state_age_ms=self.now_ms - self.received_ms[m.member_id])
             for m in self.members.values()
         ]
 
-    def round(self, *, deaf: tuple[str, ...] = ()) -> PlannedRound:
-        """One round; ``deaf`` members never get their assignment."""
+    def round(self, *, unreached: tuple[str, ...] = ()) -> PlannedRound:
+        """One round; ``unreached`` members never get their assignment."""
         self.generation += 1
         done = plan_round(
             self.policy,
@@ -83,9 +83,9 @@ class HandPlayedGroup:
             unbroken=self.unbroken,
         )
         self.last = done
-        carried = {} if done.memory is None else shares(done.memory)
+        carried = {} if done.leader_state is None else shards(done.leader_state)
         for name, planned in done.assignments.items():
-            if name in deaf:
+            if name in unreached:
                 continue
             owned = resources_of(self.members[name].subscription.owned) - resources_of(
                 planned.revoked
@@ -95,8 +95,8 @@ class HandPlayedGroup:
                 self.members[name],
                 owned=grouped(sorted(owned)),
                 generation=self.generation,
-                given_up=planned.revoked,
-                memory=carried.get(name),
+                already_revoked=planned.revoked,
+                leader_state=carried.get(name),
             )
             self.received_ms[name] = self.now_ms
         return done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from tests.machine.subscribed import turn_of
+from tests.machine.subscribed import round_of
 from tests.proof.rules.checkers import RoundChecker
 
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
@@ -19,15 +19,15 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import Share, decode_share, encode_share
-from holdfast.sim.world.ledger import Ledger
+from holdfast.core.wire.layouts.state_shard import StateShard, decode_shard, encode_shard
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 
 
 @dataclass
 class History:
-    """Members as their claims; ``turn`` plays a round under the checker and applies it."""
+    """Members as their claims; ``leader_round`` plays a round under the checker and applies it."""
 
     policy: Policy
     partitions: dict[str, int]
@@ -35,11 +35,11 @@ class History:
     instances: dict[str, str] = field(default_factory=dict)
     now_ms: int = 0
     generation: int = 3
-    heard_ms: dict[str, int] = field(default_factory=dict)
+    received_ms: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger([])
-        self.checker = RoundChecker(self.ledger)
+        self.ownership_log = OwnershipLog([])
+        self.checker = RoundChecker(self.ownership_log)
         self.checker.waiting.slack_ms = 1_000
         self.design = DesignAssignor(self.policy)
 
@@ -49,25 +49,25 @@ class History:
         history = cls(policy, {"t": partitions})
         for name, numbers in owned.items():
             history.join(name, numbers, generation=3)
-        assert history.turn() == set()
+        assert history.leader_round() == set()
         return history
 
     def join(self, name: str, numbers: str = "", *, generation: int = -1, **fields) -> None:
         owned = (("t", tuple(int(n) for n in numbers)),) if numbers else ()
         fields.setdefault("topics", ("t",))
         self.members[name] = MemberSubscription(owned=owned, generation=generation, **fields)
-        self.heard_ms[name] = self.now_ms
+        self.received_ms[name] = self.now_ms
 
     def leave(self, name: str) -> None:
         del self.members[name]
 
-    def turn(self, bend: Bend | None = None, *, leader: str | None = None) -> set[str]:
+    def leader_round(self, bend: Bend | None = None, *, leader: str | None = None) -> set[str]:
         """One round; returns the rules it breaks."""
         self.generation += 1
         joined = tuple(self._joined(name) for name in self.members)
         lead = leader or min(self.members)
         counts = dict(sorted(self.partitions.items()))
-        request = turn_of(self.design.name, joined, counts, self.generation, member_id=lead)
+        request = round_of(self.design.name, joined, counts, self.generation, member_id=lead)
         plan = self.design.lead(
             LeaderRound(
                 members=joined,
@@ -82,13 +82,13 @@ class History:
         done = AssignmentComputed(
             0, tuple((m, encode_member_assignment(v)) for m, v in assignments.items())
         )
-        before = len(self.ledger.violations)
+        before = len(self.ownership_log.violations)
         self.checker.check(request, done, self.now_ms, self.design)
         self._apply(assignments)
-        return {v.rule for v in self.ledger.violations[before:]}
+        return {v.rule for v in self.ownership_log.violations[before:]}
 
     def _joined(self, name: str) -> JoinedMember:
-        claim = replace(self.members[name], memory_age_ms=self.now_ms - self.heard_ms[name])
+        claim = replace(self.members[name], state_age_ms=self.now_ms - self.received_ms[name])
         return JoinedMember(
             member_id=name,
             instance_id=self.instances.get(name),
@@ -104,13 +104,13 @@ class History:
                 claim,
                 owned=grouped(sorted(owned)),
                 generation=self.generation,
-                given_up=v.revoked or (),
-                memory=v.memory,
+                already_revoked=v.revoked or (),
+                leader_state=v.leader_state,
             )
-            self.heard_ms[name] = self.now_ms
+            self.received_ms[name] = self.now_ms
 
 
-def tell(name: str, **fields) -> Bend:
+def override(name: str, **fields) -> Bend:
     """Tell one member something else."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
@@ -119,7 +119,7 @@ def tell(name: str, **fields) -> Bend:
     return bend
 
 
-def tell_all(**fields) -> Bend:
+def override_all(**fields) -> Bend:
     """Tell all members something else."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
@@ -129,23 +129,23 @@ def tell_all(**fields) -> Bend:
     return bend
 
 
-def remember(change: Callable[[Share], Share]) -> Bend:
+def rewrite_shard(change: Callable[[StateShard], StateShard]) -> Bend:
     """Write another memory."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
         for name, v in assignments.items():
-            memory = encode_share(change(decode_share(v.memory)))
-            assignments[name] = replace(v, memory=memory)
+            leader_state = encode_shard(change(decode_shard(v.leader_state)))
+            assignments[name] = replace(v, leader_state=leader_state)
 
     return bend
 
 
-def waits(delay_ms: int) -> Callable[[Share], Share]:
+def waits(delay_ms: int) -> Callable[[StateShard], StateShard]:
     """Whoever is waited for is waited for so long."""
 
-    def change(share: Share) -> Share:
-        waiting = tuple(replace(m, delay_ms=delay_ms) for m in share.waiting)
-        return replace(share, waiting=waiting)
+    def change(shard: StateShard) -> StateShard:
+        waiting = tuple(replace(m, delay_ms=delay_ms) for m in shard.waiting)
+        return replace(shard, waiting=waiting)
 
     return change
 

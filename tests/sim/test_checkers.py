@@ -69,5 +69,5 @@ def test_plans_of_other_assignors_do_not_depend_on_order_either(assignor):
     world.run(9_000)
     world.crash(1)
     world.run(30_000)
-    assert world.checker.turns > 1
+    assert world.checker.rounds > 1
     assert world.violations == []

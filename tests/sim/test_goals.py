@@ -10,7 +10,7 @@ from tests.suites import further
 
 from holdfast.sim import scenarios
 from holdfast.sim.scenarios import Report, Setup
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 from holdfast.sim.world.world import World
 
 pytestmark = pytest.mark.xdist_group("goals")
@@ -31,20 +31,20 @@ class Bounced:
 def bounced(request) -> Bounced:
     members = request.param
     noted = Bounced(Setup(policy="deferred", members=members, partitions=20 * members))
-    stop, ledger_stop = World.stop, Ledger.stop
+    stop, log_stop = World.stop, OwnershipLog.stop
 
     def stopping(world, slot, **more):
         noted.had.append(set(world.slots[slot].running))
         stop(world, slot, **more)
 
-    def stopped(ledger, resource, **more):
+    def stopped(ownership_log, resource, **more):
         if noted.had and resource not in noted.had[-1]:
             noted.others.add(resource)
-        ledger_stop(ledger, resource, **more)
+        log_stop(ownership_log, resource, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(World, "stop", stopping)
-        patch.setattr(Ledger, "stop", stopped)
+        patch.setattr(OwnershipLog, "stop", stopped)
         noted.report = simulate(noted.setup, ended=lambda world: setattr(noted, "world", world))
     return noted
 
@@ -70,7 +70,9 @@ def test_only_the_bounced_members_own_stop_for_downtime_rebuild_and_one_heartbea
     # Its last batch is finished and committed before it leaves: that belongs to its downtime.
     down_ms = costs.slow_poll_ms + costs.revoke_ms + costs.restart_ms
     slack_ms = costs.heartbeat_ms + costs.slow_poll_ms  # the slow member joins after its batch
-    assert world.ledger.longest_seconds * 1_000 <= down_ms + slack_ms + each * costs.rebuild_ms
+    assert (
+        world.ownership_log.longest_seconds * 1_000 <= down_ms + slack_ms + each * costs.rebuild_ms
+    )
     mean_ms = (each + 1) / 2 * costs.rebuild_ms
     own = partitions * (down_ms + slack_ms + mean_ms) / 1_000
-    assert world.ledger.stopped_seconds <= own
+    assert world.ownership_log.stopped_seconds <= own

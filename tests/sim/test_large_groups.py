@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 from tests.proof.random_runs import QUICK
-from tests.sim.faults.scene import SceneWorld, loads, running, tape, until
+from tests.sim.faults.fault_case import InstrumentedWorld, loads, running, tape, until
 from tests.suites import further
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import JoinAnswered, SyncAnswered
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
 from holdfast.sim.world.world import WorldOptions
 
@@ -34,7 +34,7 @@ def crowd(
     *,
     settings: Policy | None = None,
     **more: object,
-) -> SceneWorld:
+) -> InstrumentedWorld:
     """So many members that own so much each, of one topic each; all are in the first round."""
     policy = settings or Policy(delay_ms=DELAY_MS)
     offered = assignors_for(name, policy)
@@ -47,7 +47,7 @@ def crowd(
         id_digits=UUID_CHARACTERS,
         **more,
     )
-    w = SceneWorld(options, seed=1)
+    w = InstrumentedWorld(options, seed=1)
     for slot in range(n_members):
         w.subscriptions[slot] = (topics[slot % n_topics],)
         w.start(slot)
@@ -55,7 +55,7 @@ def crowd(
     return w
 
 
-def bounce(w: SceneWorld, slots: Iterable[int], *, crash: bool = False) -> None:
+def bounce(w: InstrumentedWorld, slots: Iterable[int], *, crash: bool = False) -> None:
     """End one process after the other and start each again; each has what it had before."""
     for slot in slots:
         process, had = w.slots[slot], running(w, slot)
@@ -77,26 +77,26 @@ def bounce(w: SceneWorld, slots: Iterable[int], *, crash: bool = False) -> None:
         assert running(w, slot) == had
 
 
-def sizes(w: SceneWorld) -> list[int]:
+def sizes(w: InstrumentedWorld) -> list[int]:
     """Bytes of each group record that the broker wrote."""
     records = [(key, value) for _, key, value in w.log if b"consumer" in (value or b"")]
     return [batch_bytes(len(key), len(value or b"")) for key, value in records]
 
 
-def ends_well(w: SceneWorld, n_members: int) -> None:
+def ends_well(w: InstrumentedWorld, n_members: int) -> None:
     """All members live and own everything, nothing has moved, no rule was broken."""
     w.run(w.now_ms + 5_000)
     assert [p.failed for p in w.slots.values() if p.failed] == []
     assert len(w.living()) == n_members
     assert sum(loads(w)) == len(w.resources())
     assert w.violations == []
-    assert w.ledger.moved == 0
+    assert w.ownership_log.moved == 0
 
 
 def test_a_broker_of_the_world_refuses_what_a_real_one_refuses():
     w = crowd("simple", 20, 4, 1, message_max_bytes=1 << 20)
     fits = max(sizes(w))
-    small = SceneWorld(replace(w.options, message_max_bytes=fits - 1), seed=1)
+    small = InstrumentedWorld(replace(w.options, message_max_bytes=fits - 1), seed=1)
     kept = tape(small)
     for slot in range(20):
         small.start(slot)
@@ -112,7 +112,7 @@ def test_a_broker_of_the_world_refuses_what_a_real_one_refuses():
 def test_a_rolling_bounce_of_a_large_group(name, n_members, n_each, n_topics):
     w = crowd(name, n_members, n_each, n_topics)
     kept = tape(w)
-    w.ledger.begin(w.now_ms)
+    w.ownership_log.begin(w.now_ms)
     bounce(w, [n_members - 1, n_members // 2])
     bounce(w, [0], crash=True)  # it leads
     assert kept.errors(SyncAnswered) | kept.errors(JoinAnswered) <= {
@@ -141,7 +141,7 @@ def test_a_group_fits_wherever_cooperative_sticky_does(name):
     assert w.violations == []
 
 
-def bounce_any(w: SceneWorld, slots: Iterable[int]) -> None:
+def bounce_any(w: InstrumentedWorld, slots: Iterable[int]) -> None:
     """End and start members; afterwards all partitions are processed again."""
     for slot in slots:
         process = w.slots[slot]

@@ -12,20 +12,20 @@ from tests.machine.test_resolvers import DAMPED, settled_pair
 from tests.proof.random_runs import random_run
 from tests.sim.broken_progress import grown_by_e
 from tests.sim.broken_safety import DEFERRED, SIMPLE, t, waiting
-from tests.sim.bugs import Bend, Bent, ask_only_who_owns_it, never_stop, rejoin_before_the_hand_over
-from tests.sim.history import History, tell, together
+from tests.sim.bugs import Bend, Bent, ask_only_who_owns_it, never_stop, rejoin_before_revocation
+from tests.sim.history import History, override, together
 
 from holdfast.core.machine.events import (
     CommitAnswered,
 )
-from holdfast.core.machine.leader import deferral, leader, resolvers, successors
+from holdfast.core.machine.leader import delayed_rebalance, leader, resolvers, successors
+from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
 )
-from holdfast.core.machine.leader.embedded import Instruction
-from holdfast.core.machine.leader.recall import recall
+from holdfast.core.machine.leader.state_reconstruction import reconstruct
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
 from holdfast.core.machine.leader.successors import after_round, served_by
 from holdfast.core.machine.member import holdings
@@ -33,7 +33,7 @@ from holdfast.core.machine.member.member import Member
 from holdfast.core.model.columns import NO_OWNER
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.sim.world.application import Application
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 SEEDS = 60
 
@@ -49,16 +49,16 @@ class Caught(BaseException):
 
 def caught(policy: str, rules: set[str], change=None, first: int = 0) -> None:
     """Some seed breaks one of the rules."""
-    fail, found = Ledger.fail, set()
+    fail, found = OwnershipLog.fail, set()
 
-    def noted(ledger: Ledger, rule: str, at_ms: int, text: str) -> None:
+    def noted(ownership_log: OwnershipLog, rule: str, at_ms: int, text: str) -> None:
         found.add(rule)
         if rule in rules:
             raise Caught
-        fail(ledger, rule, at_ms, text)
+        fail(ownership_log, rule, at_ms, text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "fail", noted)
+        patch.setattr(OwnershipLog, "fail", noted)
         try:
             for seed in range(first, first + SEEDS):
                 random_run(seed, policy=policy, assignors=change, trace=False)
@@ -74,7 +74,7 @@ def test_no_bug_no_finding():
 
 
 def test_01_double_assignment_in_one_round():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         names = sorted(assignments)
         for a, b in pairwise(names):
             assignments[b] = replace(assignments[b], assigned=assignments[a].assigned)
@@ -83,14 +83,14 @@ def test_01_double_assignment_in_one_round():
 
 
 def test_02_delay_restarted_by_each_round(monkeypatch):
-    def restarted(*turn):
-        memory = recall(*turn)
-        if memory is None:
+    def restarted(*leader_round):
+        leader_state = reconstruct(*leader_round)
+        if leader_state is None:
             return None
-        waiting = tuple(replace(m, delay_ms=12_000) for m in memory.waiting)
-        return replace(memory, waiting=waiting)
+        waiting = tuple(replace(m, delay_ms=12_000) for m in leader_state.waiting)
+        return replace(leader_state, waiting=waiting)
 
-    monkeypatch.setattr(leader, "recall", restarted)
+    monkeypatch.setattr(leader, "reconstruct", restarted)
     caught("deferred", {"L5", "L6"})
 
 
@@ -100,13 +100,13 @@ def test_03_stale_claim_wins(monkeypatch):
     def oldest(group):
         claims = normalise(group)
         owner = claims.owner.copy()
-        owner[claims.former_tp] = claims.former_member
+        owner[claims.previous_tp] = claims.previous_member
         return replace(claims, owner=owner)
 
-    assert both_claim(a=7, b=5).turn() == set()
+    assert both_claim(a=7, b=5).leader_round() == set()
     monkeypatch.setattr(leader, "normalise", oldest)
     monkeypatch.setattr(leader._RoundPlanner, "_target", lambda self: self.claims.owner)
-    assert both_claim(a=7, b=5).turn() == {"S10"}
+    assert both_claim(a=7, b=5).leader_round() == {"S10"}
 
 
 def both_claim(**generations: int) -> History:
@@ -118,24 +118,24 @@ def both_claim(**generations: int) -> History:
 
 
 def test_04_revoke_after_rejoin(monkeypatch):
-    rejoin_before_the_hand_over(monkeypatch)
+    rejoin_before_revocation(monkeypatch)
     caught("holdfast-simple", {"S1", "S5", "S14"})
 
 
-@pytest.mark.parametrize(("policy", "rule"), [("deferred", "D1"), ("lend", "D10")])
+@pytest.mark.parametrize(("policy", "rule"), [("deferred", "D1"), ("failback", "D10")])
 def test_05_timer_lost_on_leader_change(monkeypatch, policy, rule):
-    def forgets(*turn):
-        memory = recall(*turn)
-        return None if memory is None else replace(memory, waiting=())
+    def forgets(*leader_round):
+        leader_state = reconstruct(*leader_round)
+        return None if leader_state is None else replace(leader_state, waiting=())
 
-    monkeypatch.setattr(leader, "recall", forgets)
+    monkeypatch.setattr(leader, "reconstruct", forgets)
     caught(policy, {rule})
 
 
 def test_06_absence_revokes_in_a_design(monkeypatch):
     read = DesignAssignor.read
 
-    def mixed(self, assignment) -> Instruction:
+    def mixed(self, assignment) -> ReceivedAssignment:
         return replace(read(self, assignment), absence_revokes=True)
 
     monkeypatch.setattr(DesignAssignor, "read", mixed)
@@ -175,7 +175,7 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
 
 
 def test_09_revoked_and_assigned_in_one_round():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         taken = [entry for v in assignments.values() for entry in v.revoked or ()]
         for name in sorted(assignments):
             if not assignments[name].revoked and taken:
@@ -188,7 +188,7 @@ def test_09_revoked_and_assigned_in_one_round():
 
 
 def test_10_revocation_beside_a_delay():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         if any(v.revoked for v in assignments.values()):
             for name, v in assignments.items():
                 assignments[name] = replace(v, delay_ms=5_000)
@@ -197,7 +197,7 @@ def test_10_revocation_beside_a_delay():
 
 
 def test_11_different_delays():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         for i, name in enumerate(sorted(assignments)):
             if assignments[name].delay_ms:
                 assignments[name] = replace(
@@ -208,16 +208,18 @@ def test_11_different_delays():
 
 
 def test_12_assigned_beyond_the_topic():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         name = min(assignments)
-        more = ("a", (turn.partitions.get("a", 0),))
+        more = ("a", (leader_round.partitions.get("a", 0),))
         assignments[name] = replace(assignments[name], assigned=(*assignments[name].assigned, more))
 
     caught("holdfast-simple", {"S12"}, bent(bend))
 
 
 def test_13_a_returning_static_member_is_not_served(monkeypatch):
-    monkeypatch.setattr(deferral, "_return_known", lambda lost, present, pinned: ((), lost))
+    monkeypatch.setattr(
+        delayed_rebalance, "_return_known", lambda lost, present, reserved: ((), lost)
+    )
     caught("deferred", {"D2"})
 
 
@@ -227,7 +229,7 @@ def test_14_design_iii_moves_everything_at_once(monkeypatch):
 
 
 def test_15_another_round_is_not_announced():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         for name, v in assignments.items():
             if v.revoked == ():
                 assignments[name] = replace(v, revoked=None)
@@ -241,7 +243,7 @@ def test_16_a_zombie_that_does_not_stop(monkeypatch):
 
 
 def test_17_another_round_for_ever():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         for name, v in assignments.items():
             if v.revoked is None and not v.delay_ms:
                 assignments[name] = replace(v, revoked=())
@@ -250,7 +252,7 @@ def test_17_another_round_for_ever():
 
 
 def test_18_revoked_though_not_claimed():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         name = min(assignments)
         assignments[name] = replace(assignments[name], revoked=(("a", (99,)),))
 
@@ -258,22 +260,22 @@ def test_18_revoked_though_not_claimed():
 
 
 def test_19_new_resources_wait_like_lost_ones(monkeypatch):
-    losses = deferral._departed
+    losses = delayed_rebalance._departed
 
-    def everything(policy, claims, present, memory, free):
-        found = losses(policy, claims, present, memory, free)
-        if memory is None or not free.any() or found:
+    def everything(policy, claims, present, leader_state, free):
+        found = losses(policy, claims, present, leader_state, free)
+        if leader_state is None or not free.any() or found:
             return found
-        who = deferral.UNKNOWN_OWNER
+        who = delayed_rebalance.UNKNOWN_OWNER
         tps = np.flatnonzero(free).astype(np.int32)
-        return [deferral.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+        return [delayed_rebalance.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
 
-    monkeypatch.setattr(deferral, "_departed", everything)
+    monkeypatch.setattr(delayed_rebalance, "_departed", everything)
     caught("deferred", {"D3", "D4"})
 
 
 def test_20_a_delay_where_the_policy_has_none():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         for name, v in assignments.items():
             if v.revoked is None:
                 assignments[name] = replace(v, delay_ms=3_000)
@@ -308,16 +310,17 @@ def test_22_a_resource_claimed_twice_stays_with_one():
     kept = {"assigned": t(0), "revoked": None}
     for bend, rules in ((None, set()), (kept, {"S1", "S11", "S13"})):
         history = both_claim(a=8, b=8)
-        bends = together(tell("a", **bend), tell("b", **bend)) if bend else None
-        assert history.turn(bends) == rules
-        given_up = [history.members[name].given_up for name in "ab"]
-        assert given_up == [() if bend else t(0)] * 2
+        bends = together(override("a", **bend), override("b", **bend)) if bend else None
+        assert history.leader_round(bends) == rules
+        already_revoked = [history.members[name].already_revoked for name in "ab"]
+        assert already_revoked == [() if bend else t(0)] * 2
 
 
 def test_24_survivors_get_what_a_newcomer_could_carry():
-    def bend(assignments, turn):
+    def bend(assignments, leader_round):
         claims = {
-            m.member_id: read_subscribed_member(m.member_id, None, m.metadata) for m in turn.members
+            m.member_id: read_subscribed_member(m.member_id, None, m.metadata)
+            for m in leader_round.members
         }
         old = sorted(m for m, claimant in claims.items() if claimant.subscription.owned)
         for name in sorted(set(assignments) - set(old)):
@@ -334,22 +337,22 @@ def test_24_survivors_get_what_a_newcomer_could_carry():
 def late_loss(history: History) -> set[str]:
     """The rules that a round breaks in which c is gone, too."""
     history.leave("c")
-    return history.turn()
+    return history.leader_round()
 
 
 def after_a_surge() -> set[str]:
     history = grown_by_e()
     history.leave("d")
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     return late_loss(history)
 
 
 def after_a_late_return() -> set[str]:
     history = waiting()
     history.now_ms += DEFERRED.delay_ms
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     history.join("e")
-    assert history.turn() == set()
+    assert history.leader_round() == set()
     return late_loss(history)
 
 
@@ -357,8 +360,8 @@ def after_a_start() -> set[str]:
     return late_loss(grown_by_e(5_000))
 
 
-def served_for_ever(arrivals, *wanted):
-    return served_by(arrivals, *wanted)[0], arrivals
+def served_for_ever(recent_joiners, *wanted):
+    return served_by(recent_joiners, *wanted)[0], recent_joiners
 
 
 def none_vacant(*round_, **fields):
@@ -368,8 +371,8 @@ def none_vacant(*round_, **fields):
 @pytest.mark.parametrize(
     ("play", "module", "name", "bug"),
     [
-        (after_a_surge, deferral, "served_by", served_for_ever),
-        (after_a_late_return, deferral, "after_round", none_vacant),
+        (after_a_surge, delayed_rebalance, "served_by", served_for_ever),
+        (after_a_late_return, delayed_rebalance, "after_round", none_vacant),
         (after_a_start, successors, "start_ms", lambda policy: 0),
     ],
 )
@@ -400,18 +403,18 @@ def test_30_damped_asks_again_too_early(monkeypatch):
     def joined_half_a_window_ago():
         history = settled_pair()
         history.join("c")
-        assert history.turn() == set()
+        assert history.leader_round() == set()
         history.now_ms += DAMPED.stabilization_ms // 2
         return history
 
     damped = resolvers.damped
-    assert joined_half_a_window_ago().turn() == set()
+    assert joined_half_a_window_ago().leader_round() == set()
 
     def hurried(imbalance):
         return damped(replace(imbalance, age_ms=2 * imbalance.age_ms))
 
     monkeypatch.setattr(resolvers, "damped", hurried)
-    assert joined_half_a_window_ago().turn() == {"D11"}
+    assert joined_half_a_window_ago().leader_round() == {"D11"}
 
 
 @pytest.mark.parametrize(
@@ -429,7 +432,7 @@ def test_25_a_member_reads_its_assignment_wrong(monkeypatch, policy, assignor, m
     caught(policy, {"S7"})
 
 
-def test_commit_answers_of_superseded_hand_overs_stay_without_effect():
+def test_commit_answers_of_superseded_revocations_stay_without_effect():
     # The twin of bug 8: the real machine ignores an answer that comes after the hand-over ended.
     kept = Player().member.holdings
     assert kept.commit_answered(CommitAnswered(3), 0, joins=False) == ()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.proof.random_runs import random_run, soak
 from tests.proof.rules.attached import simulate
-from tests.sim.faults.scene import Scene, loads
+from tests.sim.faults.fault_case import FaultCase, loads
 from tests.suites import long
 
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_a_seed_that_once_failed(seed):
 @pytest.mark.parametrize("name", ["holdfast-simple", "deferred", "incremental"])
 def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
     policy = Policy(delay_ms=12_000, interval_ms=1_000, batch=2, **kinds)
-    scene = Scene()
-    w = scene.world(name, 2, partitions={"heavy": 3, "light": 8}, policy=policy)
+    case = FaultCase()
+    w = case.world(name, 2, partitions={"heavy": 3, "light": 8}, policy=policy)
     for step in (w.start, w.crash, w.start):
         step(2)
         w.run(w.now_ms + 25_000)
@@ -63,7 +63,7 @@ def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
 
 def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
     policy = Policy(delay_ms=300_000, interval_ms=60_000, batch=1)
-    w = Scene().world("incremental", 1, partitions={"t": 12}, policy=policy)
+    w = FaultCase().world("incremental", 1, partitions={"t": 12}, policy=policy)
     w.start(1)
     w.run(w.now_ms + 40_000)  # batches of one a minute: the group is not even yet
     had = len(w.slots[0].running)
@@ -137,13 +137,13 @@ def test_every_scenario_under_every_policy(scenario, policy):
 def test_no_partition_of_the_kip848_baseline_starts_while_another_member_has_it(
     monkeypatch, scenario
 ):
-    start = Ledger.start
+    start = OwnershipLog.start
 
-    def alone(ledger, resource, *, runner, **more):
-        assert ledger.runner(resource) in ("", runner)
-        start(ledger, resource, runner=runner, **more)
+    def alone(ownership_log, resource, *, runner, **more):
+        assert ownership_log.runner(resource) in ("", runner)
+        start(ownership_log, resource, runner=runner, **more)
 
-    monkeypatch.setattr(Ledger, "start", alone)
+    monkeypatch.setattr(OwnershipLog, "start", alone)
     simulate(Setup(scenario=scenario, policy="kip848", members=4, partitions=8))
 
 

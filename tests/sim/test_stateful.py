@@ -145,7 +145,7 @@ TestCooperativeSticky = case("simple", examples=14)
 TestDesignI = case("holdfast-simple", examples=14)
 TestDesignII = case("deferred", examples=16)
 TestDesignIII = case("incremental", examples=16)
-TestLend = case("lend", examples=8)
+TestFailback = case("failback", examples=8)
 TestDamped = case("damped", examples=8)
 
 
@@ -155,7 +155,7 @@ def test_every_soaked_policy_has_a_machine() -> None:
 
 def test_a_broken_rule_ends_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: RoundChecker, *_: object, **__: object) -> None:
-        self.ledger.fail("S1", 0, "planted")
+        self.ownership_log.fail("S1", 0, "planted")
 
     monkeypatch.setattr(RoundChecker, "_safety", broken)
     machine = case("holdfast-simple", examples=2, phases=(Phase.generate,))

@@ -25,8 +25,8 @@ from pathlib import Path
 from tests.drafts import draft_of
 from tests.ports import free_port
 
-from holdfast.jvm.jars import cache_folder, resolve
-from holdfast.jvm.java import find_java
+from holdfast.local.jars import cache_folder, resolve
+from holdfast.local.java import find_java
 
 HERE = Path(__file__).parent
 

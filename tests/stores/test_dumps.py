@@ -15,7 +15,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import history
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.storage.places import store_of
+from holdfast.fleet.tables.storage.paths import file_system_of
 
 HISTORY = [generation("g", n, {"a": {"t": [n % 2]}, "b": {"t": [1 - n % 2]}}) for n in (1, 2)]
 TABLES = ("generations", "assignments", "movements", "rebalances", "lag")
@@ -44,7 +44,7 @@ def dump(tmp_path):
     )
 
 
-def test_a_dump_on_a_store_is_that_of_a_folder(dump, bucket):
+def test_a_dump_on_remote_storage_is_that_of_a_folder(dump, bucket):
     for _ in range(2):  # the second one replaces the first one
         made = copied(dump, f"{bucket}/dumps/one")
     there = Dump.open(f"{bucket.replace('s3:', 's3a:')}/dumps/one/")
@@ -60,17 +60,17 @@ def test_a_dump_on_a_store_is_that_of_a_folder(dump, bucket):
 def test_files_that_nobody_names_are_not_read(dump, bucket):
     made = copied(dump, f"{bucket}/d")
     late = made.path / "records" / "part-late.parquet"
-    store_of(late).write(store_of(made.path).read("records/part-0.parquet"))
+    file_system_of(late).write(file_system_of(made.path).read("records/part-0.parquet"))
     assert Dump.open(f"{bucket}/d").n_records() == 2
 
 
 def test_a_dump_is_not_written_beside_what_is_not_ours(dump, bucket):
-    store_of(f"{bucket}/d/letters").write(b"mine")
+    file_system_of(f"{bucket}/d/letters").write(b"mine")
     with pytest.raises(SourceError, match="it already holds 'letters'"):
         copied(dump, f"{bucket}/d")
     with pytest.raises(SourceError, match="it is not a folder"):
         copied(dump, f"{bucket}/d/letters")
-    assert store_of(f"{bucket}/d/letters").read("") == b"mine"
+    assert file_system_of(f"{bucket}/d/letters").read("") == b"mine"
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_what_is_no_dump(dump, bucket, key, said):
 
 def test_a_damaged_dump(dump, bucket):
     made = copied(dump, f"{bucket}/d")
-    store_of(made.path / "topics" / "part-0.parquet").write(b"PAR1 nonsense")
+    file_system_of(made.path / "topics" / "part-0.parquet").write(b"PAR1 nonsense")
     with pytest.raises(SourceError, match=r"topics/part-0\.parquet cannot be read: Parquet magic"):
         Dump.open(f"{bucket}/d")
-    store_of(made.path / "dump.json").write(json.dumps({"schema_version": 7}).encode())
+    file_system_of(made.path / "dump.json").write(json.dumps({"schema_version": 7}).encode())
     with pytest.raises(SourceError, match="schema_version 7"):
         Dump.open(f"{bucket}/d")
 
@@ -107,7 +107,7 @@ def test_a_bucket_that_is_not_there(dump, bucket, request):
 
 
 @pytest.mark.spark
-def test_history_of_a_dump_on_a_store(spark, dump, bucket, tmp_path):
+def test_history_of_a_dump_on_remote_storage(spark, dump, bucket, tmp_path):
     copied(dump, f"{bucket}/d")
     assert Dump.open(f"{bucket}/d").records(spark).count() == 2
     made = history.run(lambda: spark, f"{bucket}/d", tmp_path / "out")

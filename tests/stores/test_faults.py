@@ -9,7 +9,7 @@ from tests.suites import further
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.storage.places import store_of
+from holdfast.fleet.tables.storage.paths import file_system_of
 
 STALL = pytest.param("stall", marks=pytest.mark.slow)  # it takes seconds to give a store up
 
@@ -29,7 +29,7 @@ def dump(tmp_path):
         pytest.param("stall", "NETWORK", marks=pytest.mark.slow),
     ],
 )
-def test_a_dump_that_a_store_interrupts(faulty, dump, fault, said, request_line):
+def test_a_dump_that_remote_storage_interrupts(faulty, dump, fault, said, request_line):
     between, url = faulty
     with between.ends(fault, request_line, said, url):
         copied(dump, url)
@@ -56,7 +56,7 @@ def test_a_dump_that_cannot_be_read(faulty, dump, fault):
 
 
 @pytest.mark.parametrize("fault", ["drop", STALL])
-def test_one_lost_answer_is_asked_for_again(faulty, dump, fault):
+def test_one_lost_answer_is_requested_again(faulty, dump, fault):
     between, url = faulty
     copied(dump, url)
     between.fault, between.request, between.times = fault, "GET .*/records/", 1
@@ -64,12 +64,12 @@ def test_one_lost_answer_is_asked_for_again(faulty, dump, fault):
 
 
 @pytest.mark.every
-def test_a_store_is_asked_again_however_often_it_has_failed_in_this_process(faulty):
+def test_remote_storage_is_retried_however_often_it_has_failed_in_this_process(faulty):
     """The AWS SDK's standard strategy has 500 tokens and takes 5 a retry; Arrow returns none."""
     between, url = faulty
-    store = store_of(url)
-    assert store.create("file", b"held")
+    fs = file_system_of(url)
+    assert fs.create("file", b"held")
     for _ in range(130):
         between.fault, between.request, between.times = "busy", "HEAD .*/file", 1
         between.hits.clear()
-        assert store.size("file") == 4 and len(between.hits) == 1
+        assert fs.size("file") == 4 and len(between.hits) == 1

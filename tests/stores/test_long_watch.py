@@ -20,7 +20,7 @@ from holdfast.fleet.pipeline.batches.watch import watch
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage import clients
-from holdfast.fleet.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.paths import storage_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -95,13 +95,13 @@ def living(bootstrap, topic, groups):
     "n_batches",
     [pytest.param(6, marks=pytest.mark.every), pytest.param(500, marks=pytest.mark.slow)],
 )
-def test_a_watch_on_a_store_that_fails_now_and_then(
+def test_a_watch_on_remote_storage_that_fails_now_and_then(
     spark, broker, faulty, tmp_path, n_batches, monkeypatch
 ):
     """Whoever runs it starts it again when it has ended; the tables are those of one history."""
     monkeypatch.setattr(clients, "_REQUEST_S", 6.0)
     between, url = faulty
-    cluster, place = LiveCluster(bootstrap=broker.bootstrap), place_of(f"{url}/watched")
+    cluster, place = LiveCluster(bootstrap=broker.bootstrap), storage_path(f"{url}/watched")
     groups = [f"g{n}-{uuid.uuid4().hex}" for n in range(4)]
     asked, said = Selection(groups=groups), []
     between.weather, done = foul(n_batches)
@@ -127,7 +127,9 @@ def test_a_watch_on_a_store_that_fails_now_and_then(
     kept = Tables(place)
     assert kept.committed()[-1].id >= n_batches - 1
     found, wanted = (everything(tables, OF_A_MOMENT) for tables in (kept, once))
-    assert found.pop("pauses") and wanted.pop("pauses")  # their sums are in `rebalances`
+    assert found.pop("ownership_gaps") and wanted.pop(
+        "ownership_gaps"
+    )  # their sums are in `rebalances`
     differing = [
         f"{table}: {of} {row}"
         for table in found

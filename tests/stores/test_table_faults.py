@@ -10,7 +10,7 @@ from tests.tables.test_commits import groups, written
 
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
-from holdfast.fleet.tables.storage.places import place_of, store_of
+from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
 
 ENTRY = r"PUT .*/generations/_delta_log/.*1\.json"
 VERSION = r"PUT .*/_commits/000000002\.json"
@@ -20,7 +20,7 @@ VERSION = r"PUT .*/_commits/000000002\.json"
 def held(faulty):
     """The relay, and tables of one batch behind it."""
     between, url = faulty
-    root = place_of(url)
+    root = storage_path(url)
     Tables(root).commit(written(root, 0, "a"))
     return between, root
 
@@ -34,7 +34,7 @@ def held(faulty):
         pytest.param("stall", "cannot be written", marks=pytest.mark.slow),
     ],
 )
-def test_a_commit_that_a_store_interrupts(held, fault, said, request_line):
+def test_a_commit_that_remote_storage_interrupts(held, fault, said, request_line):
     between, root = held
     batch = written(root, 1, "b")
     with between.ends(fault, request_line, said, root):
@@ -44,25 +44,25 @@ def test_a_commit_that_a_store_interrupts(held, fault, said, request_line):
     assert groups(root) == ["a", "b"] and ids(root) == [0, 1]
 
 
-def test_a_file_of_a_task_that_a_store_refuses(faulty):
+def test_a_file_of_a_task_that_remote_storage_refuses(faulty):
     between, url = faulty
-    root = place_of(url)
+    root = storage_path(url)
     with between.ends("refuse", r"(PUT|POST) .*/batch-", "access denied"):
         written(root, 0, "a")
     Tables(root).commit(written(root, 0, "a"))
     assert groups(root) == ["a"]
 
 
-def test_a_file_that_a_store_keeps(faulty):
+def test_a_file_that_remote_storage_keeps(faulty):
     between, url = faulty
-    store = store_of(place_of(url))
-    store.replace("file", b"kept")
+    fs = file_system_of(storage_path(url))
+    fs.replace("file", b"kept")
     with between.ends("refuse", r"(POST|DELETE) ", "cannot be deleted: access denied", url):
-        store.delete("file")
-    assert store.read("file") == b"kept"
+        fs.delete("file")
+    assert fs.read("file") == b"kept"
     for _ in range(2):  # one that is gone already is no error
-        store.delete("file")
-    assert store.read("file") is None
+        fs.delete("file")
+    assert fs.read("file") is None
 
 
 @pytest.mark.parametrize("request_line", further([ENTRY, VERSION]), ids=["entry", "version"])

@@ -18,16 +18,16 @@ from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.serving import served_fleet
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.paths import storage_path
 
 dump, lived = test_watch.dump, test_live.lived
 """Fixtures."""
 
 
-@pytest.mark.parametrize("stores", [False, True], ids=["folder", "store"])
-def test_what_a_watch_writes_is_served(stores, tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(served_fleet, "STORE_LOOK_S", 0.2)
-    root, said = (place_of(f"{bucket}/t") if stores else tmp_path / "t"), []
+@pytest.mark.parametrize("is_remote", [False, True], ids=["folder", "remote"])
+def test_what_a_watch_writes_is_served(is_remote, tmp_path, bucket, monkeypatch):
+    monkeypatch.setattr(served_fleet, "REMOTE_LOOK_S", 0.2)
+    root, said = (storage_path(f"{bucket}/t") if is_remote else tmp_path / "t"), []
     Tables(root).commit(written(root, 0, "a"))
     fleet = ServedFleet(root, said.append)
     fleet.start()
@@ -41,9 +41,9 @@ def test_what_a_watch_writes_is_served(stores, tmp_path, bucket, monkeypatch):
         fleet.close()
 
 
-def test_a_stream_on_a_store_is_one_run_on_a_disk(dump, bucket, tmp_path):
+def test_a_stream_on_remote_storage_is_one_run_on_a_disk(dump, bucket, tmp_path):
     whole = local.run(dump.path, tmp_path / "whole")
-    root = place_of(f"{bucket}/tables")
+    root = storage_path(f"{bucket}/tables")
     assert everything(local.stream(dump.path, root, [109_500_000])) == everything(whole)
 
 
@@ -52,7 +52,7 @@ def test_a_batch_looks_once_at_each_file_that_it_has_sent_and_reads_none(faulty,
     between, url = faulty
     monkeypatch.setattr(relays, "LATE_S", 0.0)
     between.fault = "late"  # all requests are noted
-    local.stream(dump.path, place_of(url), [109_500_000])
+    local.stream(dump.path, storage_path(url), [109_500_000])
     files = [line for line in between.hits if "/batch-" in line and ".parquet" in line]
     looks = [line for line in files if not line.startswith("PUT")]
     assert looks and len(looks) == len(set(looks)) < len(files) / 2
@@ -64,7 +64,7 @@ def test_a_batch_looks_once_at_each_file_that_it_has_sent_and_reads_none(faulty,
 
 @pytest.mark.spark
 @pytest.mark.broker
-def test_watch_follows_a_broker_and_writes_to_a_store(spark, lived, bucket, tmp_path):
+def test_watch_follows_a_broker_and_writes_to_remote_storage(spark, lived, bucket, tmp_path):
     """Twice: the second run goes on from the store, and finds nothing that it has not."""
     cluster, _, group = lived
     place = f"{bucket}/watched"
@@ -74,15 +74,15 @@ def test_watch_follows_a_broker_and_writes_to_a_store(spark, lived, bucket, tmp_
     once = history.run(
         lambda: spark, cluster, tmp_path / "once", selection=Selection(groups=[group])
     )
-    kept = Tables(place_of(place))
-    for name in ("generations", "movements", "rebalances", "pauses", "offset_commits"):
+    kept = Tables(storage_path(place))
+    for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert kept.table(name).equals(once.table(name)), name
     assert kept.rows("generations") and sum("query" in b.notes for b in kept.batches())
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_s_tasks_write_and_read_tables_of_a_store(
+def test_spark_s_tasks_write_and_read_tables_of_remote_storage(
     spark,
     dump,
     bucket,
@@ -100,10 +100,10 @@ def test_spark_s_tasks_write_and_read_tables_of_a_store(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_stream_s_batches_on_a_store(spark, dump, bucket, tmp_path, monkeypatch):
+def test_a_stream_s_batches_on_remote_storage(spark, dump, bucket, tmp_path, monkeypatch):
     whole = everything(history.run(lambda: spark, dump, tmp_path / "whole").tables)
     monkeypatch.setattr(steps, "HERE_ROWS", -1)
-    into = stream(dump, place_of(f"{bucket}/watched"))
+    into = stream(dump, storage_path(f"{bucket}/watched"))
     for records in test_watch.batches(spark, dump):
         into.process(records)
     assert everything(into.tables) == whole

@@ -21,18 +21,18 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder.commits import tidy
 from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.delta_log import entry_name
+from holdfast.fleet.tables.folder.maintenance import drop_before, merge
 from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, stamp
-from holdfast.fleet.tables.folder.upkeep import drop_before, merge
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.storage.places import place_of, store_of
-from holdfast.fleet.tables.storage.remote import Remote
+from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
+from holdfast.fleet.tables.storage.remote import RemoteFileSystem
 
 SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
 
 
 @pytest.fixture
 def root(bucket):
-    return place_of(f"{bucket}/tables")
+    return storage_path(f"{bucket}/tables")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def ids(root):
 
 
 def files_of_table(root, table="generations"):
-    names = {name.rpartition("/")[2] for name, _ in store_of(root).files_below(table)}
+    names = {name.rpartition("/")[2] for name, _ in file_system_of(root).files_below(table)}
     return {name for name in names if name.endswith("parquet")}
 
 
@@ -79,12 +79,12 @@ def test_batches_are_read_as_they_were_written(root):
     assert groups(root) == ["a", "b", "d"]
 
 
-def test_what_a_store_creates_it_creates_once(root):
-    store = store_of(root)
-    assert isinstance(store, Remote)
-    assert store.create("x/one", b"a") and not store.create("x/one", b"b")
-    assert store.create("x/one", b"a")  # its own, whose answer was lost
-    assert store.read("x/one") == b"a" and store.names("x") == ["one"]
+def test_what_a_file_system_creates_it_creates_once(root):
+    fs = file_system_of(root)
+    assert isinstance(fs, RemoteFileSystem)
+    assert fs.create("x/one", b"a") and not fs.create("x/one", b"b")
+    assert fs.create("x/one", b"a")  # its own, whose answer was lost
+    assert fs.read("x/one") == b"a" and fs.names("x") == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_what_a_store_creates_it_creates_once(root):
 )
 def test_of_many_that_create_at_once_one_succeeds(root):
     """s3s-fs looks first and writes then, so several may succeed there: docs/stores.md says so."""
-    made, store = [], store_of(root)
+    made, fs = [], file_system_of(root)
     work = [
-        threading.Thread(target=lambda n=n: made.append(store.create("x/two", b"%d" % n)))
+        threading.Thread(target=lambda n=n: made.append(fs.create("x/two", b"%d" % n)))
         for n in range(8)
     ]
     for thread in work:
@@ -147,20 +147,20 @@ def test_a_reader_beside_a_writer_sees_a_batch_whole(root):
 
 
 def test_a_file_that_is_replaced_is_never_empty(root):
-    store, texts, over = store_of(root), {b"a" * 100, b"b" * 100}, threading.Event()
-    store.replace("kept", min(texts))
+    fs, texts, over = file_system_of(root), {b"a" * 100, b"b" * 100}, threading.Event()
+    fs.replace("kept", min(texts))
 
     def write():
         for _ in range(40):
             for text in sorted(texts):
-                store.replace("kept", text)
+                fs.replace("kept", text)
         over.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    seen = {store.read("kept")}
+    seen = {fs.read("kept")}
     while not over.is_set():
-        seen.add(store.read("kept"))
+        seen.add(fs.read("kept"))
     writer.join()
     assert seen <= texts
 
@@ -172,7 +172,7 @@ def test_two_processes_that_commit_at_once_lose_nothing(root, start):
 
 
 @pytest.mark.every
-def test_a_second_stream_hears_who_writes_and_a_dead_one_holds_nothing(root, start):
+def test_a_second_stream_learns_who_writes_and_a_dead_one_holds_nothing(root, start):
     process = start("stream", root, 0)
     assert process.stdout.readline() == "committed\n"
     told = f"is being written by process {process.pid} on"
@@ -217,8 +217,8 @@ def test_a_writer_that_another_one_has_overtaken(root):
     assert "\n" not in str(raised.value) and groups(root) == ["a", "b"]
 
 
-def test_a_store_that_writes_over_what_is_there_is_refused(root, monkeypatch):
-    monkeypatch.setattr(Remote, "create", lambda self, n, d: not self.replace(n, d))
+def test_storage_that_writes_over_what_is_there_is_refused(root, monkeypatch):
+    monkeypatch.setattr(RemoteFileSystem, "create", lambda self, n, d: not self.replace(n, d))
     with pytest.raises(SourceError, match="writes over a file that is there"):
         Tables(root).commit(Batch(id=0))
 
@@ -226,11 +226,11 @@ def test_a_store_that_writes_over_what_is_there_is_refused(root, monkeypatch):
 def entry_of(root, **changed):
     """Change what the first entry of a table says."""
     place = root / entry_name("generations", 0)
-    lines = [json.loads(line) for line in store_of(place).read("").splitlines()]
+    lines = [json.loads(line) for line in file_system_of(place).read("").splitlines()]
     for line in lines:
         for name in changed.keys() & line.keys():
             line[name] |= changed[name]
-    store_of(place).write("\n".join(map(json.dumps, lines)).encode())
+    file_system_of(place).write("\n".join(map(json.dumps, lines)).encode())
 
 
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
@@ -254,8 +254,10 @@ def test_a_table_of_a_newer_version(root):
 def test_tables_of_a_newer_holdfast(root):
     Tables(root).commit(written(root, 0, "a"))
     for name in (MANIFEST, "_commits/000000001.json"):
-        text = store_of(root).read(name)
-        store_of(root / name).write(text.replace(b'"schema_version": 1', b'"schema_version": 9'))
+        text = file_system_of(root).read(name)
+        file_system_of(root / name).write(
+            text.replace(b'"schema_version": 1', b'"schema_version": 9')
+        )
     with pytest.raises(SourceError, match="schema_version 9") as raised:
         Tables(root).commit(written(root, 1, "b"))
     assert "\n" not in str(raised.value)
@@ -263,7 +265,7 @@ def test_tables_of_a_newer_holdfast(root):
 
 @pytest.mark.every
 def test_a_foreign_delta_table(root):
-    store_of(root / "_delta_log" / f"{0:020d}.json").write(b"{}\n")
+    file_system_of(root / "_delta_log" / f"{0:020d}.json").write(b"{}\n")
     with pytest.raises(SourceError, match="it is a Delta table; name an empty or a new folder"):
         check_folder(root)
     with pytest.raises(SourceError, match="no tables here"):
@@ -274,13 +276,13 @@ def test_a_foreign_delta_table(root):
     with pytest.raises(SourceError, match="a Delta table that holdfast did not write"):
         read_tables(str(other))
     letters = root.parent / "letters"
-    store_of(letters / "mine").write(b"x")
+    file_system_of(letters / "mine").write(b"x")
     with pytest.raises(SourceError, match="it holds 'mine', which is not a table"):
         Tables(letters).commit(Batch(id=0))
 
 
 @pytest.mark.slow
-def test_commands_on_tables_of_a_store(root, tmp_path):
+def test_commands_on_tables_of_remote_storage(root, tmp_path):
     Tables(root).commit(written(root, 0, "a"))
     Tables(root).commit(written(root, 1, "b"))
     for words in (
@@ -294,6 +296,6 @@ def test_commands_on_tables_of_a_store(root, tmp_path):
         assert ended.code in (0, 1), (words, ended.err)
     assert len(files_of_table(root)) >= 1
     (file,) = Tables(root).files("generations")
-    assert pq.read_table(store_of(file).readable()).num_rows == 2
+    assert pq.read_table(file_system_of(file).readable()).num_rows == 2
     ended = run("doctor", "--input", f"{root.parent}/none", width=1000)
     assert ended.code == 3 and ended.err.count("\n") == 1 and "no such folder" in ended.err

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.maintenance import merge
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.upkeep import merge
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 
@@ -21,7 +21,7 @@ ROWS = {
     "assignments": 30,
     "movements": 30,
     "rebalances": 10,
-    "pauses": 20,
+    "ownership_gaps": 20,
     "lag": 20,
     "anomalies": 1,
 }

@@ -15,12 +15,12 @@ from holdfast.fleet.tables.folder import commits
 from holdfast.fleet.tables.folder.contents import check_folder, remove_table
 from holdfast.fleet.tables.folder.delta_log import LOG
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch, read_manifest
-from holdfast.fleet.tables.folder.version import FolderVersion
+from holdfast.fleet.tables.folder.snapshot import FolderSnapshot
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage import disk
-from holdfast.fleet.tables.storage.disk import Disk
-from holdfast.fleet.tables.storage.places import store_of
+from holdfast.fleet.tables.storage.disk import LocalFileSystem
+from holdfast.fleet.tables.storage.paths import file_system_of
 
 
 def written(root, batch, *groups):
@@ -44,13 +44,13 @@ def test_commits_of_two_writers_that_wrote_side_by_side_are_both_there(tmp_path)
 def test_the_manifest_is_read_when_a_writer_begins_and_once_by_a_listing(tmp_path, monkeypatch):
     tables = Tables(tmp_path)
     tables.commit(written(tmp_path, 0, "a"))
-    batch, read, names = written(tmp_path, 1, "b"), Disk.read, []
+    batch, read, names = written(tmp_path, 1, "b"), LocalFileSystem.read, []
 
     def counted(self, name):
         names.append(name)
         return read(self, name)
 
-    monkeypatch.setattr(Disk, "read", counted)
+    monkeypatch.setattr(LocalFileSystem, "read", counted)
 
     def manifests():
         found = [name for name in names if name == MANIFEST or name.startswith(f"{COMMITS}/0")]
@@ -79,16 +79,16 @@ def test_a_commit_that_was_made_from_an_older_version_is_refused(tmp_path):
 
 def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
     """The second commits between the check of the first and its creation of the version."""
-    tables, create = Tables(tmp_path), Disk.create
+    tables, create = Tables(tmp_path), LocalFileSystem.create
     before, first = tables.manifest(), written(tmp_path, 1, "a")
 
     def overtaken(self, name, data):
-        monkeypatch.setattr(Disk, "create", create)
+        monkeypatch.setattr(LocalFileSystem, "create", create)
         Tables(tmp_path).commit(written(tmp_path, 2, "b"), made_from=before)
         return create(self, name, data)
 
     with tables.writing():
-        monkeypatch.setattr(Disk, "create", overtaken)
+        monkeypatch.setattr(LocalFileSystem, "create", overtaken)
         with pytest.raises(SourceError, match="another process has committed since"):
             tables.commit(first, made_from=before)
     assert groups(tmp_path) == ["b"]
@@ -96,19 +96,19 @@ def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
 
 def test_a_version_that_was_deleted_since_decides_nothing(tmp_path, monkeypatch):
     """A writer that stood still for two versions creates a name that is free again."""
-    tables, create = Tables(tmp_path), Disk.create
+    tables, create = Tables(tmp_path), LocalFileSystem.create
     tables.commit(written(tmp_path, 0, "a"))
     before = tables.manifest()
 
     def late(self, name, data):
-        monkeypatch.setattr(Disk, "create", create)
+        monkeypatch.setattr(LocalFileSystem, "create", create)
         for batch in (1, 2):
             tables.commit(written(tmp_path, batch, f"b{batch}"))
         return create(self, name, data)
 
     with tables.writing():
         late_batch = written(tmp_path, 9, "late")
-        monkeypatch.setattr(Disk, "create", late)
+        monkeypatch.setattr(LocalFileSystem, "create", late)
         with pytest.raises(SourceError, match="another process has committed"):
             tables.commit(late_batch, made_from=before)
     assert groups(tmp_path) == ["a", "b1", "b2"]
@@ -120,7 +120,9 @@ def test_a_version_counts_from_the_moment_that_it_is_decided(tmp_path, monkeypat
     tables = Tables(tmp_path)
     for batch, name in ((0, "a"), (1, "b")):
         with monkeypatch.context() as patch:
-            patch.setattr(Disk, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(
+                LocalFileSystem, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
             with pytest.raises(KeyboardInterrupt):
                 tables.commit(written(tmp_path, batch, name))
         assert groups(tmp_path) == read_tables(tmp_path).stored("generations")["group"].to_pylist()
@@ -138,7 +140,7 @@ def test_a_full_disk_at_the_copy_of_the_manifest_undoes_no_commit(tmp_path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Disk, "replace", full)
+        patch.setattr(LocalFileSystem, "replace", full)
         Tables(tmp_path).commit(written(tmp_path, 1, "b"))
         assert groups(tmp_path) == ["a", "b"]
     assert "version 2 counts" in caplog.text and "No space left" in caplog.text
@@ -267,7 +269,7 @@ def test_a_sweep_follows_no_link(tmp_path, link):
     else:
         tables.commit(Batch(id=2, files={}))
     remove_table(root, "lag")
-    store_of(root / "lag").remove_folder()
+    file_system_of(root / "lag").remove_folder()
     assert sorted(path for path in home.rglob("*")) == before
 
 
@@ -323,7 +325,7 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
     old = tables.files("generations")
 
     def overtaken(times):
-        left, files = [times], FolderVersion.files
+        left, files = [times], FolderSnapshot.files
 
         def read(self, name, groups=None):
             found = files(self, name, groups)
@@ -334,7 +336,7 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
                     file.unlink(missing_ok=True)
             return found
 
-        monkeypatch.setattr(FolderVersion, "files", read)
+        monkeypatch.setattr(FolderSnapshot, "files", read)
 
     overtaken(1)
     assert tables.table("generations")["group"].to_pylist() == ["b0"]
@@ -362,7 +364,7 @@ def test_a_draft_that_was_deleted_is_no_success(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Path, "hardlink_to", lambda path, draft: draft.unlink() or link(path, draft)
     )
-    assert not Disk(tmp_path).create("name", b"text")
+    assert not LocalFileSystem(tmp_path).create("name", b"text")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -24,8 +24,8 @@ from holdfast.fleet.tables.folder.delta_log import (
 )
 from holdfast.fleet.tables.folder.manifest import MANIFEST, read_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.storage.places import store_of
-from holdfast.fleet.tables.storage.store import MOST_BYTES
+from holdfast.fleet.tables.storage.file_system import MOST_BYTES
+from holdfast.fleet.tables.storage.paths import file_system_of
 
 
 def made(kind, path, data):
@@ -89,11 +89,11 @@ def test_a_log_that_goes_on_without_a_checkpoint_is_not_followed(tmp_path, monke
     tables = Tables(tmp_path)
     for batch in range(5):
         tables.commit(written(tmp_path, batch, "a"))
-    store = store_of(tmp_path)
+    store = file_system_of(tmp_path)
     for version in (4, None):
         with pytest.raises(SourceError, match="more than 3 entries behind version -1"):
-            read_on(store, "generations", delta_log.TableState(), version)
-    assert read_on(store, "generations", delta_log.TableState(), 2).version == 2
+            read_on(store, "generations", delta_log.TableSnapshot(), version)
+    assert read_on(store, "generations", delta_log.TableSnapshot(), 2).version == 2
 
 
 @pytest.mark.parametrize("inside", [LOG, f"{LOG}/{0:020d}.json"])
@@ -121,7 +121,7 @@ def test_a_first_commit_looks_at_all_that_it_will_touch(tmp_path, inside):
         ("group", "a" * 32_768, "a name of 32768 bytes, expected at most 32767"),
     ],
 )
-def test_what_a_column_cannot_hold_is_told_by_its_name(tmp_path, column, value, words):
+def test_what_a_column_cannot_hold_is_reported_by_its_name(tmp_path, column, value, words):
     Tables(tmp_path).commit(written(tmp_path, 0, "a"))
     (file,) = Tables(tmp_path).files("generations")
     rows = Tables(tmp_path).stored("generations")
@@ -162,7 +162,7 @@ def spoiled(data, rng):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", further(range(3)))
-def test_a_spoiled_file_is_told_in_one_sentence(kind, seed):
+def test_a_spoiled_file_is_reported_in_one_sentence(kind, seed):
     """Whatever its bytes say, a folder is read and written to, or refused by an error of ours."""
     folder, rng = folder_of_tables(), random.Random(seed)
     good = folder.kept[folder.files(kind)[0]]

@@ -22,15 +22,15 @@ GROUP = "group-01471"
 
 def read_for(answer: Callable[[Tables], Any], tables: Tables) -> int:
     """Bytes that an answer reads, from opening the folder on."""
-    answer(open_tables(tables.root).pinned())  # what is read once in the life of a process
+    answer(open_tables(tables.root).at_snapshot())  # what is read once in the life of a process
     before = bytes_read()
-    answer(open_tables(tables.root).pinned())
+    answer(open_tables(tables.root).at_snapshot())
     return bytes_read() - before
 
 
 def shown(tables: Tables) -> Tables:
     """What ``report``, ``doctor`` read."""
-    held = tables.hold(tables.choose([GROUP]), without=NOT_SHOWN)
+    held = tables.load(tables.choose([GROUP]), without=NOT_SHOWN)
     assert window_end_ms(held)
     return held
 
@@ -49,7 +49,7 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
             lambda kept, name=name: kept.table(name, groups=kept.choose([GROUP])), tables
         )
         assert one <= limit / 2, name
-    held = shown(open_tables(tmp_path).pinned())
+    held = shown(open_tables(tmp_path).at_snapshot())
     for name, n_rows in ROWS.items():
         assert held.stored(name).num_rows == (n_rows if name not in NOT_SHOWN else 0), name
         assert tables.stored(name, groups=[GROUP]).num_rows == n_rows, name
@@ -64,26 +64,26 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
 
 def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
     write_tables(columns_of(bounced("a"), bounced("b", lag=7), quiet("c")), tmp_path)
-    whole, kept = read_tables(tmp_path), open_tables(tmp_path).pinned()
+    whole, kept = read_tables(tmp_path), open_tables(tmp_path).at_snapshot()
     for groups in (["b"], ["c", "a"], ["[ab]"]):
         chosen = kept.choose(groups)
         assert chosen == whole.choose(groups)
-        restricted = kept.hold(chosen, without=NOT_SHOWN)
+        restricted = kept.load(chosen, without=NOT_SHOWN)
         assert "offset_commits" not in restricted
         assert render(restricted, "t", chosen) == render(whole, "t", chosen)
 
 
 def test_a_plan_of_one_group_is_the_one_that_it_has_among_all(tmp_path):
     write_tables(columns_of(bounced("a"), bounced("b", lag=7), quiet("c")), tmp_path)
-    kept = open_tables(tmp_path).pinned()
+    kept = open_tables(tmp_path).at_snapshot()
     topics = topics_of(kept)
     every = fleet_rows(kept, topics).to_pylist()
     assert [row["group"] for row in every] == ["a", "b", "c"]
     assert fleet_rows(kept, topics, groups=["b"]).to_pylist() == every[1:2]
 
 
-def test_tables_held_for_some_groups_know_the_last_time_of_all():
+def test_tables_loaded_for_some_groups_know_the_last_time_of_all():
     held = read_tables(columns_of(bounced("a"), quiet("c")))
     last = window_end_ms(held)
-    one = held.hold(["c"], without=["generations"])
+    one = held.load(["c"], without=["generations"])
     assert window_end_ms(one) == last and one.groups == ("c",)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.suites import further, long
-from tests.tables.test_pinned import two_tables
+from tests.tables.test_snapshot import two_tables
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder import commits, last_writer
@@ -69,7 +69,7 @@ def begin(root):
 # Two that write
 
 
-def test_a_second_writer_is_refused_at_its_first_commit_and_hears_who_has_written(tmp_path, start):
+def test_a_second_writer_is_refused_at_its_first_commit_and_learns_who_has_written(tmp_path, start):
     process = begun(start, "hold", tmp_path, 0)
     Tables(tmp_path).commit(Batch(id=7))
     said = process.communicate("go\n")[0]
@@ -252,7 +252,7 @@ def test_a_process_that_is_dead_and_not_yet_buried_does_not_live():
     ("error", "lives"),
     [(None, True), (PermissionError, True), (ProcessLookupError, False), (OverflowError, False)],
 )
-def test_a_system_that_does_not_tell_when_a_process_began(tmp_path, monkeypatch, error, lives):
+def test_a_system_that_does_not_report_when_a_process_began(tmp_path, monkeypatch, error, lives):
     def kill(pid, number):
         assert (pid, number) == (77, 0)
         if error is not None:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.fleet.tables.storage.disk import Disk
+from holdfast.fleet.tables.storage.disk import LocalFileSystem
 from holdfast.fleet.tables.storage.private import make_private_folder, open_private, write_private
 
 
@@ -46,7 +46,7 @@ def test_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
     assert file.read_text() == "newer"
 
 
-def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(NotADirectoryError):
         make_private_folder(tmp_path / "f")
@@ -71,6 +71,6 @@ def test_output_of_commands_is_the_users(tmp_path: Path, arguments: tuple[str, .
     assert mode(out) == 0o600
 
 
-def test_what_a_store_writes_is_the_users(tmp_path: Path) -> None:
-    Disk(tmp_path / "new").replace("name", b"data")
+def test_what_a_file_system_writes_is_the_users(tmp_path: Path) -> None:
+    LocalFileSystem(tmp_path / "new").replace("name", b"data")
     assert (mode(tmp_path / "new"), mode(tmp_path / "new" / "name")) == (0o700, 0o600)

@@ -47,14 +47,14 @@ def commit(root, batch, rows):
     Tables(root).commit(Batch(id=batch, files=files_of(writer.close())))
 
 
-def test_a_folder_is_read_anew_and_held_tables_are_not(tmp_path):
+def test_a_folder_is_read_again_and_in_memory_tables_are_not(tmp_path):
     commit(tmp_path, 0, generations("a"))
     live, held = open_tables(tmp_path), read_tables(tmp_path)
     before = stamp(tmp_path)
     commit(tmp_path, 1, generations("b"))
     assert live.table("generations")["group"].to_pylist() == ["a", "b"]
     assert held.table("generations")["group"].to_pylist() == ["a"]
-    assert held.hold() is held and live.hold().groups == live.groups == ("a", "b")
+    assert held.load() is held and live.load().groups == live.groups == ("a", "b")
     assert stamp(tmp_path) != before
     assert "generations" in live and "lag" not in live and "lag" not in held
     assert live.stored("lag").num_rows == held.stored("lag").num_rows == 0

@@ -8,7 +8,7 @@ from tests.report.fleet import examine_all, rolling_bounce, tables
 from holdfast.fleet.tables.columns.values import ints
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.window import STANDING, within
+from holdfast.fleet.tables.window import CURRENT_TABLES, within
 
 
 @pytest.fixture(name="whole", scope="module")
@@ -20,12 +20,12 @@ def test_no_window_is_everything(whole):
     assert within(whole, None, None) is whole
 
 
-def test_what_stood_at_the_first_moment_stays_as_of_then(whole):
+def test_what_was_current_at_the_first_moment_stays_as_of_then(whole):
     times = sorted(set(ints(whole.stored("generations"), "timestamp").tolist()))
     since = (times[2] + times[3]) // 2
     part = within(whole, since, None)
     assert ints(part.stored("generations"), "timestamp").tolist() == [since, *times[3:]]
-    for name in STANDING:
+    for name in CURRENT_TABLES:
         assert set(ints(part.stored(name), "timestamp").tolist()) <= {since, *times}
     assert ints(part.stored("members"), "timestamp").tolist().count(since) > 1
     assert min(ints(part.stored("rebalances"), "timestamp")) == times[3]

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.maintenance import merge
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.upkeep import merge
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.storage.places import place_of, store_of
+from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 BEGUN = {"first": 0, "next": 1, "replacing": 1, "merge": 3}
@@ -38,7 +38,7 @@ def die():
 
 
 def hold(root, batch):
-    tables = Tables(place_of(root))
+    tables = Tables(storage_path(root))
     with tables.writing():
         before = tables.manifest()
         print("held", flush=True)
@@ -48,7 +48,7 @@ def hold(root, batch):
 
 
 def stream(root, batch):
-    tables = Tables(place_of(root))
+    tables = Tables(storage_path(root))
     with tables.writing(again_seconds=1):
         tables.commit(Batch(id=int(batch), files={}))
         print("committed", flush=True)
@@ -59,7 +59,7 @@ def add(root, first, last):
     for batch in range(int(first), int(last) + 1):
         while True:
             try:
-                Tables(place_of(root)).commit(Batch(id=batch, files={}))
+                Tables(storage_path(root)).commit(Batch(id=batch, files={}))
                 break
             except SourceError as error:
                 print(error, flush=True)
@@ -69,8 +69,11 @@ def add(root, first, last):
 def die_at(root, batch, where):
     from tests.tables.test_commits import written
 
-    place = place_of(root)
-    step = {"entry": (commits, "commit_manifest"), "manifest": (type(store_of(place)), "replace")}
+    place = storage_path(root)
+    step = {
+        "entry": (commits, "commit_manifest"),
+        "manifest": (type(file_system_of(place)), "replace"),
+    }
     tables, found = Tables(place), written(place, int(batch), "dead")
     with tables.writing():
         setattr(*step[where], lambda *_, **__: die())
@@ -79,7 +82,7 @@ def die_at(root, batch, where):
 
 def die_anywhere(root, kind):
     """Kill before operation 0, 1, 2 and so on, until a writer comes to its end."""
-    from tests.tables.test_pinned import two_tables
+    from tests.tables.test_snapshot import two_tables
 
     place, begun, at = Path(root) / "killed", Path(root) / "begun", 0
     begun.mkdir()
@@ -111,7 +114,7 @@ def child(work, *arguments):
 
 
 def killed_at(place, at, kind):
-    from tests.tables.test_pinned import two_tables
+    from tests.tables.test_snapshot import two_tables
 
     done = [0]
 
@@ -133,7 +136,7 @@ def killed_at(place, at, kind):
 
 def looked_at(place, kind, is_whole):
     """The change is there in both tables or in none, and the next writer goes on at once."""
-    from tests.tables.test_pinned import groups, two_tables
+    from tests.tables.test_snapshot import groups, two_tables
 
     n = BEGUN[kind]
     before = [f"g{batch}" for batch in range(n)]

@@ -22,8 +22,8 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.errors import RebalanceInProgressError
 
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
-from holdfast.jvm.jars import kafka_release
+from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.jars import kafka_release
 
 CAPTURED = Path(__file__).parent / "captured"
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -28,8 +28,8 @@ from tests.pipeline.captured.capture import Stage
 from tests.wire.capture import read_all
 
 from holdfast import Resource, StopEvent, Worker
-from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.cluster import LiveCluster
+from holdfast.local.broker import broker as brokers
 
 FOLDER = Path(__file__).parent / "captured"
 OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
@@ -45,7 +45,7 @@ PROPERTIES = {
 }
 
 
-class Scene:
+class GroupCapture:
     """One group: what is done to it, and what is said of it then."""
 
     def __init__(self, broker: brokers.Broker, actors: Members, group: str):
@@ -90,71 +90,71 @@ CONSUMER = {"members": ["--members", "--verbose"], "state": ["--state"], "offset
 VERBOSE = {name: [f"--{name}", "--verbose"] for name in ("members", "state", "offsets")}
 
 
-def streams_classic(scene: Scene) -> None:
+def streams_classic(captured: GroupCapture) -> None:
     """Two processes with a standby each; a warm-up, a probing rebalance, a crash."""
     given = {"num_standby_replicas": "0", "acceptable_recovery_lag": "0"}
     given |= {"probing_rebalance_interval_ms": "60000", "session_timeout_ms": "6000"}
     given |= {"heartbeat_interval_ms": "500"}
-    actors, group = scene.actors, scene.group
-    scene.do("a starts", lambda: actors.streams("a", group, "orders", **given), quiet_s=8)
-    scene.note("a runs", "consumer", CONSUMER)
-    scene.do("b starts", lambda: actors.streams("b", group, "orders", **given), quiet_s=8)
-    scene.note("b warms up", "consumer", CONSUMER)
-    scene.do("probing", lambda: None, quiet_s=8, limit_s=100)
-    scene.note("b runs", "consumer", CONSUMER)
-    scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
-    scene.note("a alone", "consumer", CONSUMER)
+    actors, group = captured.actors, captured.group
+    captured.do("a starts", lambda: actors.streams("a", group, "orders", **given), quiet_s=8)
+    captured.note("a runs", "consumer", CONSUMER)
+    captured.do("b starts", lambda: actors.streams("b", group, "orders", **given), quiet_s=8)
+    captured.note("b warms up", "consumer", CONSUMER)
+    captured.do("probing", lambda: None, quiet_s=8, limit_s=100)
+    captured.note("b runs", "consumer", CONSUMER)
+    captured.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
+    captured.note("a alone", "consumer", CONSUMER)
     given["num_standby_replicas"] = "1"
-    scene.do("a stops", lambda: actors.stop("a"))
+    captured.do("a stops", lambda: actors.stop("a"))
     for name in ("c", "d"):
         made = lambda name=name: actors.streams(name, group, "orders", **given)  # noqa: E731
-        scene.do(f"{name} starts", made, quiet_s=8)
-    scene.note("a standby each", "consumer", CONSUMER)
+        captured.do(f"{name} starts", made, quiet_s=8)
+    captured.note("a standby each", "consumer", CONSUMER)
 
 
-def streams(scene: Scene) -> None:
+def streams(captured: GroupCapture) -> None:
     """Two processes with standbys by the broker; one crashes, one comes anew."""
-    actors, group = scene.actors, scene.group
+    actors, group = captured.actors, captured.group
     entity = ["--entity-type", "groups", "--entity-name", group, "--alter"]
-    ask("configs", scene.bootstrap, *entity, "--add-config", "streams.num.standby.replicas=1")
+    ask("configs", captured.bootstrap, *entity, "--add-config", "streams.num.standby.replicas=1")
     new = {"group_protocol": "streams"}
     for name in ("a", "b"):
         made = lambda name=name: actors.streams(name, group, "orders", **new)  # noqa: E731
-        scene.do(f"{name} starts", made, quiet_s=10)
-        scene.note(f"{name} runs", "streams", VERBOSE)
-    scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
-    scene.note("a alone", "streams", VERBOSE)
-    scene.do("c starts", lambda: actors.streams("c", group, "orders", **new), quiet_s=10)
-    scene.note("a and c", "streams", VERBOSE)
-    scene.do("a stops", lambda: actors.stop("a"), quiet_s=8)
-    scene.note("c alone", "streams", VERBOSE)
+        captured.do(f"{name} starts", made, quiet_s=10)
+        captured.note(f"{name} runs", "streams", VERBOSE)
+    captured.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
+    captured.note("a alone", "streams", VERBOSE)
+    captured.do("c starts", lambda: actors.streams("c", group, "orders", **new), quiet_s=10)
+    captured.note("a and c", "streams", VERBOSE)
+    captured.do("a stops", lambda: actors.stop("a"), quiet_s=8)
+    captured.note("c alone", "streams", VERBOSE)
 
 
-def share(scene: Scene) -> None:
+def share(captured: GroupCapture) -> None:
     """Two members, a third one that leaves; records that were given back."""
-    actors, group = scene.actors, scene.group
+    actors, group = captured.actors, captured.group
     entity = ["--entity-type", "groups", "--entity-name", group, "--alter"]
-    ask("configs", scene.bootstrap, *entity, "--add-config", "share.auto.offset.reset=earliest")
+    ask("configs", captured.bootstrap, *entity, "--add-config", "share.auto.offset.reset=earliest")
     for name in ("a", "b", "c"):
         made = lambda name=name: actors.share(name, group, "pair")  # noqa: E731
-        scene.do(f"{name} starts", made, quiet_s=8)
-        scene.note(f"{name} runs", "share", VERBOSE)
-    scene.do("c stops", lambda: actors.stop("c"), quiet_s=8)
-    scene.note("a and b", "share", VERBOSE)
-    scene.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
-    produce(scene.bootstrap, "pair", 300)
+        captured.do(f"{name} starts", made, quiet_s=8)
+        captured.note(f"{name} runs", "share", VERBOSE)
+    captured.do("c stops", lambda: actors.stop("c"), quiet_s=8)
+    captured.note("a and b", "share", VERBOSE)
+    captured.do("b crashes", lambda: actors.kill("b"), quiet_s=8)
+    produce(captured.bootstrap, "pair", 300)
     time.sleep(5)
     actors.kill("a")
     time.sleep(1)
-    produce(scene.bootstrap, "pair", 100)
-    scene.note("work is left", "share", VERBOSE)
+    produce(captured.bootstrap, "pair", 100)
+    captured.note("work is left", "share", VERBOSE)
 
 
-def connect(scene: Scene) -> None:
+def connect(captured: GroupCapture) -> None:
     """Three workers, two connectors; one worker crashes and its work waits, another one leaves."""
-    actors, group = scene.actors, scene.group
+    actors, group = captured.actors, captured.group
     given = {"scheduled_rebalance_max_delay_ms": "12000"}
-    scene.do("w1 starts", lambda: actors.connect("w1", group, **given), quiet_s=6)
+    captured.do("w1 starts", lambda: actors.connect("w1", group, **given), quiet_s=6)
     sink = {
         "connector.class": "FileStreamSink",
         "tasks.max": "4",
@@ -167,47 +167,47 @@ def connect(scene: Scene) -> None:
         "topic": "orders",
         "file": str(actors.folder / "source"),
     }
-    scene.do("sink", lambda: actors.request("w1", "/connectors/sink/config", sink))
-    scene.do("source", lambda: actors.request("w1", "/connectors/source/config", source))
-    _note_connect(scene, "w1 alone", "w1")
-    scene.do("w2 starts", lambda: actors.connect("w2", group, **given), quiet_s=8)
-    _note_connect(scene, "w1 and w2", "w1")
-    scene.do("w3 starts", lambda: actors.connect("w3", group, **given), quiet_s=8)
-    _note_connect(scene, "w1, w2 and w3", "w1")
-    scene.do("w3 crashes", lambda: actors.kill("w3"), quiet_s=4)
-    _note_connect(scene, "work of w3 waits", "w1")
-    scene.do("the delay ends", lambda: None, quiet_s=8)
-    _note_connect(scene, "the work of w3 is taken over", "w1")
+    captured.do("sink", lambda: actors.request("w1", "/connectors/sink/config", sink))
+    captured.do("source", lambda: actors.request("w1", "/connectors/source/config", source))
+    _note_connect(captured, "w1 alone", "w1")
+    captured.do("w2 starts", lambda: actors.connect("w2", group, **given), quiet_s=8)
+    _note_connect(captured, "w1 and w2", "w1")
+    captured.do("w3 starts", lambda: actors.connect("w3", group, **given), quiet_s=8)
+    _note_connect(captured, "w1, w2 and w3", "w1")
+    captured.do("w3 crashes", lambda: actors.kill("w3"), quiet_s=4)
+    _note_connect(captured, "work of w3 waits", "w1")
+    captured.do("the delay ends", lambda: None, quiet_s=8)
+    _note_connect(captured, "the work of w3 is taken over", "w1")
 
 
-def _note_connect(scene: Scene, what: str, worker: str) -> None:
+def _note_connect(captured: GroupCapture, what: str, worker: str) -> None:
     status = {
-        name: scene.actors.request(worker, f"/connectors/{name}/status")
+        name: captured.actors.request(worker, f"/connectors/{name}/status")
         for name in ("sink", "source")
     }
     said = {"state": ["--state"]}
-    scene.note(what, "consumer", said, status=status, urls=dict(scene.actors.urls))
+    captured.note(what, "consumer", said, status=status, urls=dict(captured.actors.urls))
 
 
-def migrated(scene: Scene) -> None:
+def migrated(captured: GroupCapture) -> None:
     """Classic members, one of KIP-848 that makes them migrate, and the way back when it leaves."""
-    stage, group = Stage(scene.broker), scene.group
+    stage, group = Stage(captured.broker), captured.group
     for name in ("c1", "c2", "c3"):
         stage.start(group, name, ["few"])
-    scene.note("classic", "consumer", CONSUMER)
+    captured.note("classic", "consumer", CONSUMER)
     stage.start(group, "n1", ["few"], **{"group.protocol": "consumer"})
-    scene.note("migrated", "consumer", CONSUMER)
+    captured.note("migrated", "consumer", CONSUMER)
     stage.leave(group, "c3")
-    scene.note("c3 left", "consumer", CONSUMER)
+    captured.note("c3 left", "consumer", CONSUMER)
     stage.leave(group, "n1")
-    scene.note("back to classic", "consumer", CONSUMER)
+    captured.note("back to classic", "consumer", CONSUMER)
     stage.start(group, "n2", ["few"], **{"group.protocol": "consumer"})
-    scene.note("migrated again", "consumer", CONSUMER)
+    captured.note("migrated again", "consumer", CONSUMER)
     stage.crash(group, "n2")
-    scene.note("back to classic by a crash", "consumer", CONSUMER)
+    captured.note("back to classic by a crash", "consumer", CONSUMER)
     stage.leave(group, "c2")
-    scene.note("c1 alone", "consumer", CONSUMER)
-    scene.moments[-1]["told"] = stage.truth
+    captured.note("c1 alone", "consumer", CONSUMER)
+    captured.moments[-1]["told"] = stage.truth
     for process in stage.members.values():
         process.kill()
 
@@ -215,8 +215,8 @@ def migrated(scene: Scene) -> None:
 class Desk:
     """One holdfast.Worker in this process, and what it holds."""
 
-    def __init__(self, scene: Scene, name: str):
-        settings = {"bootstrap.servers": scene.bootstrap, "group.id": scene.group}
+    def __init__(self, captured: GroupCapture, name: str):
+        settings = {"bootstrap.servers": captured.bootstrap, "group.id": captured.group}
         settings |= {"client.id": name, "holdfast.policy": "deferred"}
         settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
         settings |= {"scheduled.rebalance.max.delay.ms": 5000}
@@ -234,44 +234,44 @@ class Desk:
         self.on_revoked(resources)
 
 
-def worker(scene: Scene) -> None:
+def worker(captured: GroupCapture) -> None:
     """Workers of our own under Design II: joins, one that goes and is waited for, one for good."""
     desks: dict[str, Desk] = {}
 
     def start(name: str) -> None:
-        desks[name] = Desk(scene, name)
+        desks[name] = Desk(captured, name)
 
     def note(what: str) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=scene.bootstrap)
-        (said,) = admin.describe_groups([scene.group]).values()
+        admin = KafkaAdminClient(bootstrap_servers=captured.bootstrap)
+        (said,) = admin.describe_groups([captured.group]).values()
         admin.close()
         view = {name: said[name] for name in ("group_state", "protocol_type", "protocol_data")}
         view["members"] = {m["client_id"]: m["member_id"] for m in said["members"]}
         held = {name: sorted(desk.held) for name, desk in desks.items()}
         number = max(desk.worker.generation for desk in desks.values())
         moment = {"at_ms": int(time.time() * 1000), "what": what, "generation": number}
-        scene.moments.append({**moment, "admin": view, "held": held})
+        captured.moments.append({**moment, "admin": view, "held": held})
 
     for name in ("w1", "w2", "w3"):
-        scene.do(f"{name} starts", lambda name=name: start(name), quiet_s=6)  # type: ignore[misc]
+        captured.do(f"{name} starts", lambda name=name: start(name), quiet_s=6)  # type: ignore[misc]
         note(f"{name} runs")
     gone = desks.pop("w3")
-    scene.do("w3 goes for a while", gone.worker.close, quiet_s=2)
+    captured.do("w3 goes for a while", gone.worker.close, quiet_s=2)
     note("the work of w3 waits")
-    scene.do("the delay ends", lambda: None, quiet_s=6)
+    captured.do("the delay ends", lambda: None, quiet_s=6)
     note("the work of w3 is taken over")
     gone = desks.pop("w2")
-    scene.do("w2 goes for good", lambda: gone.worker.close(returns=False), quiet_s=6)
+    captured.do("w2 goes for good", lambda: gone.worker.close(returns=False), quiet_s=6)
     note("w1 alone")
     desks.pop("w1").worker.close()
 
 
-def failing(scene: Scene) -> None:
+def failing(captured: GroupCapture) -> None:
     """Three workers of our own: a shard that starts nowhere, and one that w1 alone cannot start."""
     workers: dict[str, Worker] = {}
 
     def start(name: str) -> None:
-        settings = {"bootstrap.servers": scene.bootstrap, "group.id": scene.group}
+        settings = {"bootstrap.servers": captured.bootstrap, "group.id": captured.group}
         settings |= {"client.id": name, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 
         def run(resource: Resource, stop: StopEvent) -> None:
@@ -283,7 +283,7 @@ def failing(scene: Scene) -> None:
 
         workers[name] = Worker(settings, {"shard": 12}, run=run)
         workers[name].start()
-        scene.ends.append(workers[name].close)
+        captured.ends.append(workers[name].close)
 
     def note(what: str) -> None:
         states = {
@@ -293,12 +293,12 @@ def failing(scene: Scene) -> None:
         members = {name: worker.metrics().member_id for name, worker in workers.items()}
         number = max(worker.generation for worker in workers.values())
         moment = {"at_ms": int(time.time() * 1000), "what": what, "generation": number}
-        scene.moments.append({**moment, "states": states, "members": members})
+        captured.moments.append({**moment, "states": states, "members": members})
 
     for name in ("w1", "w2", "w3"):
-        scene.do(f"{name} starts", lambda name=name: start(name), quiet_s=12)  # type: ignore[misc]
+        captured.do(f"{name} starts", lambda name=name: start(name), quiet_s=12)  # type: ignore[misc]
         note(f"{name} runs")
-    scene.do("all workers have tried", lambda: None, quiet_s=20, limit_s=40)
+    captured.do("all workers have tried", lambda: None, quiet_s=20, limit_s=40)
     note("all workers have tried")
 
 
@@ -335,9 +335,9 @@ def capture(broker: brokers.Broker, kind: str) -> None:
     """Let one group live, and write it down."""
     group, bootstrap = f"group-{kind.replace('_', '-')}", broker.bootstrap
     with tempfile.TemporaryDirectory() as folder, Members(bootstrap, Path(folder)) as actors:
-        scene = Scene(broker, actors, group)
+        captured = GroupCapture(broker, actors, group)
         try:
-            KINDS[kind](scene)
+            KINDS[kind](captured)
         except BaseException:
             for file in sorted(Path(folder).glob("*.out")):
                 print(file.name, file.read_text(errors="replace")[-1500:], file=sys.stderr)
@@ -346,18 +346,18 @@ def capture(broker: brokers.Broker, kind: str) -> None:
         if kind == "share":
             found += read(bootstrap, SHARE_STATE, group)
         snapshot = LiveCluster(bootstrap=bootstrap).snapshot()
-        for end in scene.ends:
+        for end in captured.ends:
             end()
     lines = [json.dumps(row) for row in found]
     (FOLDER / f"{kind}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     own = re.compile(rf"{re.escape(group)}(?![\w-])")
-    log = [line for line in scene.log.read_text().splitlines() if own.search(line)]
+    log = [line for line in captured.log.read_text().splitlines() if own.search(line)]
     about = {
         "group": group,
         "taken_at": snapshot.taken_at,
         "topics": [list(row) for row in snapshot.topics],
         "offsets": [list(row) for row in snapshot.offsets if not row[0].startswith("__")],
-        "moments": scene.moments,
+        "moments": captured.moments,
         "broker_log": [line for line in log if "GroupMetadataManager" in line],
     }
     (FOLDER / f"{kind}.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

@@ -26,7 +26,7 @@ from holdfast.core.wire.layouts.incremental import (
     encode_design_assignment,
     encode_design_subscription,
 )
-from holdfast.core.wire.layouts.memory import decode_share, encode_share
+from holdfast.core.wire.layouts.state_shard import decode_shard, encode_shard
 from holdfast.core.wire.layouts.sticky_user_data import (
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -57,7 +57,7 @@ CODECS = {
     "design-assignment": Codec(decode_design_assignment, encode_design_assignment),
     "claim": Codec(decode_member_subscription, encode_member_subscription),
     "verdict": Codec(decode_member_assignment, encode_member_assignment),
-    "memory": Codec(decode_share, encode_share),
+    "state-shard": Codec(decode_shard, encode_shard),
     "connect-metadata": Codec(decode_connect_metadata),
     "connect-assignment": Codec(decode_connect_assignment),
     "streams-subscription": Codec(decode_streams_subscription),

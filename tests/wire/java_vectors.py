@@ -34,8 +34,8 @@ def path_of(family: str) -> Path:
 
 def regenerated() -> dict[str, str]:
     """Text of every family, as Kafka's classes write it now; needs a JDK and Kafka's jars."""
-    from holdfast.jvm.jars import broker_jars, resolve
-    from holdfast.jvm.java import find_java
+    from holdfast.local.jars import broker_jars, resolve
+    from holdfast.local.java import find_java
 
     connect = resolve(["org.apache.kafka:connect-runtime:4.3.1"], "connect-runtime-4.3.1")
     streams = resolve(["org.apache.kafka:kafka-streams:4.3.1"], "kafka-streams-4.3.1")

@@ -29,7 +29,7 @@ VALUES = {
     "design-assignment": wire.design_assignments(),
     "claim": wire.claims(),
     "verdict": wire.member_assignments(),
-    "memory": wire.memories(),
+    "state-shard": wire.state_shards(),
 }
 MESSAGES: dict[str, st.SearchStrategy[bytes]] = {
     **{schema: values.map(CODECS[schema].encode) for schema, values in VALUES.items()},

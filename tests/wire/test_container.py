@@ -30,15 +30,15 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import (
-    RememberedMember,
-    Share,
-    decode_share,
+from holdfast.core.wire.layouts.packed_sets import packed, read_packed
+from holdfast.core.wire.layouts.state_shard import (
+    MemberEntry,
+    StateShard,
+    decode_shard,
     digest_of,
-    encode_share,
+    encode_shard,
     holds_times,
 )
-from holdfast.core.wire.layouts.packed_sets import packed, read_packed
 from holdfast.core.wire.layouts.sticky_user_data import read_claims
 from holdfast.core.wire.one.bits import Bits, to_bytes
 from holdfast.core.wire.one.reader import Reader
@@ -110,16 +110,16 @@ def of_bits(*fields: str) -> str:
     return to_bytes("".join(fields).replace(" ", "")).hex()
 
 
-def test_a_share_bit_by_bit() -> None:
+def test_a_shard_bit_by_bit() -> None:
     """Of four members, so an identity has 21 bits; of two topics, and partitions below 16."""
-    here = RememberedMember(identity=HERE, owned=((T5, (0, 1, 9)),))
-    away = RememberedMember(identity=AWAY, static=True, owned=((T1, (5,)), (T5, (7, 8))))
-    gone = RememberedMember(identity=AWAY, delay_ms=300, owned=((T1, (5,)),), away_ms=7)
-    also = RememberedMember(identity="01" * 8, static=True, delay_ms=300, owned=())
-    some = RememberedMember(identity="", delay_ms=1, owned=((T5, (5,)),))
-    long = RememberedMember(identity="1" * 24, delay_ms=1, owned=None)
-    hidden = RememberedMember(identity=f"{3:021b}", owned=None)
-    value = Share(
+    here = MemberEntry(identity=HERE, owned=((T5, (0, 1, 9)),))
+    away = MemberEntry(identity=AWAY, static=True, owned=((T1, (5,)), (T5, (7, 8))))
+    gone = MemberEntry(identity=AWAY, delay_ms=300, owned=((T1, (5,)),), away_ms=7)
+    also = MemberEntry(identity="01" * 8, static=True, delay_ms=300, owned=())
+    some = MemberEntry(identity="", delay_ms=1, owned=((T5, (5,)),))
+    long = MemberEntry(identity="1" * 24, delay_ms=1, owned=None)
+    hidden = MemberEntry(identity=f"{3:021b}", owned=None)
+    value = StateShard(
         generation=4,
         pace_ms=9,
         neighbours=(hidden, here, away),
@@ -135,7 +135,7 @@ def test_a_share_bit_by_bit() -> None:
         f"0 00000001 0 001 1 01 010 00101 1"
         f"1 0 000 010111 {'1' * 24} 010"
     )
-    assert encode_share(value).hex() == of_bits(
+    assert encode_shard(value).hex() == of_bits(
         "1 10 11 0 1 0  0010 00100 010 1 010  00000100 00001001",
         waiting,
         f"011 {T1} 0{3:018b}",
@@ -144,24 +144,24 @@ def test_a_share_bit_by_bit() -> None:
         f"0{0x60001:019b} 1 00100 0 010 00101 0 1 00111 00000",
     )
     digest = digest_of(waiting.replace(" ", ""))
-    assert decode_share(encode_share(value)) == replace(value, digest=digest)
+    assert decode_shard(encode_shard(value)) == replace(value, digest=digest)
 
 
-def test_a_share_without_the_list_has_its_digest() -> None:
-    value = Share(generation=300, whole=True, digest=b"123", topics=0, partition_bits=0)
+def test_a_shard_without_the_list_has_its_digest() -> None:
+    value = StateShard(generation=300, whole=True, digest=b"123", topics=0, partition_bits=0)
     head = "0000 00000 1 1 1"
-    assert encode_share(value).hex() == of_bits(
+    assert encode_shard(value).hex() == of_bits(
         "1 01 00 1 0 0", head, "10101100 00000010", f"{int.from_bytes(b'123', 'big'):024b}"
     )
     nothing = replace(value, generation=0, whole=False, digest=b"")
-    assert encode_share(nothing).hex() == of_bits("1 00 00 0 0 0", head, "00000000")
+    assert encode_shard(nothing).hex() == of_bits("1 00 00 0 0 0", head, "00000000")
     after = replace(nothing, after="01" * 9 + "0")
-    assert encode_share(after).hex() == of_bits("1 00 00 0 0 1", head, "00000000", after.after)
+    assert encode_shard(after).hex() == of_bits("1 00 00 0 0 1", head, "00000000", after.after)
 
 
-def test_the_only_topic_stands_once_in_a_share() -> None:
-    near = RememberedMember(identity="1" * 19, owned=((T1[1:], (0,)),))
-    value = Share(
+def test_the_only_topic_is_once_in_a_shard() -> None:
+    near = MemberEntry(identity="1" * 19, owned=((T1[1:], (0,)),))
+    value = StateShard(
         generation=1,
         whole=True,
         neighbours=(near, near),
@@ -170,16 +170,16 @@ def test_the_only_topic_stands_once_in_a_share() -> None:
         only_topic=T1[1:],
     )
     same = f"0{0:019b} 0 1 1 0"
-    assert encode_share(value).hex() == of_bits(
+    assert encode_shard(value).hex() == of_bits(
         "1 00 10 1 0 0  0000 00000 1 1 1  00000001", T1[1:], f"{'1' * 19} 0 1 1 0", same
     )
-    assert decode_share(encode_share(value)) == value
+    assert decode_shard(encode_shard(value)) == value
 
 
-@given(wire.memories())
-def test_a_share_says_whether_its_age_counts(value: Share) -> None:
+@given(wire.state_shards())
+def test_a_shard_says_whether_its_age_counts(value: StateShard) -> None:
     counts = bool(value.digest or value.waiting or value.pace_ms)
-    assert holds_times(encode_share(value)) == counts
+    assert holds_times(encode_shard(value)) == counts
     assert not holds_times(b"")
 
 
@@ -224,8 +224,8 @@ def test_a_share_says_whether_its_age_counts(value: Share) -> None:
         ),
     ],
 )  # fmt: skip
-def test_bits_that_are_no_share(bits: str, reason: str, field: str) -> None:
-    error = refused(decode_share, bytes.fromhex(of_bits(bits)))
+def test_bits_that_are_no_shard(bits: str, reason: str, field: str) -> None:
+    error = refused(decode_shard, bytes.fromhex(of_bits(bits)))
     assert (error.reason, error.field) == (reason, field)
     assert error.version == (None if reason == "bad-version" else 1)
 
@@ -273,28 +273,28 @@ def test_a_packed_set_is_close_to_what_it_says() -> None:
 
 def test_writing_sorts_partitions_and_drops_doubles() -> None:
     owned = ((T5, (3, 1, 3)), (T1, (0,)), (T5, (2,)))
-    value = Share(generation=1, neighbours=(RememberedMember(identity="1" * 19, owned=owned),))
-    (read,) = decode_share(encode_share(value)).neighbours
+    value = StateShard(generation=1, neighbours=(MemberEntry(identity="1" * 19, owned=owned),))
+    (read,) = decode_shard(encode_shard(value)).neighbours
     assert read.owned == ((T1, (0,)), (T5, (1, 2, 3)))
 
 
-def neighbour(**fields) -> Share:
-    return Share(generation=1, neighbours=(RememberedMember(**{"identity": "1" * 19, **fields}),))
+def neighbour(**fields) -> StateShard:
+    return StateShard(generation=1, neighbours=(MemberEntry(**{"identity": "1" * 19, **fields}),))
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        Share(generation=-1),
-        Share(generation=2**31),
-        Share(generation=1, longer=31),
-        Share(generation=1, topics=16),
-        Share(generation=1, partition_bits=32),
-        Share(generation=1, crowd=16),
-        Share(generation=1, digest=b"four"),
-        Share(generation=1, after="1" * 20),
-        Share(generation=1, after="1" * 19, whole=True),
-        Share(generation=1, neighbours=(RememberedMember(identity="1" * 19),) * 4),
+        StateShard(generation=-1),
+        StateShard(generation=2**31),
+        StateShard(generation=1, longer=31),
+        StateShard(generation=1, topics=16),
+        StateShard(generation=1, partition_bits=32),
+        StateShard(generation=1, crowd=16),
+        StateShard(generation=1, digest=b"four"),
+        StateShard(generation=1, after="1" * 20),
+        StateShard(generation=1, after="1" * 19, whole=True),
+        StateShard(generation=1, neighbours=(MemberEntry(identity="1" * 19),) * 4),
         neighbour(identity="1"),
         neighbour(identity="2" * 19),
         replace(neighbour(owned=((T1[1:], (1,)),)), topics=0),
@@ -304,12 +304,12 @@ def neighbour(**fields) -> Share:
         neighbour(owned=(("topic-of", (1,)),)),
         neighbour(owned=((T1, (-1,)),)),
         replace(neighbour(owned=((T1, (256,)),)), partition_bits=8),
-        Share(generation=1, waiting=(RememberedMember(identity="1", delay_ms=0),)),
-        Share(generation=1, waiting=(RememberedMember(identity="1" * 65, delay_ms=1),)),
+        StateShard(generation=1, waiting=(MemberEntry(identity="1", delay_ms=0),)),
+        StateShard(generation=1, waiting=(MemberEntry(identity="1" * 65, delay_ms=1),)),
     ],
 )
-def test_what_no_share_can_say_is_not_written(value: Share) -> None:
-    refused(encode_share, value)
+def test_what_no_shard_can_say_is_not_written(value: StateShard) -> None:
+    refused(encode_shard, value)
 
 
 # What is refused
@@ -318,8 +318,8 @@ def test_what_no_share_can_say_is_not_written(value: Share) -> None:
 def test_frames_of_another_kind_are_refused() -> None:
     claim = encode_member_subscription(MemberSubscription(topics=()))
     frame = decode_subscription(claim).user_data
-    assert refused(decode_share, frame).reason == "bad-version"
-    assert refused(decode_share, b"").reason == "truncated"
+    assert refused(decode_shard, frame).reason == "bad-version"
+    assert refused(decode_shard, b"").reason == "truncated"
     assignment = encode_assignment(AssignmentMessage(partitions=(), user_data=frame))
     error = refused(decode_member_assignment, assignment)
     assert (error.reason, error.schema, error.position) == ("bad-magic", "HoldfastVerdict", 0)
@@ -364,12 +364,12 @@ def test_a_frame_says_nothing_that_is_nothing() -> None:
 
 @pytest.mark.parametrize("delay_ms", [-1, 2**31])
 def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
-    member = RememberedMember(identity="1", delay_ms=delay_ms)
+    member = MemberEntry(identity="1", delay_ms=delay_ms)
     for call in (
-        lambda: encode_member_subscription(MemberSubscription(topics=(), memory_age_ms=delay_ms)),
+        lambda: encode_member_subscription(MemberSubscription(topics=(), state_age_ms=delay_ms)),
         lambda: encode_member_assignment(MemberAssignment(delay_ms=delay_ms)),
-        lambda: encode_share(Share(generation=1, pace_ms=delay_ms)),
-        lambda: encode_share(Share(generation=1, waiting=(member,))),
+        lambda: encode_shard(StateShard(generation=1, pace_ms=delay_ms)),
+        lambda: encode_shard(StateShard(generation=1, waiting=(member,))),
     ):
         error = refused(call)
         assert error.reason == "out-of-range"
@@ -382,11 +382,11 @@ def test_a_delay_out_of_range_is_not_written(delay_ms: int) -> None:
         ("03 01", "out-of-range", "flags", 2),
         ("80 01", "out-of-range", "flags", 2),
         ("10 01", "truncated", "failed", 4),
-        ("20 01 ffffffff0f", "out-of-range", "memory_age_ms", 4),
+        ("20 01 ffffffff0f", "out-of-range", "state_age_ms", 4),
         ("", "truncated", "flags", 2),
         ("00", "truncated", "nonce", 3),
-        ("20 01", "truncated", "memory_age_ms", 4),
-        ("40 01 686572", "truncated", "place", 4),
+        ("20 01", "truncated", "state_age_ms", 4),
+        ("40 01 686572", "truncated", "location", 4),
     ],
 )
 def test_a_bad_claim_says_in_which_field(frame: str, reason: str, field: str, at: int) -> None:
@@ -395,14 +395,14 @@ def test_a_bad_claim_says_in_which_field(frame: str, reason: str, field: str, at
     assert (error.reason, error.field, error.position) == (reason, field, at)
 
 
-@pytest.mark.parametrize("place", [b"the", b"there"])
-def test_a_place_of_another_length_is_not_written(place: bytes) -> None:
-    error = refused(encode_member_subscription, MemberSubscription(topics=(), place=place))
-    assert (error.reason, error.field) == ("bad-length", "place")
+@pytest.mark.parametrize("location", [b"the", b"there"])
+def test_a_location_of_another_length_is_not_written(location: bytes) -> None:
+    error = refused(encode_member_subscription, MemberSubscription(topics=(), location=location))
+    assert (error.reason, error.field) == ("bad-length", "location")
 
 
 @pytest.mark.parametrize("value", [-1, 2**63])
-@pytest.mark.parametrize("field", ["nonce", "memory_age_ms"])
+@pytest.mark.parametrize("field", ["nonce", "state_age_ms"])
 def test_what_exceeds_a_claims_field_is_not_written(field: str, value: int) -> None:
     error = refused(encode_member_subscription, MemberSubscription(topics=(), **{field: value}))
     assert (error.reason, error.field) == ("out-of-range", field)
@@ -416,17 +416,17 @@ def test_partitions_out_of_range_are_not_written(partition: int) -> None:
 
 
 def test_gaps_that_add_up_beyond_an_int32_are_refused() -> None:
-    value = MemberSubscription(topics=(), given_up=(("a", (2**31 - 1,)),))
+    value = MemberSubscription(topics=(), already_revoked=(("a", (2**31 - 1,)),))
     frame = frame_of(value)
     assert decode_member_subscription(around(frame)) == value
     assert frame.endswith(b"\x02a\x02\xff\xff\xff\xff\x07")
     error = refused(decode_member_subscription, around(frame[:-6] + b"\x03" + frame[-5:] + b"\0"))
-    assert (error.reason, error.field) == ("out-of-range", "given_up[0].partitions")
+    assert (error.reason, error.field) == ("out-of-range", "already_revoked[0].partitions")
 
 
 def test_a_set_of_as_many_partitions_as_there_are_bytes_costs_little() -> None:
     """The cheapest partitions there are: a byte each, and each becomes an object."""
     owned = ((T5, tuple(range(300, 10_300))),)
-    value = Share(generation=1, neighbours=(RememberedMember(identity="1" * 19, owned=owned),))
-    data = encode_share(value)
-    assert peak_bytes(lambda: decode_share(data)) < 72 * len(data)
+    value = StateShard(generation=1, neighbours=(MemberEntry(identity="1" * 19, owned=owned),))
+    data = encode_shard(value)
+    assert peak_bytes(lambda: decode_shard(data)) < 72 * len(data)

@@ -22,7 +22,6 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import RememberedMember, Share, encode_share
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
@@ -33,13 +32,14 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     min_size,
     schema_layout,
 )
-from holdfast.core.wire.many import lockstep
+from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, encode_shard
+from holdfast.core.wire.many import columnar
 from holdfast.core.wire.many.offsets_batch import decode_batch
 from holdfast.errors import WireError
 
 SCALAR_FACTOR = 32
 FRAME_FACTOR = 48  # a partition of a set in our own frames may be one byte
-SHARE_FACTOR = 128  # a member or a topic in a share may be little more than one byte
+SHARD_FACTOR = 128  # a member or a topic in a share may be little more than one byte
 BATCH_FACTOR = 32
 N_SCALAR, N_BATCH = 1000, 4000
 N_BYTES = 16_000
@@ -143,7 +143,7 @@ def test_columns_of_records(
     number: int, version: int, n_records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = key_of(number)
-    monkeypatch.setattr(lockstep, "BLOCK", 256)  # as small against the input as it is when large
+    monkeypatch.setattr(columnar, "BLOCK", 256)  # as small against the input as it is when large
     for name, value in values(number, version, N_BATCH // n_records, TEXTS[::2]):
         columns = binary([key] * n_records), binary([value] * n_records)
 
@@ -203,23 +203,23 @@ def frames() -> dict[str, tuple[str, bytes]]:
         given = (("a", numbers),)
         found[f"claim, {name}"] = (
             "claim",
-            encode_member_subscription(MemberSubscription(topics=(), given_up=given)),
+            encode_member_subscription(MemberSubscription(topics=(), already_revoked=given)),
         )
         found[f"verdict, {name}"] = (
             "verdict",
             encode_member_assignment(MemberAssignment(revoked=given)),
         )
-        neighbour = RememberedMember(identity="01" * 9 + "0", owned=((f"{5:020b}", numbers),))
+        neighbour = MemberEntry(identity="01" * 9 + "0", owned=((f"{5:020b}", numbers),))
         found[f"memory, {name}"] = (
-            "memory",
-            encode_share(Share(generation=1, neighbours=(neighbour,))),
+            "state-shard",
+            encode_shard(StateShard(generation=1, neighbours=(neighbour,))),
         )
     topics = tuple((f"{t:020b}", (0,)) for t in range(N_SCALAR))
-    waiting = RememberedMember(identity="", delay_ms=1)
+    waiting = MemberEntry(identity="", delay_ms=1)
     found |= {
         name: (
-            "memory",
-            encode_share(Share(generation=1, waiting=members, partition_bits=0)),
+            "state-shard",
+            encode_shard(StateShard(generation=1, waiting=members, partition_bits=0)),
         )
         for name, members in (
             ("members", (waiting,) * N_SCALAR),
@@ -233,7 +233,7 @@ def frames() -> dict[str, tuple[str, bytes]]:
 def test_frames(name: str) -> None:
     schema, data = frames()[name]
     peak = peak_bytes(lambda: CODECS[schema].decode(data))
-    factor = SHARE_FACTOR if schema == "memory" else FRAME_FACTOR
+    factor = SHARD_FACTOR if schema == "state-shard" else FRAME_FACTOR
     assert peak < factor * len(data) + SLACK_BYTES
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.wire.records_twin import batch
 
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
-from holdfast.jvm import jars
+from holdfast.local import jars
 
 FILES = sorted((Path(__file__).parent / "captured").glob("offsets_topic-*.jsonl"))
 VERSIONS = [path.stem.removeprefix("offsets_topic-") for path in FILES]

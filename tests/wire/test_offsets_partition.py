@@ -56,8 +56,8 @@ def random_names(seed: int, n: int) -> list[str]:
 
 @pytest.mark.broker
 def test_java_says_the_same(tmp_path: Path) -> None:
-    from holdfast.jvm.jars import broker_jars
-    from holdfast.jvm.java import find_java
+    from holdfast.local.jars import broker_jars
+    from holdfast.local.java import find_java
 
     names = random_names(seed=1, n=3000)
     units = [name.encode("utf-16-be", "surrogatepass") for name in names]

@@ -254,7 +254,7 @@ FAST = [
 ]
 
 
-def told(call, *arguments) -> object:
+def outcome(call, *arguments) -> object:
     try:
         return call(*arguments)
     except WireError as error:
@@ -263,8 +263,8 @@ def told(call, *arguments) -> object:
 
 def agree(name: str, element, min_size: int, data: bytes) -> object:
     fast, plain = reader(data), reader(data)
-    found = told(getattr(fast, name), "f")
-    assert found == told(plain.array, "f", element, min_size)
+    found = outcome(getattr(fast, name), "f")
+    assert found == outcome(plain.array, "f", element, min_size)
     if not isinstance(found, tuple) or not found or not isinstance(found[0], Reason):
         assert fast.pos == plain.pos
     return found
@@ -313,7 +313,7 @@ def test_fast_ways_stop_at_the_end_of_a_bounded_reader() -> None:
     for name, end in (("strings", 6), ("topic_partitions", 10), ("topic_partitions", 14)):
         read = reader(data)
         read.end = end
-        assert told(getattr(read, name), "f")[0] in (Reason.TRUNCATED, Reason.BAD_COUNT)
+        assert outcome(getattr(read, name), "f")[0] in (Reason.TRUNCATED, Reason.BAD_COUNT)
 
 
 def test_many_partitions_of_one_topic() -> None:

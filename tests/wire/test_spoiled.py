@@ -64,14 +64,14 @@ def test_records_cut_at_every_byte_or_with_a_byte_too_many(number: int, version:
     key, value = render(key_pieces(number))[0], render(value_pieces(number, version))[0]
     pairs = [(key[:size], value) for size in range(len(key))]
     pairs += [(key, value[:size]) for size in range(len(value))]
-    told = scalar(pairs)
-    assert {told_of[0] for told_of in told if isinstance(told_of, tuple)} <= {
+    errors_of = scalar(pairs)
+    assert {answer[0] for answer in errors_of if isinstance(answer, tuple)} <= {
         "truncated",
         "bad-count",
         "unknown-type",
     }
-    assert all(isinstance(one, tuple) for one in told)
-    assert batch(pairs) == told
+    assert all(isinstance(one, tuple) for one in errors_of)
+    assert batch(pairs) == errors_of
     more = [(key + b"\0", value), (key, value + b"\0"), (key + b"\0", None)]
     assert (
         batch(more)
@@ -161,7 +161,7 @@ def time(*, from_1: bool = False) -> Piece:
     return piece
 
 
-MEMORY: Pieces = [
+STATE_SHARD: Pieces = [
     Piece(
         b"\xa3",  # a digest, paced, behind an identity
         [
@@ -296,7 +296,7 @@ MESSAGES: dict[tuple[str, int], Pieces] = {
     ("cooperative", 0): [Piece(b"\0\0\0\1")],
     **{("design-subscription", design): design_subscription(design) for design in (1, 2, 3)},
     **{("design-assignment", design): design_assignment(design) for design in (1, 2, 3)},
-    ("memory", 1): MEMORY,
+    ("state-shard", 1): STATE_SHARD,
     **{("connect-metadata", version): connect_metadata(version) for version in range(3)},
     **{("connect-assignment", version): connect_assignment(version) for version in range(3)},
     **{("streams-subscription", v): streams_subscription(v) for v in range(1, 12)},
@@ -326,9 +326,9 @@ def test_messages_spoiled(schema: str, version: int) -> None:
             decode(bad)
         assert (error.value.reason, error.value.position) == (reason, position), how
         # Sticky user data do not say their version: the last one tried is the older.
-        told_version = 0 if schema == "sticky" else version
+        shown_version = 0 if schema == "sticky" else version
         unread = reason in ("bad-version", "bad-magic")
-        assert error.value.version == (None if unread else told_version)
+        assert error.value.version == (None if unread else shown_version)
         assert error.value.field
 
 
@@ -343,7 +343,7 @@ def test_frames_spoiled(schema: str, version: int) -> None:
     whole = render(pieces)[0]
     decode(message(whole))
     more = decode(message(whole + b"more"))
-    assert more == replace(decode(message(whole)), memory=b"more")
+    assert more == replace(decode(message(whole)), leader_state=b"more")
     for how, bad, reason, position in spoiled(pieces):
         with pytest.raises(WireError) as error:
             decode(message(bad))
@@ -373,7 +373,7 @@ def test_messages_cut_at_every_byte_or_with_bytes_to_spare(schema: str, version:
 # The same messages inside records, many at once
 
 
-def told(messages: Messages) -> list[tuple[str, int] | None]:
+def errors_of(messages: Messages) -> list[tuple[str, int] | None]:
     """Reason and position of each message that cannot be read."""
     return [
         (str(REASONS[reason]), position) if bad else None
@@ -400,6 +400,6 @@ def test_messages_in_records_say_why_they_are_not_read(schema: str) -> None:
             expected.append((reason, position))
     read = read_subscriptions if schema == "subscription" else read_assignments
     column: Slices = slices_of(blobs)
-    assert told(read(column, np.ones(len(blobs), np.bool_))) == expected
+    assert errors_of(read(column, np.ones(len(blobs), np.bool_))) == expected
     one_by_one = [read(slices_of([blob]), np.ones(1, np.bool_)) for blob in blobs]
-    assert [told(one)[0] for one in one_by_one] == expected
+    assert [errors_of(one)[0] for one in one_by_one] == expected

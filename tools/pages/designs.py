@@ -59,7 +59,7 @@ def designs_page() -> str:
             "30 s, and Design III moves one partition every 10 s. Seconds are of virtual time. A "
             "partition is *stopped* while it has no owner or while its owner still rebuilds its "
             "state. *Third* counts partitions that visited a member other than their owner before "
-            "and their owner after; under lend that is every partition which was lent."
+            "and their owner after; under failback that is every partition which was lent."
         ),
         "",
         "## What members cost",

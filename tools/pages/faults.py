@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.sim.faults.scenes import SCENES
+from tests.sim.faults.cases import CASES
 from tests.sim.faults.titles import TITLES, slug
 from tools.pages.tables import table
 
@@ -25,7 +25,7 @@ def played_by_number() -> dict[int, str]:
 def faults_page() -> str:
     """One row for each number: what happens, and the test that plays it."""
     tests = played_by_number() | {
-        number: f"test_faults.py::test_a_scene[{number:02}_{slug(number)}]" for number in SCENES
+        number: f"test_faults.py::test_a_fault_case[{number:02}_{slug(number)}]" for number in CASES
     }
     rows = [(number, title, f"`{tests[number]}`") for number, title in TITLES.items()]
     lines = [

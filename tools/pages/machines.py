@@ -14,7 +14,7 @@ from holdfast.core.machine.states import (
     MemberState,
 )
 
-_MEMORY = (
+_STATE = (
     "## What a leader remembers",
     "",
     "A leader may die with any round, so what it knows beyond the claims travels with the members.",
@@ -31,8 +31,8 @@ _MEMORY = (
     "",
     "| step | module | what it does |",
     "| --- | --- | --- |",
-    "| `recall` | `core/machine/leader/recall.py` | puts the shares together: which one counts |",
-    "| plan | `core/machine/leader/deferral.py` | departed members, deadlines, newcomers |",
+    "| `reconstruct` | `core/machine/leader/state_reconstruction.py` | joins the state shards |",
+    "| plan | `core/machine/leader/delayed_rebalance.py` | departed and new members |",
     "| plan | `core/machine/leader/resolvers.py` | what waits on, what may move now |",
     "| `shares` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
     "| `fitting_shares` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
@@ -92,7 +92,7 @@ def machines_page() -> str:
         "",
         *table(("the code", "what the member does"), _other_rows()),
         "",
-        *_MEMORY,
+        *_STATE,
     ]
     return "\n".join(lines)
 

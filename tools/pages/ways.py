@@ -18,7 +18,7 @@ WAYS = (
     ("`eager` (range)", "eager", False),
     ("`simple`", "simple", False),
     ("`deferred`, `incremental`", "deferred", False),
-    ("`lend`", "lend", False),
+    ("`failback`", "failback", False),
     ("`damped`", "damped", False),
     ("`simple`, static ids", "simple", True),
     ("KIP-848 (model)", "kip848", False),
@@ -51,7 +51,7 @@ def ways_part() -> str:
 
 FLAPS, MORE, UP_MS, EVERY_MS = 3, 3, 34_000, 67_000
 """So often three more members come to a group of two, stay for so long, and so often."""
-FLAPPED = ("simple", "lend", "deferred", "incremental", "damped")
+FLAPPED = ("simple", "failback", "deferred", "incremental", "damped")
 
 
 def _flaps() -> list[str]:

@@ -36,18 +36,18 @@ from holdfast.cli.settings import (
 )
 from holdfast.cli.streams import open_streams
 from holdfast.errors import (
-    AdapterError,
     ConfigError,
     HoldfastError,
     InfeasibleError,
     ModelError,
+    OperationalError,
     RemoteProtocolError,
     WireError,
     is_interrupt,
 )
 from holdfast.extras import lacking
 
-WISHES: Final[Mapping[str, Mapping[str, str]]] = {
+COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Look at a cluster": {
         "serve": "Look at a cluster in the browser: a list of groups, a page for each, /metrics.",
         "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
@@ -80,7 +80,9 @@ WISHES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What people want -> module of each command for it, and its line in ``--help``: the command's own
 first sentence, which ``--help`` would have to import the module for."""
-COMMANDS: Final = {module: line for below in WISHES.values() for module, line in below.items()}
+COMMANDS: Final = {
+    module: line for below in COMMAND_GROUPS.values() for module, line in below.items()
+}
 
 EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE = 1, 2, 3, 4
 EXIT_BUG, EXIT_INTERRUPT = 70, 130
@@ -108,8 +110,8 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line about each command, below what people want."""
-        for wish, below in WISHES.items():
-            with formatter.section(wish):
+        for title, below in COMMAND_GROUPS.items():
+            with formatter.section(title):
                 formatter.write_dl([(_name(module), line) for module, line in below.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -186,7 +188,7 @@ def exit_code(error: BaseException) -> int:
         return EXIT_INFEASIBLE
     if isinstance(error, (ModelError, ConfigError)):
         return EXIT_USAGE
-    if isinstance(error, (AdapterError, WireError, RemoteProtocolError)):
+    if isinstance(error, (OperationalError, WireError, RemoteProtocolError)):
         return EXIT_SOURCE
     if isinstance(error, MemoryError) or _file_of(error) or lacking(error):
         return EXIT_SOURCE
@@ -214,7 +216,7 @@ def explained(error: BaseException) -> str:
     return f"a bug in holdfast: {what} (--debug shows where)"
 
 
-def asked_for(arguments: Sequence[str]) -> str:
+def command_name(arguments: Sequence[str]) -> str:
     """The command's name among the arguments; empty where there is none."""
     return next((word for word in arguments if not word.startswith("-")), "")
 
@@ -260,7 +262,7 @@ def main(argv: list[str] | None = None) -> None:
     path: Path | None = None
     code: str | int | None = 0
     try:
-        name = asked_for(arguments)
+        name = command_name(arguments)
         path = find_file() if name else None
         _invoke(arguments, name, path)
     except click.exceptions.Exit as stop:

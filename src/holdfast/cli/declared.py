@@ -26,9 +26,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import click
 
-from holdfast.cli.meant import refused_option, refused_words
+from holdfast.cli.suggestions import refused_option, refused_words
 from holdfast.errors import ConfigError
-from holdfast.fleet.tables.storage.places import local_path
+from holdfast.fleet.tables.storage.paths import local_path
 
 if not hasattr(click.ParamType, "__class_getitem__"):
     # Members and the library need no Click, and frameworks that they stand beside hold it down.
@@ -171,12 +171,12 @@ def command_of(name: str, run: Run, epilog: str) -> OneOfEach:
     )
 
 
-def group_of(name: str, runs: Mapping[str, Run], told: str, epilog: str) -> click.Group:
+def group_of(name: str, runs: Mapping[str, Run], summary: str, epilog: str) -> click.Group:
     """A command with commands of its own, and what the help tells of it."""
     return click.Group(
         name,
         commands=[command_of(own, run, epilog) for own, run in runs.items()],
-        help=told,
+        help=summary,
         epilog=epilog,
         no_args_is_help=True,
         context_settings=CONTEXT,

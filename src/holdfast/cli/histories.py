@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
     from holdfast.fleet.tables.folder.manifest import Batch
     from holdfast.fleet.tables.reading import Tables
-    from holdfast.fleet.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.paths import StoragePath
 
 SMALL_RECORDS = 500_000
 OLD_TRANSACTION_S = 10
@@ -33,10 +33,10 @@ ROWS_AT_ONCE = 10_000
 """Rows of a table that are Python objects at one time."""
 
 
-def tell_unread(made: History, note: Any) -> None:
+def report_unread(made: History, note: Any) -> None:
     """Say what the records hold that no table shows."""
-    tell_notes(made.tables.batches()[-1], f"of {made.dump.n_records()}", note)
-    tell_open(made.dump.open_transactions, made.dump.taken_at, note)
+    report_notes(made.tables.batches()[-1], f"of {made.dump.n_records()}", note)
+    report_open(made.dump.open_transactions, made.dump.taken_at, note)
     table = made.table("generations")
     named = zip(table["group"].to_pylist(), table["protocol_type"].to_pylist(), strict=True)
     others: dict[str, set[str]] = {}
@@ -51,7 +51,7 @@ def tell_unread(made: History, note: Any) -> None:
         )
 
 
-def tell_notes(
+def report_notes(
     batch: Batch, among: str, note: Any, *, share: bool = True, logs: bool = True
 ) -> None:
     """Say how many records of a batch do not parse, or are of a type that is not known.
@@ -82,7 +82,7 @@ def tell_notes(
         note(text)
 
 
-def tell_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
+def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
     """Say which transactions were open at a moment, and had been for :data:`OLD_TRANSACTION_S`."""
     from holdfast.fleet.tables.columns.values import to_us
 
@@ -102,17 +102,17 @@ def tell_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> Non
         )
 
 
-def tell_open_in(tables: Tables, note: Any) -> None:
+def report_open_in(tables: Tables, note: Any) -> None:
     """Say which transactions were open when the newest batch of tables was read."""
     from holdfast.fleet.pipeline.ingest.transactions import from_notes
 
     kept = tables.newest_notes()
-    tell_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
+    report_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
 
 
 def make_history(
-    asked: options.SourceOptions,
-    out_dir: Place,
+    source_options: options.SourceOptions,
+    out_dir: StoragePath,
     *,
     all_groups: bool,
     auto_offset_reset: str = "latest",
@@ -131,27 +131,29 @@ def make_history(
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
 
-    note, groups = notes(asked.quiet), asked.group or []
+    note, groups = notes(source_options.quiet), source_options.group or []
     check_target(out_dir, overwrite=overwrite)
     where: LiveCluster | Dump
-    if asked.source is None:
-        where = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
+    if source_options.source is None:
+        where = live_cluster(
+            str(source_options.bootstrap), source_options.command_config, source_options.timeout
+        )
         where.check()
         if before is not None:
             before()
     else:
-        where = dump or Dump.open(asked.source)
+        where = dump or Dump.open(source_options.source)
     check_logs(broker_logs)
     if isinstance(where, Dump):
         where.check_read()
     selection = Selection(groups=groups, all_groups=all_groups)
     held = count_records(where, selection)
-    note(f"reading {asked.bootstrap or asked.source}")
+    note(f"reading {source_options.bootstrap or source_options.source}")
     with spark_when_needed(
         "history",
         held,
         note=note,
-        quiet=asked.quiet,
+        quiet=source_options.quiet,
         kafka=not isinstance(where, Dump),
         quick=held < SMALL_RECORDS,
     ) as session:
@@ -166,7 +168,7 @@ def make_history(
             note=note,
         )
     check_groups(made, groups, note, where.group_names)
-    tell_unread(made, note)
+    report_unread(made, note)
     return made
 
 
@@ -243,7 +245,7 @@ def count_records(where: Any, selection: Selection) -> int:
     return sum(one.end - one.begin for one in ends.values())
 
 
-def happened(rows: Any, window: tuple[int | None, int | None]) -> Any:
+def rows_within(rows: Any, window: tuple[int | None, int | None]) -> Any:
     """Rows whose time lies in a window."""
     import pyarrow.compute as pc
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.output import Format
 from holdfast.errors import ConfigError
-from holdfast.fleet.tables.storage.places import place_of
+from holdfast.fleet.tables.storage.paths import storage_path
 
 if TYPE_CHECKING:
-    from holdfast.fleet.tables.storage.places import Place
-else:  # an option has one type; ``place_of`` makes the value
-    Place = object
+    from holdfast.fleet.tables.storage.paths import StoragePath
+else:  # an option has one type; ``storage_path`` makes the value
+    StoragePath = object
 
 
 class JsonFormat(StrEnum):
@@ -63,13 +63,13 @@ OutputFile = Annotated[
 ]
 
 
-def folder_of(text: str) -> Place:
+def folder_of(text: str) -> StoragePath:
     """The folder or store that ``-o`` names; ConfigError if the name is that of a file."""
     if (ending := PurePath(text).suffix.lower()) in _FILES and not Path(text).is_dir():
         raise ConfigError(
             f"-o {text}: a folder of tables goes here; `> {text}` keeps {ending[1:]} in a file"
         )
-    return place_of(text)
+    return storage_path(text)
 
 
 _FILES = frozenset({".csv", ".html", ".json", ".jsonl", ".parquet"})
@@ -80,17 +80,19 @@ _FOLDER = Option(
     metavar="FOLDER",
     help="Where the result goes: a folder for tables, or a store.",
 )
-TablesFolder = Annotated[Place | None, _FOLDER]
-WatchedFolder = Annotated[Place, _FOLDER]
+TablesFolder = Annotated[StoragePath | None, _FOLDER]
+WatchedFolder = Annotated[StoragePath, _FOLDER]
 FolderOfTables = Annotated[
-    Place, Argument(parser=place_of, metavar="PATH", help="Folder of the tables.")
+    StoragePath, Argument(parser=storage_path, metavar="PATH", help="Folder of the tables.")
 ]
-Dumps = Annotated[list[Place], Argument(parser=place_of, metavar="DUMP...", help="Dumps to merge.")]
-KeptTables = Annotated[
-    Place | None,
+Dumps = Annotated[
+    list[StoragePath], Argument(parser=storage_path, metavar="DUMP...", help="Dumps to merge.")
+]
+WatchedTables = Annotated[
+    StoragePath | None,
     Option(
         "--input",
-        parser=place_of,
+        parser=storage_path,
         metavar="PATH",
         help="What to read: a folder of tables, as it changes.",
     ),
@@ -131,7 +133,7 @@ _SERVERS = Option(
 Bootstrap = Annotated[str | None, _SERVERS]
 NeededBootstrap = Annotated[str, _SERVERS]
 DumpFolder = Annotated[
-    Place,
+    StoragePath,
     Option(
         "--output",
         "-o",
@@ -141,10 +143,10 @@ DumpFolder = Annotated[
     ),
 ]
 FleetInput = Annotated[
-    Place | None,
+    StoragePath | None,
     Option(
         "--input",
-        parser=place_of,
+        parser=storage_path,
         metavar="PATH",
         help="What to read: tables, a dump, or what Kafka's own tools printed (a file).",
     ),
@@ -222,7 +224,7 @@ class RecentWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class WatchOptions:
     """What `watch` and `serve` keep of a cluster, and for how long."""
 
     group: Groups = None

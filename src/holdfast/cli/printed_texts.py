@@ -21,7 +21,7 @@ from holdfast.fleet.tables.columns.chosen import means
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups
     from holdfast.fleet.pipeline.ingest.source import Dump
-    from holdfast.fleet.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.paths import StoragePath
 
 Note = Callable[[str], None]
 
@@ -31,12 +31,12 @@ LACKS_OF_DESCRIBED: Final = (
 )
 
 
-def is_printed(source: Place | None) -> bool:
+def is_printed(source: StoragePath | None) -> bool:
     """Whether a source is a file, and so a text of Kafka's tools or an error."""
     return source is not None and not source.is_dir() and source.is_file()
 
 
-def is_described(source: Place | None) -> bool:
+def is_described(source: StoragePath | None) -> bool:
     """Whether a source is what ``kafka-consumer-groups --describe`` printed."""
     from holdfast.fleet.pipeline.ingest.printed.dumps import PrintedKind, kind_of
 
@@ -50,7 +50,7 @@ def is_described_text(text: str) -> bool:
     return any(HEADING.match(line) for line in text.splitlines())
 
 
-def dump_of_text(source: Place, folder: Path, note: Note, *, takes_described: bool) -> Dump:
+def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_described: bool) -> Dump:
     """Write a dump of a text into a folder.
 
     Parameters
@@ -87,7 +87,7 @@ def dump_of_text(source: Place, folder: Path, note: Note, *, takes_described: bo
 
 
 def described_lag(
-    source: Place, groups: Sequence[str] | None, reset: str, note: Note
+    source: StoragePath, groups: Sequence[str] | None, reset: str, note: Note
 ) -> list[dict[str, Any]]:
     """Rows of ``lag`` of what ``kafka-consumer-groups --describe`` printed.
 
@@ -96,7 +96,7 @@ def described_lag(
     SourceError
         The text is malformed, was cut short, has no offsets, or has none of the groups.
     """
-    from holdfast.cli.asked_lag import lag_rows
+    from holdfast.cli.live_lag import lag_rows
 
     found = _read(Path(str(source)), note)
     names = found.groups

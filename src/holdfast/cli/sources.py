@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.durations import parse_duration_ms, read_window
-from holdfast.cli.histories import live_cluster, make_history, tell_open_in
+from holdfast.cli.histories import live_cluster, make_history, report_open_in
 from holdfast.cli.output import notes
 from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 
 if TYPE_CHECKING:
-    from holdfast.cli.asked_states import AskedStates
+    from holdfast.cli.live_states import GroupStatePoller
     from holdfast.fleet.tables.reading import Tables
-    from holdfast.fleet.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.paths import StoragePath
 
 
 ALL_TIME: Final = options.Window()
@@ -47,7 +47,7 @@ class OpenedTables:
     groups : tuple of str or None
         Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
         tables of a dump or a cluster hold the chosen groups only.
-    are_kept : bool
+    are_stored : bool
         They are a folder's, as an earlier run has settled them.
     moments_us : (int or None, int or None)
         The window that was asked for, in microseconds since 1970: a duration counts back from
@@ -63,10 +63,10 @@ class OpenedTables:
     topics: dict[str, int]
     groups: tuple[str, ...] | None
     given: GivenSource
-    are_kept: bool = False
+    are_stored: bool = False
     moments_us: tuple[int | None, int | None] = (None, None)
     end_ms: int | None = None
-    live: LiveGroups = NOT_ASKED
+    live: LiveGroups = NOT_QUERIED
 
     def since_ms(self, default: str | None) -> int | None:
         """The beginning of the window in milliseconds since 1970; by default so long before."""
@@ -78,26 +78,26 @@ class OpenedTables:
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
         """The chosen groups, and what pages and findings show of them, read now."""
         # Tables of a dump or a cluster hold nothing else, and it was said which names they lack.
-        chosen = self.tables.choose(groups) if self.are_kept else None
-        return chosen, self.tables.hold(chosen, without=NOT_SHOWN)
+        chosen = self.tables.choose(groups) if self.are_stored else None
+        return chosen, self.tables.load(chosen, without=NOT_SHOWN)
 
 
-def is_dump(source: Place) -> bool:
+def is_dump(source: StoragePath) -> bool:
     """Whether a folder is a finished dump."""
     return (source / "dump.json").is_file()
 
 
 @contextmanager
 def open_source(
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     window: options.Window | options.RecentWindow = ALL_TIME,
     *,
     is_cut: bool = True,
-    asks_now: bool = False,
+    queries_now: bool = False,
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
-    output: Place | None = None,
+    output: StoragePath | None = None,
     overwrite: bool = False,
     takes_described: bool = False,
 ) -> Iterator[OpenedTables]:
@@ -110,7 +110,7 @@ def open_source(
     is_cut : bool
         The tables begin with the window; else they only end with it, so that what holds in it and
         began before is there.
-    asks_now : bool
+    queries_now : bool
         The coordinators of a live cluster are asked too, before its records are read and after
         that: what rebalances both times has done so for as long as that took.
     spark_groups : bool
@@ -137,48 +137,50 @@ def open_source(
     load_arrow()
     from holdfast.fleet.tables.reading import open_tables
 
-    source, groups = asked.source, asked.group
-    if (source is None) == (asked.bootstrap is None):
+    source, groups = source_options.source, source_options.group
+    if (source is None) == (source_options.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
     read_window(window.since, window.until)  # a wrong one is told before anything slow begins
     given = GivenSource(
         path=str(source or ""),
-        servers=asked.bootstrap or "",
-        command_config=str(asked.command_config or ""),
+        servers=source_options.bootstrap or "",
+        command_config=str(source_options.command_config or ""),
     )
     printed = source if is_printed(source) else None
     if source is not None and printed is None and not is_dump(source):
         _refuse_settled(source, broker_logs or (), output)
-        kept = open_tables(source).pinned()
-        tell_open_in(kept, notes(asked.quiet))
+        kept = open_tables(source).at_snapshot()
+        report_open_in(kept, notes(source_options.quiet))
         chosen = kept.choose(groups)
         if window.until is not None or (is_cut and window.since is not None):
-            kept = kept.hold(chosen)
-        opened = OpenedTables(tables=kept, topics={}, groups=chosen, given=given, are_kept=True)
+            kept = kept.load(chosen)
+        opened = OpenedTables(tables=kept, topics={}, groups=chosen, given=given, are_stored=True)
         yield _windowed(opened, window, is_cut=is_cut)
         return
-    is_now = asks_now and source is None and window.until is None
+    is_now = queries_now and source is None and window.until is None
     with ExitStack() as stack:
         dump = None
         if printed is not None:
-            note = notes(asked.quiet)
+            note = notes(source_options.quiet)
             dump = dump_of_text(printed, _scratch(stack), note, takes_described=takes_described)
         output = output or _scratch(stack)
-        states = asked_states(asked, all_groups=spark_groups and not groups) if is_now else None
+        states = (
+            state_poller(source_options, all_groups=spark_groups and not groups) if is_now else None
+        )
         made = make_history(
-            asked,
+            source_options,
             output,
             all_groups=spark_groups and not groups,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
             dump=dump,
-            before=None if states is None else states.ask_states,
+            before=None if states is None else states.query_states,
         )
         topics = made.dump.partition_counts()
         opened = OpenedTables(tables=made.tables, topics=topics, groups=None, given=given)
         if states is not None:
-            states.ask_all(made.tables.groups)
+            states.query_all(made.tables.groups)
             opened = replace(opened, live=states.live)
         yield _windowed(opened, window, is_cut=is_cut)
 
@@ -188,7 +190,7 @@ def _scratch(stack: ExitStack) -> Path:
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-")))
 
 
-def _refuse_settled(source: Place, logs: Sequence[Path], output: Place | None) -> None:
+def _refuse_settled(source: StoragePath, logs: Sequence[Path], output: StoragePath | None) -> None:
     """Refuse what tables that are there cannot have: other causes, another place."""
     if logs:
         words = [word for log in logs for word in ("--broker-log", str(log))]
@@ -200,13 +202,15 @@ def _refuse_settled(source: Place, logs: Sequence[Path], output: Place | None) -
         raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
 
 
-def asked_states(asked: options.SourceOptions, *, all_groups: bool) -> AskedStates:
+def state_poller(source_options: options.SourceOptions, *, all_groups: bool) -> GroupStatePoller:
     """Who asks the coordinators of the chosen groups."""
-    from holdfast.cli.asked_states import AskedStates
+    from holdfast.cli.live_states import GroupStatePoller
 
-    cluster = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
-    note, chosen = notes(asked.quiet), asked.group or ()
-    return AskedStates(cluster, chosen, all_groups=all_groups, note=note)
+    cluster = live_cluster(
+        str(source_options.bootstrap), source_options.command_config, source_options.timeout
+    )
+    note, chosen = notes(source_options.quiet), source_options.group or ()
+    return GroupStatePoller(cluster, chosen, all_groups=all_groups, note=note)
 
 
 def _windowed(

@@ -23,8 +23,8 @@ from holdfast.core.wire.layouts import (
     consumer_protocol,
     container,
     incremental,
-    memory,
     share_state,
+    state_shard,
     sticky_user_data,
     streams_user_data,
 )
@@ -84,9 +84,9 @@ SCHEMAS: Mapping[str, MessageKind] = {
         kind=container.MemberAssignment,
         decode=container.decode_member_assignment,
     ),
-    "memory": MessageKind(
-        kind=memory.Share,
-        decode=memory.decode_share,
+    "state-shard": MessageKind(
+        kind=state_shard.StateShard,
+        decode=state_shard.decode_shard,
     ),
     "connect-metadata": MessageKind(
         kind=connect.ConnectMetadata, decode=connect.decode_connect_metadata
@@ -163,7 +163,7 @@ _SHAPES: Mapping[object, _Shape] = {
     ],
     Design: int,
     Leaving: int,
-    tuple[memory.RememberedMember, ...]: lambda value: [to_json(member) for member in value],
+    tuple[state_shard.MemberEntry, ...]: lambda value: [to_json(member) for member in value],
     tuple[streams_user_data.Task, ...]: lambda value: [list(task) for task in value],
     tuple[tuple[streams_user_data.Task, int], ...]: lambda value: [
         [*task, offset] for task, offset in value
@@ -181,7 +181,7 @@ def _shape(hint: Any) -> _Shape:
 _FIELDS: Mapping[object, Mapping[str, _Shape]] = {
     kind: {name: _shape(hint) for name, hint in get_type_hints(kind).items()}
     for kind in (
-        memory.RememberedMember,
+        state_shard.MemberEntry,
         share_state.ShareState,
         *(message.kind for message in SCHEMAS.values()),
     )

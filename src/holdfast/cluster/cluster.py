@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cluster import client_keys, credentials, render
+from holdfast.cluster import client_configs, client_keys, credentials
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
 from holdfast.cluster.record_times import Place
@@ -28,7 +28,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import AdapterError, ConfigError, RemoteProtocolError, SourceError
+from holdfast.errors import ConfigError, OperationalError, RemoteProtocolError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +199,7 @@ class LiveCluster:
             consumer = KafkaConsumer(
                 group_id=None,
                 enable_auto_commit=False,
-                **render.kafka_python_connection(self._settings()),
+                **client_configs.kafka_python_connection(self._settings()),
             )
             try:
                 here = [TopicPartition(topic, p) for p in partitions]
@@ -275,9 +275,9 @@ class LiveCluster:
 
 
 def _line(error: BaseException) -> str:
-    """One line for people; what a client library said stands in an AdapterError with its class."""
+    """One line for people; an OperationalError has the class of a client library's error."""
     text = str(error).splitlines()[0] if str(error) else ""
-    if text and type(error) is AdapterError:
+    if text and type(error) is OperationalError:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

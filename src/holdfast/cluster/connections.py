@@ -1,7 +1,7 @@
 """Connections to a cluster through kafka-python's own network layer.
 
-**Rules.** This module, :mod:`holdfast.members.member.link`,
-:mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.refused` are the only
+**Rules.** This module, :mod:`holdfast.members.runtime.coordinator_client`,
+:mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.kafka_python_repairs` are the only
 ones that use ``kafka.net``, which is private: other versions of it than those of
 :mod:`holdfast.cluster.client_versions` are refused.
 A secret never stands in an error,
@@ -32,14 +32,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import InvalidStateError
 from typing import Any, TypeVar
 
-from holdfast.cluster import render
-from holdfast.cluster.answers import Flag, SignalSafeFuture
+from holdfast.cluster import client_configs
 from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.settings import Settings
+from holdfast.cluster.signal_safe import Flag, SignalSafeFuture
 from holdfast.cluster.versions import why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
-from holdfast.errors import AdapterError, RemoteProtocolError, SourceError
+from holdfast.errors import OperationalError, RemoteProtocolError, SourceError
 
 check("kafka-python")
 TopicPartition = tuple[str, int]
@@ -75,7 +75,7 @@ def load_client() -> Any:
     """
     from kafka.net.compat import KafkaNetClient
 
-    from holdfast.cluster.refused import mend_connects
+    from holdfast.cluster.kafka_python_repairs import mend_connects
 
     mend_connects()
     return KafkaNetClient
@@ -108,11 +108,11 @@ class Connections:
         self.tries_logins_again = tries_logins_again
         self.timeout_ms: int = settings["request.timeout.ms"]
         options = {
-            **render.kafka_python_connection(settings),
+            **client_configs.kafka_python_connection(settings),
             **(options or {}),
             "socket_options": SOCKET_OPTIONS,
             "receive_message_max_bytes": LARGEST_ANSWER_BYTES,
-            **render.KAFKA_PYTHON_LOOP,
+            **client_configs.KAFKA_PYTHON_LOOP,
         }
         self._client = make_client(**options)
         self._manager = self._client._manager
@@ -181,7 +181,7 @@ class Connections:
             with contextlib.suppress(Exception):
                 self._net.close()
         for question in list(self._open_questions):
-            _fail(question, AdapterError(_CLOSED))
+            _fail(question, OperationalError(_CLOSED))
 
     def _end_manager(self) -> None:
         """Close the library's manager, on its IO thread if there is one.
@@ -250,7 +250,7 @@ class Connections:
         latest = time.monotonic() + self.timeout_ms / 1000
         for connection in list(self._manager._conns.values()):
             if connection._throttle_time > latest:
-                connection.close(AdapterError("the broker asks for too long a wait"))
+                connection.close(OperationalError("the broker asks for too long a wait"))
 
     def address(self, node: int) -> str:
         """A broker for people: its number and, where it is known, its address."""
@@ -268,7 +268,7 @@ class Connections:
         The coroutine is made there, too: a caller that is interrupted leaves none behind.
         """
         if self._is_closed:
-            failed(AdapterError(_CLOSED))
+            failed(OperationalError(_CLOSED))
             return
 
         async def run() -> None:
@@ -361,19 +361,19 @@ def words_of(error: BaseException) -> str:
 
 def as_ours(error: BaseException) -> BaseException:
     """Return the error as one of holdfast's tree."""
-    if isinstance(error, (AdapterError, RemoteProtocolError)):
+    if isinstance(error, (OperationalError, RemoteProtocolError)):
         return error
     code = getattr(error, "errno", None)
     if isinstance(code, int) and code > 0:
         return RemoteProtocolError(reason(error), error_code=code)
-    return AdapterError(reason(error))
+    return OperationalError(reason(error))
 
 
 def ends_member(error: BaseException) -> bool:
     """Whether an error is final for a member: one of Kafka's fatal codes, or a refusal of ours.
 
     Every other code passes. Where Kafka gives a code without a name (-1), :func:`as_ours` makes an
-    AdapterError of it, so a RemoteProtocolError without a code is holdfast's own.
+    OperationalError of it, so a RemoteProtocolError without a code is holdfast's own.
     """
     if not isinstance(error, RemoteProtocolError):
         return False

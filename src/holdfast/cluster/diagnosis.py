@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from holdfast.cluster import render
+from holdfast.cluster import client_configs
 from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
 
@@ -90,7 +90,7 @@ class _FailsError(Exception):
 def _look(address: str, settings: Settings, inside: Callable[[str, Any, Settings], _T]) -> _T:
     """Connect to an address, and do something with the connection."""
     host, port = _parted(address)
-    context = render.ssl_context(settings)
+    context = client_configs.ssl_context(settings)
     with _connected(address, host, port) as sock:
         if context is None:
             try:

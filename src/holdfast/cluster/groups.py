@@ -303,7 +303,7 @@ class GroupQuestions:
                 for one in answer.groups:
                     if one.error_code in EXPECTED:
                         again.append(one.group_id)
-                    found[one.group_id] = self._told(kind, one)
+                    found[one.group_id] = self._described(kind, one)
         return again
 
     def _by_kind(self, groups: Iterable[str]) -> Iterator[tuple[GroupType, list[str]]]:
@@ -313,7 +313,7 @@ class GroupQuestions:
                 kinds.setdefault(self._listed[group].kind, []).append(group)
         yield from sorted(kinds.items())
 
-    def _told(self, kind: GroupType, one: Any) -> SeenGroup:
+    def _described(self, kind: GroupType, one: Any) -> SeenGroup:
         """What a coordinator says of a group, or why it says nothing."""
         if one.error_code in (0, NOT_FOUND):
             return seen_group(kind, one)

@@ -63,7 +63,7 @@ class SeenGroup:
 class SeenGroups:
     """Groups of a cluster as their coordinators described them at one moment."""
 
-    asked_ms: int  # when the states were told, milliseconds since 1970
+    queried_ms: int  # when the states were told, milliseconds since 1970
     groups: Mapping[str, SeenGroup]
     gone: frozenset[str] = frozenset()  # groups that no coordinator has, among those asked about
     unanswered: tuple[str, ...] = ()  # brokers that did not answer, and why

@@ -5,7 +5,7 @@
 values. A secret never appears in a text: :class:`Settings` prints it as ``[hidden]``.
 
 **Strategy.** One table holds type, default and range of every key.
-:mod:`holdfast.cluster.render` spells the result as each client library does.
+:mod:`holdfast.cluster.client_configs` spells the result as each client library does.
 
 References: Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
 (scheduled.rebalance.max.delay.ms).
@@ -234,7 +234,7 @@ KEYS: dict[str, Key] = {
     "holdfast.lag.source": Key(parse=_lag_source, default="broker"),
     "holdfast.lag.timeout.ms": Key(parse=_ms(0), default=2_000),
     "holdfast.oauth.token.provider": Key(parse=_callable, secret=True),
-    "holdfast.place": Key(parse=_name),
+    "holdfast.location": Key(parse=_name),
     "holdfast.ready.file": Key(parse=_name),
     "holdfast.ssl.context": Key(parse=_ssl_context, secret=True),
     "task.shutdown.graceful.timeout.ms": Key(parse=_ms(0), default=5_000),

@@ -43,7 +43,7 @@ def states_now(
     """
     with cluster.asking() as asked:
         questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask_each)
-        asked_ms = time.time_ns() // 1_000_000
+        queried_ms = time.time_ns() // 1_000_000
         listed = questions.listed
         groups = {
             name: SeenGroup(group=name, kind=listed[name].kind, state=listed[name].state)
@@ -61,7 +61,7 @@ def states_now(
             except SourceError:
                 gone = []  # not known to be gone
     return SeenGroups(
-        asked_ms=asked_ms,
+        queried_ms=queried_ms,
         groups=groups,
         gone=frozenset(gone),
         unanswered=tuple(

@@ -3,14 +3,15 @@
 **Rules.** The join happens in the background: records keep coming while the group rebalances. A
 list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
 is committed every ``auto.commit.interval.ms`` and before any hand-over. If an error ends the
-``with`` block, the next owner reads the last list again. Callbacks run inside
-:meth:`Consumer.poll` and :meth:`Consumer.close`, on the caller's thread. What the application holds
-and cannot commit any more is an error (:mod:`holdfast.members.seat.progress`): ``commit`` and
-``close`` raise it, and the commits of the poll loop write it to the log.
+``with`` block, the next owner reads the last list again. Callbacks run inside :meth:`Consumer.poll`
+and :meth:`Consumer.close`, on the caller's thread. What the application holds and cannot commit any
+more is an error (:mod:`holdfast.members.session.subscription_state`): ``commit`` and ``close``
+raise it, and the commits of the poll loop write it to the log.
 
 **Strategy.** The member has a seat whose client is librdkafka
-(:mod:`holdfast.members.seat.in_poll`, :mod:`holdfast.members.consumer_hands`); this class, on the
-application's thread, polls in short slices, has callbacks run between them, and closes in order.
+(:mod:`holdfast.members.session.poll_session`, :mod:`holdfast.members.consumer_adapter`); this
+class, on the application's thread, polls in short slices, has callbacks run between them, and
+closes in order.
 
 References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -30,8 +31,9 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVa
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import AdapterError, HoldfastError, LocalProtocolError
-from holdfast.members.arguments import (
+from holdfast.errors import HoldfastError, LocalProtocolError, OperationalError
+from holdfast.members.clients.confluent.adapter import SLICE_S
+from holdfast.members.config.arguments import (
     check_listener,
     check_offsets,
     checked_names,
@@ -39,27 +41,26 @@ from holdfast.members.arguments import (
     checked_pattern,
     checked_seconds,
 )
-from holdfast.members.consumer_hands import ConsumerHands
-from holdfast.members.consumer_questions import ConsumerQuestions, TopicPartition, as_offsets
-from holdfast.members.drop_in.confluent.hands import SLICE_S
-from holdfast.members.member.closing import Closing
-from holdfast.members.member.end_signals import EndSignals
-from holdfast.members.member.errands import to_the_end
-from holdfast.members.member.metadata_watch import Matches
-from holdfast.members.member.metrics import MemberMetrics
-from holdfast.members.member.readiness import clear_ready_file
-from holdfast.members.seat.commits import loss_of
-from holdfast.members.seat.hands import Wishes
-from holdfast.members.seat.in_hand import NOTHING, InHand
-from holdfast.members.seat.in_poll import InPoll
-from holdfast.members.seat.membership import Membership
+from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.consumer_queries import ConsumerQueries, TopicPartition, as_offsets
+from holdfast.members.metrics import MemberMetrics
+from holdfast.members.runtime.application_tasks import to_the_end
+from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.metadata_watch import Matches
+from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.signals import EndSignals
+from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.session.commits import loss_of
+from holdfast.members.session.in_flight import NOTHING, InFlight
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from holdfast.members.member.parts import MemberParts
+    from holdfast.members.runtime.member_runtime import MemberRuntime
 
-_WISHES = Wishes(hears_nothing_new=True, error_stops_commit=True)
+_TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=True)
 
 _Self = TypeVar("_Self", bound="Consumer")
 _P = ParamSpec("_P")
@@ -94,7 +95,7 @@ class RebalanceListener(Protocol):
         """
 
 
-class Consumer(ConsumerQuestions):
+class Consumer(ConsumerQueries):
     """A consumer of topics in a group.
 
     Parameters
@@ -121,9 +122,9 @@ class Consumer(ConsumerQuestions):
     Not thread-safe: one thread polls, as with every Kafka consumer.
 
     A call that needs the member raises ``LocalProtocolError`` before :meth:`subscribe`,
-    ``AdapterError`` after :meth:`close`, and whatever the group has refused this member for. A call
-    that asks the brokers raises ``AdapterError`` if none answers within ``request.timeout.ms``, and
-    ``RemoteProtocolError`` if one refuses.
+    ``OperationalError`` after :meth:`close`, and whatever the group has refused this member for. A
+    call that asks the brokers raises ``OperationalError`` if none answers within
+    ``request.timeout.ms``, and ``RemoteProtocolError`` if one refuses.
 
     Examples
     --------
@@ -137,15 +138,15 @@ class Consumer(ConsumerQuestions):
 
     def __init__(self, config: Mapping[str, object]):
         # The leader's code is loaded here, not with the client's module.
-        from holdfast.members.member.membership import assignors_of
+        from holdfast.members.runtime.leadership import assignors_of
 
         self._settings = Settings.parse(config)
         self.assignors = assignors_of(self._settings)
         clear_ready_file(self._settings)
-        self._seat: InPoll | None = None
-        self._hands: ConsumerHands
+        self._session: PollSession | None = None
+        self._adapter: ConsumerAdapter
         self._listener: RebalanceListener | None = None
-        self._in_hand = InHand()
+        self._in_flight = InFlight()
         self._closing = Closing(self._end)
         self.signals = EndSignals()
         self._handles_signals: bool = self._settings["holdfast.handle.signals"]
@@ -187,26 +188,28 @@ class Consumer(ConsumerQuestions):
     def _subscribe(
         self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
     ) -> None:
-        if self._seat is None:
-            self._sit_down(names, pattern, listener)
+        if self._session is None:
+            self._open_session(names, pattern, listener)
         else:
             self._listener = listener
-            self._seat.membership.subscribe(names, pattern)
+            self._session.membership.subscribe(names, pattern)
 
-    def _sit_down(
+    def _open_session(
         self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
     ) -> None:
         membership = Membership(self._settings, self.assignors)
-        hands = ConsumerHands(self._settings, weakref.ref(self))
-        hands.seat = seat = InPoll(membership, hands, _WISHES, self._in_hand)
-        self._hands, self._listener, self._in_hand.last = hands, listener, NOTHING
+        adapter = ConsumerAdapter(self._settings, weakref.ref(self))
+        adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
+        self._adapter, self._listener, self._in_flight.last = adapter, listener, NOTHING
         weakref.finalize(self, membership.close)
-        self._seat = seat  # a call that is interrupted leaves a member that the next call finds
+        self._session = (
+            session  # a call that is interrupted leaves a member that the next call finds
+        )
         try:
             membership.join_now(names, pattern)
         except HoldfastError:
-            self._seat = None
-            hands.close()
+            self._session = None
+            adapter.close()
             raise
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
@@ -226,12 +229,12 @@ class Consumer(ConsumerQuestions):
         self._closing.outside(self._unsubscribe)
 
     def _unsubscribe(self) -> None:
-        if self._seat is not None:
+        if self._session is not None:
             timeout_s = self._settings.call_timeout_s
             try:
-                self._leave(self._seat, timeout_s=timeout_s, process_ends=False)
+                self._leave(self._session, timeout_s=timeout_s, process_ends=False)
             finally:
-                self._seat = None
+                self._session = None
 
     def stop(self) -> None:
         """End the iteration, and a poll that waits; from any thread or signal handler.
@@ -271,13 +274,13 @@ class Consumer(ConsumerQuestions):
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
         if self._in_loop:
-            self._in_hand.is_seen = False
-        if self._seat is not None:
-            self._leave(self._seat, returns=returns, timeout_s=timeout_s)
+            self._in_flight.is_seen = False
+        if self._session is not None:
+            self._leave(self._session, returns=returns, timeout_s=timeout_s)
 
     def _leave(
         self,
-        seat: InPoll,
+        session: PollSession,
         *,
         timeout_s: float,
         returns: bool | None = None,
@@ -285,19 +288,19 @@ class Consumer(ConsumerQuestions):
     ) -> None:
         deadline = time.monotonic() + timeout_s
 
-        def hand_over() -> None:
-            self._note_error(seat.leave(deadline, returns=returns, process_ends=process_ends))
+        def revoke_and_leave() -> None:
+            self._note_error(session.leave(deadline, returns=returns, process_ends=process_ends))
 
         try:
-            to_the_end(hand_over)
+            to_the_end(revoke_and_leave)
         finally:
-            seat.membership.close()
-            self._hands.close()
-        lost = seat.commits.loss()
+            session.membership.close()
+            self._adapter.close()
+        lost = session.commits.loss()
         is_raised = self._ends_with_error or self._has_raised_failure
         if lost is not None and (is_raised or self._callback_error is not None):
-            if (parts := seat.membership.parts) is not None:
-                parts.note_untold(lost)
+            if (runtime := session.membership.runtime) is not None:
+                runtime.note_unreported(lost)
         elif lost is not None:
             raise lost
         if not is_raised:
@@ -313,7 +316,7 @@ class Consumer(ConsumerQuestions):
             return  # a fork leaves the block, and the member stays with its parent
         if error is not None:
             # The loop has not come back: its list is not processed, and its error goes on.
-            self._in_hand.is_seen = False
+            self._in_flight.is_seen = False
             self._ends_with_error = True
         try:
             self.close()
@@ -344,7 +347,7 @@ class Consumer(ConsumerQuestions):
         RemoteProtocolError
             If the group refused this member for good (fenced, not authorised, no protocol in
             common), saying what to do.
-        AdapterError
+        OperationalError
             If librdkafka failed.
         LocalProtocolError
             Inside another call of this consumer: a callback may commit and seek, and not poll.
@@ -358,58 +361,58 @@ class Consumer(ConsumerQuestions):
         return self._closing.inside(lambda: self._poll(timeout, max_records))
 
     def _poll(self, timeout: float, max_records: int | None) -> list[Message]:
-        seat = self._running(polls=True)
+        session = self._running(polls=True)
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         deadline = time.monotonic() + checked_seconds(timeout)
         found: list[Message] = []
-        in_hand = self._in_hand
-        in_hand.last, in_hand.caller, in_hand.is_seen = None, threading.get_ident(), True
+        in_flight = self._in_flight
+        in_flight.last, in_flight.caller, in_flight.is_seen = None, threading.get_ident(), True
         try:
-            found = self._polled(seat, limit, deadline)
-            return found if in_hand.is_seen else []
+            found = self._polled(session, limit, deadline)
+            return found if in_flight.is_seen else []
         finally:
-            in_hand.last = found or NOTHING
+            in_flight.last = found or NOTHING
 
-    def _polled(self, seat: InPoll, limit: int, deadline: float) -> list[Message]:
+    def _polled(self, session: PollSession, limit: int, deadline: float) -> list[Message]:
         """The next records; what callbacks take is not counted."""
         while True:
             began = time.monotonic()
-            self._note_error(seat.come_in())
+            self._note_error(session.begin_poll())
             deadline += time.monotonic() - began
-            seat.commit_by_clock()
+            session.commit_by_clock()
             self.signals.raise_caught()
             self._raise_callback_error()
             if self._is_stopped or self._closing.is_coming_out():
                 return []
-            self._hands.starts.look_again(self._hands.client)
-            self._hands.raise_error()
+            self._adapter.start_positions.look_again(self._adapter.client)
+            self._adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
-            messages = self._fetched(seat, limit, min(left_s, SLICE_S))
+            messages = self._fetched(session, limit, min(left_s, SLICE_S))
             if self._closing.is_coming_out():  # the application does not get these
-                self._in_hand.is_seen = False
+                self._in_flight.is_seen = False
                 return messages
             if messages or left_s == 0.0:
-                self._count(seat, len(messages))
+                self._count(session, len(messages))
                 return messages
-            self._raise_failure(seat)
+            self._raise_failure(session)
 
-    def _fetched(self, seat: InPoll, limit: int, wait_s: float) -> list[Message]:
-        if self._hands.has_begun():
-            return self._hands.fetch(limit, wait_s)
+    def _fetched(self, session: PollSession, limit: int, wait_s: float) -> list[Message]:
+        if self._adapter.has_begun():
+            return self._adapter.fetch(limit, wait_s)
         with suppress(queue.Empty):  # the first assignment, most often
-            seat.errands.first(wait_s)
+            session.tasks.first(wait_s)
         return []
 
-    def _count(self, seat: InPoll, n_records: int) -> None:
-        if n_records and (parts := seat.membership.parts) is not None:
-            parts.counters.add("records", n_records)
+    def _count(self, session: PollSession, n_records: int) -> None:
+        if n_records and (runtime := session.membership.runtime) is not None:
+            runtime.counters.add("records", n_records)
 
     def __iter__(self) -> Iterator[list[Message]]:
         """Yield lists of records, never an empty one, until it is stopped or closed."""
         while not (self._is_stopped or self._closing.has_begun()):
             try:
                 batch = self.poll()
-            except AdapterError:
+            except OperationalError:
                 if self._closing.has_begun():  # on another thread, just now
                     return
                 raise
@@ -450,19 +453,19 @@ class Consumer(ConsumerQuestions):
             lost: another member owns the partitions, or did so meanwhile. Without ``offsets`` it is
             raised until ``on_partitions_lost`` has run, or, if there is no such callback, until the
             application polls after the error. Nothing is committed.
-        AdapterError
+        OperationalError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
             If the member does not own a partition, or no record can have the offset: the broker
             would not notice.
         """
-        seat = self._running()
+        session = self._running()
         if offsets is not None:
             check_offsets(offsets)
-        elif not self._in_hand.is_seen:  # a list that the application has not is not handed out
-            seat.unprocessed = seat.in_hand_from()
-        wanted, asked = seat.wanted(None if offsets is None else as_offsets(offsets))
-        seat.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
+        elif not self._in_flight.is_seen:  # a list that the application has not is not handed out
+            session.unprocessed = session.in_flight_from()
+        wanted, asked = session.wanted(None if offsets is None else as_offsets(offsets))
+        session.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
 
     @_inside
     def committed(
@@ -470,18 +473,18 @@ class Consumer(ConsumerQuestions):
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets, None where there is none."""
         wanted = checked_pairs(partitions)
-        found = self._running().ask_places(wanted).result()
+        found = self._running().request_committed(wanted).result()
         return {TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in wanted}
 
     @_inside
     def position(self, partition: tuple[str, int]) -> int | None:
         """Return the offset of the next record of a partition, None if it is not held."""
         checked_pairs([partition])
-        seat = self._running()
+        session = self._running()
         tp = partition[0], partition[1]
-        at = self._hands.position(tp)
-        if at is None and tp in self._owned(seat):
-            return self._hands.places([tp]).result()[tp].offset
+        at = self._adapter.position(tp)
+        if at is None and tp in self._owned(session):
+            return self._adapter.start_offsets([tp]).result()[tp].offset
         return at
 
     @_inside
@@ -496,14 +499,16 @@ class Consumer(ConsumerQuestions):
         LocalProtocolError
             If the member does not own the partition, or no record can have the offset.
         """
-        seat = self._running()
+        session = self._running()
         check_offsets({partition: offset})
-        lost = loss_of(seat.progress.in_hand([partition]), seat.progress)
+        lost = loss_of(
+            session.subscription_state.in_flight([partition]), session.subscription_state
+        )
         if lost is not None:
             raise lost
-        if partition not in self._owned(seat):
+        if partition not in self._owned(session):
             raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
-        self._hands.seek((partition[0], partition[1]), offset)
+        self._adapter.seek((partition[0], partition[1]), offset)
 
     @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
@@ -514,24 +519,24 @@ class Consumer(ConsumerQuestions):
         LocalProtocolError
             If one is no pair of topic and partition, or is not this member's.
         """
-        seat = self._running()
+        session = self._running()
         wanted = checked_pairs(partitions)
         for topic, partition in wanted:
-            if (topic, partition) not in self._owned(seat):
+            if (topic, partition) not in self._owned(session):
                 raise LocalProtocolError(f"{topic}-{partition} is not this member's")
-        self._hands.pause(wanted)
+        self._adapter.pause(wanted)
 
     @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Hand these out again."""
         self._running()
-        self._hands.resume(checked_pairs(partitions))
+        self._adapter.resume(checked_pairs(partitions))
 
     @_inside
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
         self._running()
-        return {TopicPartition(*tp) for tp in self._hands.paused}
+        return {TopicPartition(*tp) for tp in self._adapter.paused}
 
     # Membership
 
@@ -540,27 +545,27 @@ class Consumer(ConsumerQuestions):
         return {TopicPartition(*tp) for tp in self._owned(self._running())}
 
     @staticmethod
-    def _owned(seat: InPoll) -> Collection[Resource]:
-        standing = seat.membership.standing
-        return () if standing is None else standing.owned
+    def _owned(session: PollSession) -> Collection[Resource]:
+        snapshot = session.membership.snapshot
+        return () if snapshot is None else snapshot.owned
 
     @property
     def member_id(self) -> str:
         """Member id given by the coordinator, empty before the first join."""
-        standing = self._seat.membership.standing if self._seat else None
-        return standing.identity.member_id if standing else ""
+        snapshot = self._session.membership.snapshot if self._session else None
+        return snapshot.identity.member_id if snapshot else ""
 
     @property
     def generation(self) -> int:
         """Generation of the group as this member knows it, -1 for none."""
-        standing = self._seat.membership.standing if self._seat else None
-        return standing.identity.generation if standing else -1
+        snapshot = self._session.membership.snapshot if self._session else None
+        return snapshot.identity.generation if snapshot else -1
 
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Ask for a round (KIP-568)."""
-        host = self._running().membership.host
-        if host is not None:
-            host.rejoin(reason)
+        member_thread = self._running().membership.member_thread
+        if member_thread is not None:
+            member_thread.rejoin(reason)
 
     @_inside
     def metrics(self) -> MemberMetrics:
@@ -568,39 +573,39 @@ class Consumer(ConsumerQuestions):
         return self._member().metrics()
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
-        return None if self._seat is None else self._seat.membership.metrics()
+        return None if self._session is None else self._session.membership.metrics()
 
     # Plumbing
 
     @property
-    def _parts(self) -> MemberParts | None:
-        return None if self._seat is None else self._seat.membership.parts
+    def _runtime(self) -> MemberRuntime | None:
+        return None if self._session is None else self._session.membership.runtime
 
-    def _running(self, *, polls: bool = False) -> InPoll:
+    def _running(self, *, polls: bool = False) -> PollSession:
         """The seat; raises the member's failure, for a poll after the waiting callbacks."""
         if self._closing.is_done:
-            raise AdapterError("the consumer is closed")
-        seat = self._seat
-        if seat is None:
+            raise OperationalError("the consumer is closed")
+        session = self._session
+        if session is None:
             raise LocalProtocolError("subscribe() first")
         if polls:
-            self._raise_failure(seat)
-        elif (failure := seat.membership.failure) is not None:
+            self._raise_failure(session)
+        elif (failure := session.membership.failure) is not None:
             self._has_raised_failure = True
             raise failure
-        return seat
+        return session
 
-    def _raise_failure(self, seat: InPoll) -> None:
-        failure = seat.membership.failure
+    def _raise_failure(self, session: PollSession) -> None:
+        failure = session.membership.failure
         if failure is not None:
             self._has_raised_failure = True
-            self._note_error(seat.come_in())
+            self._note_error(session.begin_poll())
             raise failure
 
     def _check_open(self) -> None:
         """Raise if the end has begun: a callback may commit then, and not begin anything."""
         if self._closing.has_begun():
-            raise AdapterError(
+            raise OperationalError(
                 "the consumer is closed"
                 if self._closing.is_done
                 else "the consumer is closing: a callback may commit, and not poll or subscribe"

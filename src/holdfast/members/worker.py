@@ -37,16 +37,17 @@ from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
-from holdfast.core.machine.offers import assignors_for, computes, offered
 from holdfast.core.machine.policies import DESIGNS, worker_policy
-from holdfast.errors import AdapterError, ConfigError, LocalProtocolError
-from holdfast.members.member.closing import Closing
-from holdfast.members.member.end_signals import EndSignals
-from holdfast.members.member.host import MemberHost
-from holdfast.members.member.lag_source import LagSource
-from holdfast.members.member.link import GroupLink
-from holdfast.members.member.member_log import MemberLog
-from holdfast.members.member.membership import (
+from holdfast.core.machine.supported_protocols import assignors_for, computes, supported_assignors
+from holdfast.errors import ConfigError, LocalProtocolError, OperationalError
+from holdfast.members.metrics import Counters, MemberMetrics
+from holdfast.members.resources.effects import ResourceState
+from holdfast.members.resources.forms import Run, supervise
+from holdfast.members.resources.runner import Resource
+from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.coordinator_client import CoordinatorClient
+from holdfast.members.runtime.lag_source import LagSource
+from holdfast.members.runtime.leadership import (
     Leadership,
     check_leave,
     design_of,
@@ -55,12 +56,11 @@ from holdfast.members.member.membership import (
     policy_named,
     policy_of,
 )
-from holdfast.members.member.metrics import Counters, MemberMetrics
-from holdfast.members.member.parts import metrics_of
-from holdfast.members.member.readiness import ready_file
-from holdfast.members.resources.effects import ResourceState
-from holdfast.members.resources.forms import Run, supervise
-from holdfast.members.resources.runner import Resource
+from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_runtime import metrics_of
+from holdfast.members.runtime.member_thread import MemberThread
+from holdfast.members.runtime.readiness import ready_file
+from holdfast.members.runtime.signals import EndSignals
 
 PROTOCOL_TYPE = "holdfast"
 _LOOK_S = 0.05  # how soon run() sees that it was stopped
@@ -97,7 +97,7 @@ class Worker:
     ----------
     config : mapping of str to object
         As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred``,
-        ``incremental`` or ``lend``; a worker's ``simple`` is ``holdfast-simple``.
+        ``incremental`` or ``failback``; a worker's ``simple`` is ``holdfast-simple``.
         ``holdfast.kinds`` says what is different for a kind of resources; what the leader was given
         counts.
         ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
@@ -163,7 +163,7 @@ class Worker:
             log=log,
         )
         member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
-        self._host = MemberHost(
+        self._host = MemberThread(
             member,
             self._supervisor,
             self._leadership.compute,
@@ -172,7 +172,7 @@ class Worker:
             ready=ready_file(settings, log),
         )
         self._supervisor.give_up = lambda: self._host.leave(returns=settings.comes_back)
-        self._supervisor.ask_round = self._host.rejoin
+        self._supervisor.request_round = self._host.rejoin
         self._connections: Connections | None = None
         self._closing = Closing(self._end)
         self._signals = EndSignals(at_once=True)
@@ -187,11 +187,11 @@ class Worker:
         ------
         SourceError
             If no broker answers.
-        AdapterError
+        OperationalError
             If the worker was closed.
         """
         if self._closing.has_begun():
-            raise AdapterError("the worker is closed")
+            raise OperationalError("the worker is closed")
         if self._is_started:
             return
         if self._connections is None:
@@ -202,7 +202,7 @@ class Worker:
             except BaseException:
                 connections.close()
                 raise
-        self._host.start(GroupLink(self._connections, self._host.post, self._host.fail))
+        self._host.start(CoordinatorClient(self._connections, self._host.post, self._host.fail))
         self._announce()
         self._host.post(events.Started())
         self._is_started = True  # last: after an exception the next call goes on
@@ -243,7 +243,7 @@ class Worker:
             If the group has refused this worker for good.
         """
         self._raise_failure()
-        return frozenset(Resource(*r) for r in self._host.standing.owned)
+        return frozenset(Resource(*r) for r in self._host.snapshot.owned)
 
     @property
     def states(self) -> Mapping[Resource, ResourceState]:
@@ -270,12 +270,12 @@ class Worker:
         takes the number in ``on_assigned`` and compares it before it saves: what it has done in an
         earlier term may be older than what another worker has done since.
         """
-        return {Resource(*r): term for r, term in self._host.standing.terms.items()}
+        return {Resource(*r): term for r, term in self._host.snapshot.terms.items()}
 
     @property
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
-        return self._host.standing.identity.generation
+        return self._host.snapshot.identity.generation
 
     def metrics(self) -> MemberMetrics:
         """Return what was counted so far, in Kafka's names where they exist."""
@@ -450,4 +450,4 @@ def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assign
         )
     if "holdfast.policy" in settings.given:
         return assignors_for(own, policy, listed)
-    return offered(listed, policy)
+    return supported_assignors(listed, policy)

@@ -20,17 +20,17 @@ import numpy as np
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import Named, find
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, PlanError
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.kip848 import run_kip848
-from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Ledger, Violation
+from holdfast.sim.world.ownership_log import OwnershipLog, Violation
 from holdfast.sim.world.process import Process
+from holdfast.sim.world.quiescence import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
@@ -83,7 +83,7 @@ class Setup:
     costs: Costs = field(default_factory=Costs)
     static: bool = False
     # Slot -> what its processes say of where they live; by default each slot lives alone.
-    place: Callable[[int], str] | None = str
+    location: Callable[[int], str] | None = str
     crash: bool = False  # whether bounces and scaling down are crashes rather than clean stops
     steps: int = 1
     topics: Mapping[str, int] | None = None
@@ -141,7 +141,7 @@ class Play:
                 partitions=dict(setup.topics or {"topic": setup.partitions}),
                 costs=setup.costs,
                 static=setup.static,
-                place=setup.place,
+                location=setup.location,
                 trace=setup.trace,
             ),
             setup.seed,
@@ -160,13 +160,15 @@ class Play:
         if not living:  # the scenario ended all of them, or all of them failed
             return not any(p.failed for p in world.slots.values())
         quiet = world.now_ms - world.counts.last_round_ms >= QUIET_MS
-        return quiet and all_calm(living) and _processed(world) == sum(world.partitions.values())
+        return (
+            quiet and all_quiescent(living) and _processed(world) == sum(world.partitions.values())
+        )
 
     def settle(self) -> None:
         """Wait until the group has settled."""
         limit_ms = self.world.now_ms + SETTLE_LIMIT_MS
         if not self.world.clock.run_while(lambda: not self.settled(), limit_ms):
-            self.world.ledger.fail("L1", self.world.now_ms, "the group did not settle")
+            self.world.ownership_log.fail("L1", self.world.now_ms, "the group did not settle")
 
     def rebuilt(self) -> None:
         """Wait until all state is rebuilt."""
@@ -388,13 +390,13 @@ def simulate(
         play.start_all()
         play.settle()
         play.rebuilt()
-        world.ledger.begin(world.now_ms)
+        world.ownership_log.begin(world.now_ms)
     begin_ms, rounds, sizes = world.now_ms, world.rounds, len(world.counts.round_bytes)
     SCENARIOS.get(setup.scenario, scripted)(play)
     play.settle()
     ended_ms = world.counts.last_round_ms
     play.rebuilt()
-    world.ledger.finish(world.now_ms)
+    world.ownership_log.finish(world.now_ms)
     check_balance(play)
     of_the_user = isinstance(setup.assignor, OwnAssignor) or isinstance(setup.policy, PolicyInfo)
     if of_the_user and world.application.failed_plan is not None:
@@ -404,7 +406,7 @@ def simulate(
     in_rounds = world.counts.round_bytes[sizes:]
     return _report(
         setup,
-        world.ledger,
+        world.ownership_log,
         partitions=sum(world.partitions.values()),
         rounds=world.rounds - rounds,
         balance_ms=max(0, ended_ms - begin_ms),
@@ -426,7 +428,7 @@ def _kip848(setup: Setup) -> Report:
     )
     return _report(
         setup,
-        done.ledger,
+        done.ownership_log,
         partitions=setup.partitions,
         rounds=done.rounds,
         balance_ms=done.balance_ms,
@@ -436,7 +438,7 @@ def _kip848(setup: Setup) -> Report:
 
 
 def _report(
-    setup: Setup, ledger: Ledger, *, partitions: int, balance_ms: int, **counts: Any
+    setup: Setup, ownership_log: OwnershipLog, *, partitions: int, balance_ms: int, **counts: Any
 ) -> Report:
     """What a run has cost, by its ledger."""
     return Report(
@@ -445,13 +447,13 @@ def _report(
         seed=setup.seed,
         members=setup.members,
         partitions=partitions,
-        moved=ledger.moved,
-        moved_to_third=ledger.moved_to_third,
-        partition_seconds_unowned=ledger.unowned_seconds,
-        partition_seconds_stopped=ledger.stopped_seconds,
-        longest_stop_seconds=ledger.longest_seconds,
+        moved=ownership_log.moved,
+        moved_to_third=ownership_log.moved_to_third,
+        partition_seconds_unowned=ownership_log.unowned_seconds,
+        partition_seconds_stopped=ownership_log.stopped_seconds,
+        longest_stop_seconds=ownership_log.longest_seconds,
         time_to_balance_seconds=balance_ms / 1000,
-        violations=tuple(ledger.violations),
+        violations=tuple(ownership_log.violations),
         **counts,
     )
 
@@ -464,12 +466,12 @@ def check_balance(play: Play) -> None:
     total, processed = sum(play.world.partitions.values()), _processed(play.world)
     if processed != total:
         text = f"{total - processed} of {total} are not processed at the end"
-        play.world.ledger.fail("L1", play.world.now_ms, text)
+        play.world.ownership_log.fail("L1", play.world.now_ms, text)
     elif not _levels(play.setup):
         return
     elif len(play.world.partitions) == 1 and loads.max() - loads.min() > 1:
         text = f"loads from {loads.min()} to {loads.max()}"
-        play.world.ledger.fail("L2", play.world.now_ms, text)
+        play.world.ownership_log.fail("L2", play.world.now_ms, text)
 
 
 def _levels(setup: Setup) -> bool:

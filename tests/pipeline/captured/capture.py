@@ -17,10 +17,10 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
-from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.local.broker import broker as brokers
 
 HERE = Path(__file__).parent
 MEMBER = """

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.jvm.programs import java
+from tests.local.programs import java
 from tests.wire import capture as groups
 
-from holdfast.cluster.broker.broker import Broker, BrokerSettings
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
-from holdfast.jvm.jars import broker_coordinates, broker_jars, kafka_release, resolve
+from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.jars import broker_coordinates, broker_jars, kafka_release, resolve
 
 HERE = Path(__file__).parent
 ODD = "a, b::c payload: {d=[e-0]}"

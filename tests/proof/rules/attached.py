@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.proof.rules.checkers import RoundChecker
-from tests.proof.rules.commits import HandedOut, check_commits
+from tests.proof.rules.commits import DeliveredBatch, check_commits
 from tests.proof.rules.running import RunningRules
 
 from holdfast.core.machine import actions
@@ -26,14 +26,14 @@ from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.sim import scenarios
 from holdfast.sim.world.hooks import Arrive, Hooks, Plan, Respond
-from holdfast.sim.world.ledger import Violation
-from holdfast.sim.world.process import Duties, Process
+from holdfast.sim.world.ownership_log import Violation
+from holdfast.sim.world.process import ActionHandlers, Process
 from holdfast.sim.world.world import World, WorldOptions
 
 LATE_MS = (0, 500, 1_000, 2_000, 4_000, 8_000, 12_000)
 """How long after a resource has ended an application commits the batch that it still holds."""
 
-Held = dict[HandedOut, int]
+Held = dict[DeliveredBatch, int]
 """Batches in an application's hands, and the offset after each of them."""
 
 
@@ -50,7 +50,7 @@ class CheckedWorld(World):
     def violations(self) -> list[Violation]:
         """Rules that the run has broken so far."""
         self._attached.sweep()
-        return self.ledger.violations
+        return self.ownership_log.violations
 
 
 def simulate(
@@ -83,8 +83,8 @@ class Attached:
         """Begin, before anything happens in the world."""
         self.world, costs = world, world.costs
         limit_ms = costs.session_ms + costs.slow_poll_ms + 1_000
-        self.running = RunningRules(world.ledger, limit_ms)
-        self.checker = RoundChecker(world.ledger)
+        self.running = RunningRules(world.ownership_log, limit_ms)
+        self.checker = RoundChecker(world.ownership_log)
         return self.checker
 
     def hooks(self, outer: Hooks) -> Hooks:
@@ -94,7 +94,7 @@ class Attached:
             answer=outer.answer,
             respond=lambda real: outer.respond(self._responding(real)),
             plan=lambda real: outer.plan(self._planning(real)),
-            duties=lambda real: outer.duties(self._duties(real)),
+            action_handlers=lambda real: outer.action_handlers(self._action_handlers(real)),
         )
 
     # Messages and plans
@@ -151,7 +151,7 @@ class Attached:
 
     # Duties of a member
 
-    def _duties(self, real: Duties) -> Duties:
+    def _action_handlers(self, real: ActionHandlers) -> ActionHandlers:
         first: dict[type, Callable[[Process, Any], None]] = {
             actions.StopFetching: self._stopping,
             actions.DropNow: self._dropping,
@@ -176,12 +176,12 @@ class Attached:
         if process.stalled_until_ms > now_ms:
             self.world.clock.at(process.stalled_until_ms, self._draining, entry)
             return
-        job = process.member.holdings.hand_over
+        job = process.member.holdings.revocation
         if job is None or job.token != action.token:
             return
         batches = self._in_hand(process, action.resources)
-        ledger = self.world.ledger
-        check_commits(ledger, now_ms, process.client, process.member, current=batches)
+        ownership_log = self.world.ownership_log
+        check_commits(ownership_log, now_ms, process.client, process.member, current=batches)
         self._stop(process, action.resources)
         self.world.clock.at(now_ms, self._hold, (process, batches, False))
 
@@ -203,7 +203,7 @@ class Attached:
         for resource in action.resources:
             if resource not in member.holdings.owned or resource[0] not in member.data.topics:
                 text = f"{client} starts {resource} outside what it owns or subscribes"
-                self.world.ledger.fail("S6", now_ms, text)
+                self.world.ownership_log.fail("S6", now_ms, text)
             if committer := self.running.committing.get(resource):
                 self._end_commits(self.world.processes[committer])
             self.running.start(
@@ -232,7 +232,7 @@ class Attached:
         answer has arrived and ended nothing yet.
         """
         client, committing = process.client, self.running.committing
-        ended = another or process.member.holdings.hand_over is None
+        ended = another or process.member.holdings.revocation is None
         if (client in self.answered and ended) or not process.alive:
             for resource in [r for r, by in committing.items() if by == client]:
                 del committing[resource]
@@ -246,7 +246,10 @@ class Attached:
         heartbeat. Or there is no coordinator, or no such process.
         """
         coordinator = self.world.coordinator
-        rivals = {self.world.ledger.runner(resource), self.running.committing.get(resource, "")}
+        rivals = {
+            self.world.ownership_log.runner(resource),
+            self.running.committing.get(resource, ""),
+        }
         rivals -= {"", process.client}
         if coordinator is None or not rivals:
             return True
@@ -256,7 +259,7 @@ class Attached:
             or other.member.generation > coordinator.generation
             or (
                 other.member.identity.instance_id is not None
-                and other.member.state in (MemberState.STABLE, MemberState.HANDING_OVER)
+                and other.member.state in (MemberState.STABLE, MemberState.REVOKING)
                 and other.member.generation < coordinator.generation
             )
             for other in (self.world.processes[rival] for rival in rivals)
@@ -305,16 +308,16 @@ class Attached:
 
     # Applications that are late
 
-    def _in_hand(self, process: Process, resources: Sequence[Resource]) -> list[HandedOut]:
+    def _in_hand(self, process: Process, resources: Sequence[Resource]) -> list[DeliveredBatch]:
         """Batches of ``resources`` that the application has in hand."""
         of = process.client
         return [
-            HandedOut(r, self.terms[of, r])
+            DeliveredBatch(r, self.terms[of, r])
             for r in resources
             if r in process.running and (of, r) in self.terms
         ]
 
-    def _hold(self, entry: tuple[Process, list[HandedOut], bool]) -> None:
+    def _hold(self, entry: tuple[Process, list[DeliveredBatch], bool]) -> None:
         """The resources have ended: the application commits its batches of them some time later."""
         process, batches, dropped = entry
         held = {batch: process.positions[batch.resource][1] for batch in batches}
@@ -337,7 +340,9 @@ class Attached:
             world.clock.at(process.stalled_until_ms, self._commit_late, entry)
             return
         ended = [batch for batch in held if dropped or batch.resource in process.running]
-        accepted = check_commits(world.ledger, world.now_ms, process.client, member, ended=ended)
+        accepted = check_commits(
+            world.ownership_log, world.now_ms, process.client, member, ended=ended
+        )
         if accepted:
             request = SendCommit(
                 request=-1,

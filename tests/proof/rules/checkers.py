@@ -27,13 +27,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.proof.rules.pacing import Pacing
-from tests.proof.rules.seen import Seen, SeenTurn, read_assignment, see
-from tests.proof.rules.staying import Staying, standing_revocations
+from tests.proof.rules.seen import Seen, SeenRound, read_assignment, see
+from tests.proof.rules.staying import Staying, revoked_valid_claims
 from tests.proof.rules.waiting import WaitingRules
 
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine.actions import ComputeAssignment, JoinCompleted
 from holdfast.core.machine.events import AssignmentComputed
+from holdfast.core.machine.leader.assignor_protocol import AssignorProtocol
 from holdfast.core.machine.leader.designs import (
     Assignor,
     CooperativeAssignor,
@@ -42,12 +43,11 @@ from holdfast.core.machine.leader.designs import (
     LeaderRound,
     just_before,
 )
-from holdfast.core.machine.leader.embedded import Embedded
 from holdfast.core.machine.member.holdings import ordered
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 RULES: Mapping[str, str] = {
     "S1": "After a round no resource has two owners. No resource runs at two processes, unless "
@@ -115,7 +115,7 @@ RULES: Mapping[str, str] = {
     "D9": "What waits holds nothing else up: under Design II all other resources are balanced in a "
     "round with a delay, as if the lost ones did not exist. Example: c's ten wait, and d joins a "
     "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",
-    "D10": "Under lend nothing waits. A member that is back by its identity within the delay gets "
+    "D10": "Under failback nothing waits. A member that is back by its identity in time gets "
     "what it owned when it departed, from everybody that has it, before it gets anything else.",
     "D11": "Under damped a round of a leader that led the round before revokes no more, of claims "
     "that could have stood, than the members that have stayed lack of their share. Example: a and "
@@ -140,12 +140,12 @@ class RoundChecker:
         Where broken rules are noted.
     """
 
-    def __init__(self, ledger: Ledger):
-        self.ledger = ledger
-        self.waiting = WaitingRules(ledger)
-        self.pacing = Pacing(ledger)
-        self.staying = Staying(ledger)
-        self.turns = 0
+    def __init__(self, ownership_log: OwnershipLog):
+        self.ownership_log = ownership_log
+        self.waiting = WaitingRules(ownership_log)
+        self.pacing = Pacing(ownership_log)
+        self.staying = Staying(ownership_log)
+        self.rounds = 0
         self._assignors: dict[str, Assignor] = {}
         self._stored: dict[str, bytes] = {}
         self._stored_as: tuple[int, str] = (-1, "")
@@ -160,31 +160,31 @@ class RoundChecker:
         current: bool = True,
     ) -> None:
         """Check one turn; one that is not ``current`` comes too late to have an effect."""
-        turn = see(request, done, assignor)
-        self.turns += 1
+        seen = see(request, done, assignor)
+        self.rounds += 1
         self._assignors[request.protocol_name] = assignor
-        self._safety(turn, now_ms)
+        self._safety(seen, now_ms)
         if isinstance(assignor, DesignAssignor):
-            self._designs(turn, assignor, now_ms)
+            self._designs(seen, assignor, now_ms)
         if not current:
             if isinstance(assignor, DesignAssignor):
-                self.waiting.note(turn, assignor.policy, now_ms)
+                self.waiting.note(seen, assignor.policy, now_ms)
             return
-        if sum(len(s.claims) for s in turn.members) <= MANY_CLAIMS or self.turns % 16 == 0:
+        if sum(len(s.claims) for s in seen.members) <= MANY_CLAIMS or self.rounds % 16 == 0:
             self._order(request, done, assignor, now_ms)
         if isinstance(assignor, DesignAssignor):
-            self.waiting.check(turn, assignor.policy, now_ms)
+            self.waiting.check(seen, assignor.policy, now_ms)
             if assignor.policy.damps:
-                levels = _levels(assignor.policy, turn)
-                self.staying.check(turn, assignor.policy, now_ms, levels=levels)
-        self.pacing.check(turn, assignor, now_ms)
+                levels = _levels(assignor.policy, seen)
+                self.staying.check(seen, assignor.policy, now_ms, levels=levels)
+        self.pacing.check(seen, assignor, now_ms)
 
     def note(
         self,
         request: ComputeAssignment,
         done: AssignmentComputed,
         now_ms: int,
-        assignor: Embedded,
+        assignor: AssignorProtocol,
     ) -> None:
         """Write down a round that could not be planned: its members know of the round anyway."""
         if isinstance(assignor, DesignAssignor):
@@ -211,27 +211,27 @@ class RoundChecker:
         right = assignment.owned_after(before)
         if right != owned:
             wrong = min(right ^ owned)
-            self.ledger.fail(
+            self.ownership_log.fail(
                 "S7", now_ms, f"{done.member_id} reads its assignment of {wrong} wrong"
             )
 
     # One turn
 
-    def _safety(self, turn: SeenTurn, now_ms: int) -> None:
-        if not _plainly_safe(turn):
-            self._look_closely(turn, now_ms)
+    def _safety(self, seen: SeenRound, now_ms: int) -> None:
+        if not _plainly_safe(seen):
+            self._look_closely(seen, now_ms)
 
-    def _look_closely(self, turn: SeenTurn, now_ms: int) -> None:
+    def _look_closely(self, seen: SeenRound, now_ms: int) -> None:
         """Name each resource and rule."""
-        fail = self.ledger.fail
+        fail = self.ownership_log.fail
         claimed: dict[Resource, list[tuple[int, str]]] = {}
-        for s in turn.members:
+        for s in seen.members:
             if s.claims and s.subscription.generation < 0:
                 fail("S10", now_ms, f"{s.name} has no generation and claims {min(s.claims)}")
             for resource in s.claims:
                 claimed.setdefault(resource, []).append((s.subscription.generation, s.name))
         owner: dict[Resource, str] = {}
-        for s in turn.members:
+        for s in seen.members:
             for resource in sorted(s.after):
                 if resource in owner:
                     fail("S1", now_ms, f"{resource} is {owner[resource]}'s and {s.name}'s after")
@@ -239,13 +239,13 @@ class RoundChecker:
                 self._right(s, resource, claimed.get(resource, []), now_ms)
             for resource in sorted(s.gained):
                 topic, partition = resource
-                exists = 0 <= partition < turn.partitions.get(topic, 0)
+                exists = 0 <= partition < seen.partitions.get(topic, 0)
                 if not exists or topic not in s.subscription.topics or not s.stays:
                     fail("S12", now_ms, f"{resource} goes to {s.name}, which cannot have it")
             if s.revoked - s.claims:
                 fail("S8", now_ms, f"{s.name} is to give up {min(s.revoked - s.claims)}")
-        taken = {r: s.name for s in turn.members for r in s.revoked}
-        for s in turn.members:
+        taken = {r: s.name for s in seen.members for r in s.revoked}
+        for s in seen.members:
             for resource in sorted(s.gained & taken.keys()):
                 fail("S4", now_ms, f"{resource} from {taken[resource]} to {s.name}")
 
@@ -253,7 +253,7 @@ class RoundChecker:
         self, s: Seen, resource: Resource, claims: list[tuple[int, str]], now_ms: int
     ) -> None:
         """S3, S10, S11: whether a member may have a resource after the round."""
-        fail = self.ledger.fail
+        fail = self.ownership_log.fail
         newest = max(claims, default=(-1, ""))[0]
         if resource not in s.claims:
             if claims:
@@ -273,8 +273,8 @@ class RoundChecker:
             return
         half = (len(request.members) + 1) // 2
         turned = (*request.members[half:], *request.members[:half])
-        turn = LeaderRound(
-            members=turned if self.turns % 2 else request.members[::-1],
+        seen = LeaderRound(
+            members=turned if self.rounds % 2 else request.members[::-1],
             partitions=dict(reversed(request.partitions)),
             generation=request.generation,
             leader_id=request.member_id,
@@ -282,51 +282,51 @@ class RoundChecker:
             unbroken=request.unbroken,
             led=just_before(request),
         )
-        other, given = assignor.lead(turn), dict(done.assignments)
+        other, given = assignor.lead(seen), dict(done.assignments)
         if other != given:
             name = min(m for m in given if other.get(m) != given[m])
-            self.ledger.fail("S13", now_ms, f"{name} gets something else in another order")
+            self.ownership_log.fail("S13", now_ms, f"{name} gets something else in another order")
 
-    def _designs(self, turn: SeenTurn, assignor: DesignAssignor, now_ms: int) -> None:
-        fail, policy = self.ledger.fail, assignor.policy
-        delays = {s.assignment.delay_ms for s in turn.members}
+    def _designs(self, seen: SeenRound, assignor: DesignAssignor, now_ms: int) -> None:
+        fail, policy = self.ownership_log.fail, assignor.policy
+        delays = {s.assignment.delay_ms for s in seen.members}
         if len(delays) > 1:
             fail("S9", now_ms, f"different delays: {sorted(delays)}")
         delay_ms = max(delays, default=0)
-        n_revoked = sum(len(s.revoked) for s in turn.members)
+        n_revoked = sum(len(s.revoked) for s in seen.members)
         if delay_ms and n_revoked:
             fail("S9", now_ms, f"{n_revoked} revoked beside a delay of {delay_ms} ms")
         if 0 < delay_ms <= policy.tolerance_ms:
             fail("D5", now_ms, f"a delay of {delay_ms} ms")
         designs = {policy.design, *map(policy.design_of, policy.kinds)}
         paced = Design.INCREMENTAL in designs and policy.interval_ms > 0
-        if delay_ms and not (policy.defers or paced or policy.waits_first or policy.asks_ages):
+        if delay_ms and not (policy.defers or paced or policy.waits_first or policy.needs_ages):
             fail("D6", now_ms, f"a delay of {delay_ms} ms where the policy has none")
-        if n_revoked and not all(s.assignment.another_round for s in turn.members):
+        if n_revoked and not all(s.assignment.another_round for s in seen.members):
             fail("again", now_ms, "a member does not learn that another round is coming")
-        paced |= Design.INCREMENTAL in designs or policy.asks_ages
-        if delay_ms and not paced and _levels(policy, turn):
-            loads = sorted(sum(map(turn.exists, s.after)) for s in turn.members if s.stays)
+        paced |= Design.INCREMENTAL in designs or policy.needs_ages
+        if delay_ms and not paced and _levels(policy, seen):
+            loads = sorted(sum(map(seen.exists, s.after)) for s in seen.members if s.stays)
             if loads and loads[-1] - loads[0] > 1:
                 text = f"beside a delay of {delay_ms} ms members own {loads[0]} to {loads[-1]}"
                 fail("D9", now_ms, text)
         if Design.INCREMENTAL in designs:
-            moves, most = _moves(turn, policy), _most_moves(turn, policy)
+            moves, most = _moves(seen, policy), _most_moves(seen, policy)
             if moves > most:
                 fail("III", now_ms, f"{moves} moves in a round, at most {most} may be")
 
 
-def _plainly_safe(turn: SeenTurn) -> bool:
+def _plainly_safe(seen: SeenRound) -> bool:
     """Whether whole sets already show that S1, S3, S4, S8, S10, S11 and S12 hold; the usual case.
 
     Every claimed resource has one claim, so no claim is stale or doubled (S10, S11). Every owned
     resource has one owner afterwards (S1). No member claimed a gained resource (S3), so it was
     revoked from no member either (S4). S8 and S12 are checked member by member.
     """
-    members = turn.members
-    if sum(len(s.claims) for s in members) != len(turn.claimed):
+    members = seen.members
+    if sum(len(s.claims) for s in members) != len(seen.claimed):
         return False
-    if sum(len(s.after) for s in members) != len(turn.after):
+    if sum(len(s.after) for s in members) != len(seen.after):
         return False
     for s in members:
         gained = s.gained
@@ -335,41 +335,41 @@ def _plainly_safe(turn: SeenTurn) -> bool:
         if not gained:
             continue
         subscribed = s.subscription.topics if s.stays else ()
-        if not gained.isdisjoint(turn.claimed):
+        if not gained.isdisjoint(seen.claimed):
             return False
-        if any(t not in subscribed or not 0 <= p < turn.partitions.get(t, 0) for t, p in gained):
+        if any(t not in subscribed or not 0 <= p < seen.partitions.get(t, 0) for t, p in gained):
             return False
     return True
 
 
-def _levels(policy: Policy, turn: SeenTurn) -> bool:
+def _levels(policy: Policy, seen: SeenRound) -> bool:
     """Whether the members that stay can and shall own equally many, or one more."""
-    subscribed = {s.subscription.topics for s in turn.members if s.stays}
+    subscribed = {s.subscription.topics for s in seen.members if s.stays}
     best = "optimal" in find(policy.assignor).laws
     return best and not (policy.isolate or policy.weights) and len(subscribed) == 1
 
 
-def _most_moves(turn: SeenTurn, policy: Policy) -> int:
+def _most_moves(seen: SeenRound, policy: Policy) -> int:
     """How many moves Design III may make: a batch for each member that can gain.
 
     Where members shall own equally many, one gains that owns less than its share. Elsewhere all but
     one may: a move leads from a member to another one.
     """
-    stay = [s for s in turn.members if s.stays]
+    stay = [s for s in seen.members if s.stays]
     takers = len(stay) - 1
-    if _levels(policy, turn):
-        owned = [sum(map(turn.exists, s.claims)) for s in stay]
-        total = sum(turn.partitions.get(topic, 0) for topic in turn.subscribed)
+    if _levels(policy, seen):
+        owned = [sum(map(seen.exists, s.claims)) for s in stay]
+        total = sum(seen.partitions.get(topic, 0) for topic in seen.subscribed)
         takers = min(takers, sum(n < -(-total // len(stay)) for n in owned))
     most = policy.batch * max(0, takers)
     return min(most, policy.group_batch) if policy.group_batch else most
 
 
-def _moves(turn: SeenTurn, policy: Policy) -> int:
+def _moves(seen: SeenRound, policy: Policy) -> int:
     """Revocations of claims that stand: newest, single, of what exists and is subscribed to.
 
     Revocations of a kind that Design III does not pace do not count.
     """
     return sum(
-        policy.design_of(kind) is Design.INCREMENTAL for kind, _ in standing_revocations(turn)
+        policy.design_of(kind) is Design.INCREMENTAL for kind, _ in revoked_valid_claims(seen)
     )

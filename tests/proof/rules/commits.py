@@ -7,7 +7,7 @@ of a term from the actions that the member asked for, and never from the member'
 terms.
 
 **Strategy.** A world keeps the batches that an application still has in hand after their resource
-has ended (:class:`HandedOut`), and asks the member about them as a late application does.
+has ended (:class:`DeliveredBatch`), and asks the member about them as a late application does.
 
 References: rule S16 of :data:`tests.proof.rules.checkers.RULES`; KIP-429, ``onPartitionsLost``.
 """
@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from holdfast.core.machine.member.member import Member
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 
-class HandedOut(NamedTuple):
+class DeliveredBatch(NamedTuple):
     """Records of one resource in the hands of an application, and the term that came with them."""
 
     resource: Resource
@@ -30,28 +30,28 @@ class HandedOut(NamedTuple):
 
 
 def check_commits(
-    ledger: Ledger,
+    ownership_log: OwnershipLog,
     now_ms: int,
     who: str,
     member: Member,
     *,
-    current: Iterable[HandedOut] = (),
-    ended: Iterable[HandedOut] = (),
-) -> list[HandedOut]:
+    current: Iterable[DeliveredBatch] = (),
+    ended: Iterable[DeliveredBatch] = (),
+) -> list[DeliveredBatch]:
     """Ask a member about batches of a term that runs, and of terms that have ended.
 
     Returns
     -------
-    list of HandedOut
+    list of DeliveredBatch
         The batches of ``ended`` that the member lets through.
     """
     if member.generation >= 0:
         for batch in current:
             if not member.may_commit({batch.resource: batch.term}):
                 text = f"{who} owns {batch.resource} and refuses to commit it"
-                ledger.fail("S16", now_ms, text)
+                ownership_log.fail("S16", now_ms, text)
     accepted = [batch for batch in ended if member.may_commit({batch.resource: batch.term})]
     for batch in accepted:
         text = f"{who} commits of {batch.resource} what it had before it gave the resource up"
-        ledger.fail("S16", now_ms, text)
+        ownership_log.fail("S16", now_ms, text)
     return accepted

@@ -27,33 +27,33 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from tests.proof.rules.seen import SeenTurn
+from tests.proof.rules.seen import SeenRound
 
 from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 
 @dataclass(slots=True)
 class Pacing:
     """Follows the rounds of one run."""
 
-    ledger: Ledger
+    ownership_log: OwnershipLog
     inputs: Any = None
     expected: Mapping[str, frozenset[Resource]] = field(default_factory=dict)
     score: int | None = None
     potential: tuple[int, int] | None = None
 
-    def check(self, turn: SeenTurn, assignor: Assignor, now_ms: int) -> None:
+    def check(self, seen: SeenRound, assignor: Assignor, now_ms: int) -> None:
         """Take one round that has effect."""
-        inputs = _inputs(turn)
-        claims = {s.name: s.claims for s in turn.members}
+        inputs = _inputs(seen)
+        claims = {s.name: s.claims for s in seen.members}
         if inputs != self.inputs or claims != self.expected:
             self.score = self.potential = None
-        self.inputs, self.expected = inputs, {s.name: s.after for s in turn.members}
+        self.inputs, self.expected = inputs, {s.name: s.after for s in seen.members}
         if not isinstance(assignor, DesignAssignor | CooperativeAssignor):
             return
         policy = (
@@ -61,20 +61,22 @@ class Pacing:
             if isinstance(assignor, DesignAssignor)
             else Policy(design=Design.SIMPLE)
         )
-        revokes = any(s.revoked for s in turn.members)
-        if not (revokes or policy.design is Design.INCREMENTAL) or not _whole(turn):
+        revokes = any(s.revoked for s in seen.members)
+        if not (revokes or policy.design is Design.INCREMENTAL) or not _whole(seen):
             return
         score = balance_score(claims, policy)
         if policy.design is Design.INCREMENTAL and self.score is not None and score > self.score:
-            self.ledger.fail("L2", now_ms, f"the balance score rises from {self.score} to {score}")
+            self.ownership_log.fail(
+                "L2", now_ms, f"the balance score rises from {self.score} to {score}"
+            )
         self.score = score
         if revokes:
-            self._revokes((score, moves_left(turn, policy)), now_ms)
+            self._revokes((score, moves_left(seen, policy)), now_ms)
 
     def _revokes(self, potential: tuple[int, int], now_ms: int) -> None:
         if self.potential is not None and potential >= self.potential:
             text = f"a round revokes and gains nothing: {self.potential}, then {potential}"
-            self.ledger.fail("L3", now_ms, text)
+            self.ownership_log.fail("L3", now_ms, text)
         self.potential = potential
 
 
@@ -94,35 +96,35 @@ def balance_score(claims: Mapping[str, frozenset[Resource]], policy: Policy) -> 
     return total
 
 
-def moves_left(turn: SeenTurn, policy: Policy) -> int:
+def moves_left(seen: SeenRound, policy: Policy) -> int:
     """How many resources are not where the target wants them."""
     done = plan_round(
         replace(policy, design=Design.SIMPLE, damps=False, own=None, kinds={}),
-        [s.member for s in turn.members],
-        turn.partitions,
-        generation=turn.generation,
-        unbroken=turn.unbroken,
+        [s.member for s in seen.members],
+        seen.partitions,
+        generation=seen.generation,
+        unbroken=seen.unbroken,
     )
     return sum(len(numbers) for s in done.assignments.values() for _, numbers in s.revoked)
 
 
-def _inputs(turn: SeenTurn) -> Any:
+def _inputs(seen: SeenRound) -> Any:
     """What a turn depends on beside claims."""
     members = tuple(
         (s.name, s.member.instance_id, s.subscription.topics, s.subscription.leaving)
-        for s in turn.members
+        for s in seen.members
     )
-    return members, tuple(sorted(turn.partitions.items()))
+    return members, tuple(sorted(seen.partitions.items()))
 
 
-def _whole(turn: SeenTurn) -> bool:
+def _whole(seen: SeenRound) -> bool:
     """Whether every resource has one claim, by a member that subscribes to it."""
-    counts = [turn.partitions.get(topic, 0) for topic in turn.subscribed]
-    times, claimed = sum(len(s.claims) for s in turn.members), turn.claimed
+    counts = [seen.partitions.get(topic, 0) for topic in seen.subscribed]
+    times, claimed = sum(len(s.claims) for s in seen.members), seen.claimed
     if not times == len(claimed) == sum(counts):
         return False
     fits = all(
         (s.stays or not s.claims) and {t for t, _ in s.claims} <= set(s.subscription.topics)
-        for s in turn.members
+        for s in seen.members
     )
-    return fits and all(0 <= p < turn.partitions.get(t, 0) for t, p in claimed)
+    return fits and all(0 <= p < seen.partitions.get(t, 0) for t, p in claimed)

@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.proof.rules.seen import Seen, SeenTurn
+from tests.proof.rules.seen import Seen, SeenRound
 
 from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, shown
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.memory import RememberedMember, Share, read_share
+from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, read_shard
 
 EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 
@@ -46,7 +46,7 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class RecentChanges:
     """Members that came lately and took no place, places that are vacant, when the group grew.
 
     Arrivals and vacancies count for the longest delay, by the checker's clock. A growth of None is
@@ -57,13 +57,13 @@ class Lately:
     vacant_ms: tuple[int, ...] = ()  # since when
     grown_ms: int | None = None
 
-    def at(self, now_ms: int, policy: Policy, slack_ms: int) -> Lately:
+    def at(self, now_ms: int, policy: Policy, slack_ms: int) -> RecentChanges:
         """What counts at ``now_ms``. Ages by a member's clock are never more than the checker's."""
         lasts_ms = policy.longest_delay_ms
         grown_ms = self.grown_ms
         if grown_ms is not None and now_ms - grown_ms >= min(START_MS, lasts_ms) - EARLY_MS:
             grown_ms = None
-        return Lately(
+        return RecentChanges(
             came={n: ms for n, ms in self.came.items() if now_ms - ms <= lasts_ms + slack_ms},
             vacant_ms=tuple(ms for ms in self.vacant_ms if now_ms - ms < lasts_ms - EARLY_MS),
             grown_ms=grown_ms,
@@ -71,7 +71,7 @@ class Lately:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRound:
+class PastRound:
     """A round as the checker saw it: its members, the owners after it, and what waited then."""
 
     generation: int
@@ -83,8 +83,8 @@ class SeenRound:
     leader_id: str
     whole: bool  # whether there was room for all of the memory
     promised_ms: Mapping[Resource, int]  # what the list of what waits says
-    lately: Lately
-    arrived: tuple[str, ...]  # members that came lately, as the memory names them
+    recent_changes: RecentChanges
+    recent_joiners: tuple[str, ...]  # members that came lately, as the memory names them
 
     def holders(self, at: int) -> frozenset[str]:
         """Members that carry the facts about the member at the place ``at`` of the ring."""
@@ -101,13 +101,13 @@ class SeenRound:
 class Moment:
     """One round, beside the last round of which its members can know."""
 
-    turn: SeenTurn
+    seen: SeenRound
     policy: Policy
-    past: SeenRound | None
+    past: PastRound | None
     owed: Mapping[Resource, Awaited]  # what waited after that round
     unknown: frozenset[Resource]  # owned by departed members that no share names
     now_ms: int
-    lately: Lately
+    recent_changes: RecentChanges
     remains_ms: Mapping[Resource, int] | None = None  # of what waits, where no clock runs
 
     @property
@@ -121,16 +121,16 @@ class Moment:
         had = {w.member_id for w in self.past.owner.values()}
         new = {
             s.name
-            for s in self.turn.members
+            for s in self.seen.members
             if not s.claims and s.subscription.generation < 0 and s.name not in had
         }
         return self.past.present - new
 
     def is_back(self, absent: Awaited) -> bool:
         """Whether ``absent`` is in the round, by its member id, instance id or place."""
-        turn = self.turn
-        known = absent.member_id in turn.present or absent.instance_id in turn.instances
-        return known or absent.identity in turn.places
+        seen = self.seen
+        known = absent.member_id in seen.present or absent.instance_id in seen.instances
+        return known or absent.identity in seen.locations
 
     def left_ms(self, absent: Awaited) -> int:
         """How long the group goes on waiting for an absent member."""
@@ -138,53 +138,53 @@ class Moment:
 
     def without_clock(self) -> Moment:
         """The same round by the memory alone: what was promised, less the age of the promise."""
-        age_ms = max(s.subscription.memory_age_ms for s in self.turn.members)
+        age_ms = max(s.subscription.state_age_ms for s in self.seen.members)
         promised_ms = {} if self.past is None else self.past.promised_ms
         return replace(self, remains_ms={r: ms - age_ms for r, ms in promised_ms.items()})
 
 
-def told_shares(past: SeenRound, turn: SeenTurn) -> dict[str, Share]:
+def brought_shards(past: PastRound, seen: SeenRound) -> dict[str, StateShard]:
     """The shares of the last round that members bring into this one, by member."""
-    held = {s.name: read_share(s.subscription.memory) for s in turn.members}
+    held = {s.name: read_shard(s.subscription.leader_state) for s in seen.members}
     return {
-        name: share
-        for name, share in held.items()
-        if share is not None and share.generation == past.generation
+        name: shard
+        for name, shard in held.items()
+        if shard is not None and shard.generation == past.generation
     }
 
 
-def unknown_of(past: SeenRound, turn: SeenTurn) -> frozenset[Resource]:
+def unknown_of(past: PastRound, seen: SeenRound) -> frozenset[Resource]:
     """What departed members owned, and what waited, where no share of that round says so."""
-    told = told_shares(past, turn)
-    places = {identity: at for at, (identity, _) in enumerate(past.ring)}
-    named = {n.identity for share in told.values() for n in share.neighbours if n.owned is not None}
+    told = brought_shards(past, seen)
+    locations = {identity: at for at, (identity, _) in enumerate(past.ring)}
+    named = {n.identity for shard in told.values() for n in shard.neighbours if n.owned is not None}
     sizes = {len(identity) for identity in named}
 
     def known(identity: str) -> bool:
         if past.whole:
-            return not told.keys().isdisjoint(past.holders(places[identity]))
+            return not told.keys().isdisjoint(past.holders(locations[identity]))
         return any(identity[:size] in named for size in sizes)
 
     known_of = {w.identity: known(w.identity) for w in past.owner.values()}
     # A member that is here under its old id says what it owned. A static member that was thrown out
     # and is back under a new id claims nothing, and its own share names its neighbours alone.
-    gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in turn.present}
+    gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in seen.present}
     lost = {r for r, identity in gone.items() if not known_of[identity]}
     if past.whole:
         lists = not told.keys().isdisjoint(past.carriers())
     else:
-        lists = any(share.waiting for share in told.values())
+        lists = any(shard.waiting for shard in told.values())
     return frozenset(lost) | (frozenset() if lists else frozenset(past.waiting))
 
 
 def had_room(at: Moment) -> bool:
     """Whether a record is so small that nothing was left out of it."""
-    n_shares = sum(len(s.assignment.memory or b"") for s in at.turn.members)
-    n_listed = sum(64 + 32 * len(s.after) + s.member.size_bytes for s in at.turn.members)
+    shard_bytes = sum(len(s.assignment.leader_state or b"") for s in at.seen.members)
+    n_listed = sum(64 + 32 * len(s.after) + s.member.size_bytes for s in at.seen.members)
     policy = at.policy
     return (
-        n_shares * ROOM < policy.memory_limit_bytes
-        and (n_listed + n_shares) * ROOM < policy.record_limit_bytes
+        shard_bytes * ROOM < policy.memory_limit_bytes
+        and (n_listed + shard_bytes) * ROOM < policy.record_limit_bytes
     )
 
 
@@ -194,7 +194,7 @@ def new_members(at: Moment) -> list[Seen]:
         return []
     return [
         s
-        for s in at.turn.members
+        for s in at.seen.members
         if not s.claims and s.subscription.generation < 0 and s.name not in at.there
     ]
 
@@ -204,35 +204,35 @@ def among(named: Iterable[str], identity: str) -> bool:
     return any(identity.startswith(each) for each in named)
 
 
-def _listed(turn: SeenTurn) -> Share | None:
+def _listed(seen: SeenRound) -> StateShard | None:
     """The first share with a list of what waits that was assigned."""
-    shares = (read_share(s.assignment.memory) for s in turn.members)
-    return next((share for share in shares if share is not None and share.waiting), None)
+    shards = (read_shard(s.assignment.leader_state) for s in seen.members)
+    return next((shard for shard in shards if shard is not None and shard.waiting), None)
 
 
-def arrived(turn: SeenTurn) -> tuple[str, ...]:
+def recent_joiners(seen: SeenRound) -> tuple[str, ...]:
     """Identities of members that came lately."""
-    share = _listed(turn)
-    waiting = () if share is None else share.waiting
+    shard = _listed(seen)
+    waiting = () if shard is None else shard.waiting
     return tuple(m.identity for m in waiting if m.owned == () and m.identity)
 
 
-def promised(turn: SeenTurn) -> dict[Resource, int]:
+def promised(seen: SeenRound) -> dict[Resource, int]:
     """What the list of what waits says, in ms."""
-    return {resource: m.delay_ms for m, resource in awaited_now(turn)}
+    return {resource: m.delay_ms for m, resource in awaited_now(seen)}
 
 
-def awaited_now(turn: SeenTurn) -> list[tuple[RememberedMember, Resource]]:
+def awaited_now(seen: SeenRound) -> list[tuple[MemberEntry, Resource]]:
     """What waits after a round."""
-    share = _listed(turn)
-    if share is None:
+    shard = _listed(seen)
+    if shard is None:
         return []
-    return [(m, r) for m in share.waiting for r in sorted(resources_of(m, share, turn))]
+    return [(m, r) for m in shard.waiting for r in sorted(resources_of(m, shard, seen))]
 
 
 def name_of(identity: str, at: Moment) -> str:
     """The member id of an identity in the memory."""
-    for s in at.turn.members:
+    for s in at.seen.members:
         if identity and any(whole.startswith(identity) for whole in identities_of(s.member)):
             return s.name
     known = () if at.past is None else (*at.past.owner.values(), *at.past.waiting.values())
@@ -240,9 +240,9 @@ def name_of(identity: str, at: Moment) -> str:
     return next(found, shown(identity))
 
 
-def resources_of(member: RememberedMember, share: Share, turn: SeenTurn) -> frozenset[Resource]:
+def resources_of(member: MemberEntry, shard: StateShard, seen: SeenRound) -> frozenset[Resource]:
     """What a member owns by the memory, topics by name."""
-    size = share.topic_bits
-    names = {hash_of_topic(topic)[:size]: topic for topic in sorted(turn.subscribed)}
+    size = shard.topic_bits
+    names = {hash_of_topic(topic)[:size]: topic for topic in sorted(seen.subscribed)}
     owned = member.owned or ()
     return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 
 class RunningRules:
@@ -29,8 +29,8 @@ class RunningRules:
         How long a process may run what was given to another one.
     """
 
-    def __init__(self, ledger: Ledger, zombie_limit_ms: int = 0):
-        self.ledger, self.zombie_limit_ms = ledger, zombie_limit_ms
+    def __init__(self, ownership_log: OwnershipLog, zombie_limit_ms: int = 0):
+        self.ownership_log, self.zombie_limit_ms = ownership_log, zombie_limit_ms
         self.generations: dict[Resource, int] = {}  # of each resource's last start
         self.committing: dict[Resource, str] = {}  # who has sent a commit that has not ended
         self.zombies: dict[tuple[str, Resource], int] = {}  # since when
@@ -48,7 +48,7 @@ class RunningRules:
 
         ``excused``: another process that still runs or commits the resource could not be stopped.
         """
-        fail, other = self.ledger.fail, self.ledger.runner(resource)
+        fail, other = self.ownership_log.fail, self.ownership_log.runner(resource)
         if other not in ("", runner):
             if not excused:
                 text = f"{resource} runs at {other} and {runner} (generation {generation})"
@@ -71,7 +71,7 @@ class RunningRules:
         ran_ms = now_ms - max(since_ms, stalled_until_ms)
         if ran_ms > self.zombie_limit_ms:
             text = f"{resource} ran at {runner} {ran_ms} ms after it was removed"
-            self.ledger.fail("S2", now_ms, text)
+            self.ownership_log.fail("S2", now_ms, text)
 
     def called(
         self, runner: str, call: ListenerCall, resources: Sequence[Resource], now_ms: int
@@ -83,11 +83,13 @@ class RunningRules:
             if announced.get(resource, False) is assigned:
                 before = "already assigned" if assigned else "not assigned"
                 text = f"{resource} is {call} at {runner}, where it was {before}"
-                self.ledger.fail("S14", now_ms, text)
+                self.ownership_log.fail("S14", now_ms, text)
             announced[resource] = assigned
             dropped = self.dropped.setdefault(runner, set())
             if call is ListenerCall.LOST and resource not in dropped:
-                self.ledger.fail("S14", now_ms, f"{runner} is a member, and {resource} is lost")
+                self.ownership_log.fail(
+                    "S14", now_ms, f"{runner} is a member, and {resource} is lost"
+                )
             dropped.discard(resource)
 
     def lost(self, runner: str, resources: Iterable[Resource]) -> None:
@@ -102,15 +104,17 @@ class RunningRules:
         left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
         if left:
             text = f"{runner} ends, and {left[0]} was neither revoked nor lost"
-            self.ledger.fail("S14", now_ms, text)
+            self.ownership_log.fail("S14", now_ms, text)
 
     def commit(
         self, resource: Resource, offset: int, now_ms: int, *, before: int, by: str = ""
     ) -> None:
         """The coordinator took an offset of client ``by`` (S15; S2 if another client runs it)."""
-        runner = self.ledger.runner(resource)
+        runner = self.ownership_log.runner(resource)
         if runner not in ("", by):
             text = f"{resource} runs at {runner}, and {by}'s commit is accepted"
-            self.ledger.fail("S2", now_ms, text)
+            self.ownership_log.fail("S2", now_ms, text)
         if offset < before:
-            self.ledger.fail("S15", now_ms, f"{resource} goes back from {before} to {offset}")
+            self.ownership_log.fail(
+                "S15", now_ms, f"{resource} goes back from {before} to {offset}"
+            )

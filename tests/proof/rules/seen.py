@@ -17,7 +17,7 @@ from functools import lru_cache
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, EagerAssignor
-from holdfast.core.machine.leader.places import with_places
+from holdfast.core.machine.leader.locations import with_locations
 from holdfast.core.machine.leader.ring import identity_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.core.model.partitions import Resource, resources_of, resources_of_topic
@@ -36,7 +36,7 @@ class SeenAssignment:
     incremental: bool = False
     another_round: bool = False  # whether the bytes say that another round is coming at once
     delay_ms: int = 0
-    memory: bytes | None = None
+    leader_state: bytes | None = None
 
     def owned_after(self, owned: frozenset[Resource]) -> frozenset[Resource]:
         """What a member that owns ``owned`` is to own next; the document's formula.
@@ -83,7 +83,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenTurn:
+class SeenRound:
     """A whole round, members sorted by id."""
 
     members: tuple[Seen, ...]
@@ -93,7 +93,7 @@ class SeenTurn:
     unbroken: bool = True
     present: frozenset[str] = field(init=False)  # ids of all members
     instances: frozenset[str] = field(init=False)  # group.instance.ids of the static ones
-    places: frozenset[str] = field(init=False)  # identities of those with a place
+    locations: frozenset[str] = field(init=False)  # identities of those with a place
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
     subscribed: frozenset[str] = field(init=False)  # topics of the members that stay
@@ -104,8 +104,8 @@ class SeenTurn:
         object.__setattr__(self, "present", frozenset(s.name for s in self.members))
         instances = (s.member.instance_id for s in self.members)
         object.__setattr__(self, "instances", frozenset(i for i in instances if i is not None))
-        placed = (identity_of(s.member) for s in self.members if s.member.place)
-        object.__setattr__(self, "places", frozenset(placed))
+        located = (identity_of(s.member) for s in self.members if s.member.location)
+        object.__setattr__(self, "locations", frozenset(located))
         claimed = union(s.claims for s in self.members)
         changed = any(s.after is not s.claims for s in self.members)
         object.__setattr__(self, "claimed", claimed)
@@ -134,12 +134,12 @@ def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:
     return frozenset[Resource]().union(*sets)
 
 
-def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor) -> SeenTurn:
+def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor) -> SeenRound:
     """Read a turn from its bytes."""
     given = dict(done.assignments)
     seen = []
     members = subscribed_members(request.members, request.member_id, request.waited_ms)
-    for member in with_places(members):
+    for member in with_locations(members):
         data = given.get(member.member_id)
         assignment = NOTHING if data is None else read_assignment(assignor, data)
         listed = resources_of(member.subscription.owned)
@@ -158,7 +158,7 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
                 after=claims if after == claims else after,
             )
         )
-    return SeenTurn(
+    return SeenRound(
         members=tuple(sorted(seen, key=lambda s: s.name)),
         partitions=dict(request.partitions),
         generation=request.generation,
@@ -194,5 +194,5 @@ def _increment(data: bytes) -> SeenAssignment:
         revoked=frozenset() if frame.revoked is None else resources_of(frame.revoked),
         another_round=frame.revoked is not None,
         delay_ms=frame.delay_ms,
-        memory=frame.memory,
+        leader_state=frame.leader_state,
     )

@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.proof.rules.records import EARLY_MS
-from tests.proof.rules.seen import Seen, SeenTurn
+from tests.proof.rules.seen import Seen, SeenRound
 
 from holdfast.core.machine.leader.ring import identities_of
 from holdfast.core.machine.leader.successors import MOST_TIMES
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 LATE_MS = 30_000
 """A group that is so much older than the window has members that have stayed."""
@@ -34,37 +34,37 @@ LATE_MS = 30_000
 class Staying:
     """Follows the rounds of one run."""
 
-    ledger: Ledger
+    ownership_log: OwnershipLog
     # Of the round before: by all that a member is known by, and of memberships by member id.
     since_ms: dict[str | bytes, int] = field(default_factory=dict)
     memberships_ms: dict[str, int] = field(default_factory=dict)
     led: tuple[str, int] = ("", -1)  # the leader of the round before, and its generation
 
-    def check(self, turn: SeenTurn, policy: Policy, now_ms: int, *, levels: bool) -> None:
+    def check(self, seen: SeenRound, policy: Policy, now_ms: int, *, levels: bool) -> None:
         """Take one round that has effect; ``levels`` says whether shares are equal."""
-        since_ms = {s.name: self._since_ms(s, now_ms) for s in turn.members}
-        self.since_ms = {key: since_ms[s.name] for s in turn.members for key in _keys(s)}
+        since_ms = {s.name: self._since_ms(s, now_ms) for s in seen.members}
+        self.since_ms = {key: since_ms[s.name] for s in seen.members for key in _keys(s)}
         self.memberships_ms = {
             s.name: now_ms
             if s.subscription.generation < 0
             else self.memberships_ms.get(s.name, now_ms)
-            for s in turn.members
+            for s in seen.members
         }
-        led, self.led = self.led, (turn.leader_id, turn.generation)
-        if led != (turn.leader_id, turn.generation - 1) or not levels:
+        led, self.led = self.led, (seen.leader_id, seen.generation)
+        if led != (seen.leader_id, seen.generation - 1) or not levels:
             return
         window_ms = policy.stabilization_ms * (MOST_TIMES - 1) // MOST_TIMES - EARLY_MS
-        stay = [s for s in turn.members if s.stays]
+        stay = [s for s in seen.members if s.stays]
         oldest_ms = max((now_ms - self.memberships_ms[s.name] for s in stay), default=0)
         if oldest_ms < policy.stabilization_ms + LATE_MS:
             return
         stayed = [s for s in stay if now_ms - since_ms[s.name] >= window_ms]
-        total = sum(turn.partitions.get(topic, 0) for topic in turn.subscribed)
+        total = sum(seen.partitions.get(topic, 0) for topic in seen.subscribed)
         share = -(-total // len(stay))
-        lack = sum(max(0, share - sum(map(turn.exists, s.claims))) for s in stayed)
-        if (moves := len(standing_revocations(turn))) > lack:
+        lack = sum(max(0, share - sum(map(seen.exists, s.claims))) for s in stayed)
+        if (moves := len(revoked_valid_claims(seen))) > lack:
             text = f"{moves} moves, and members that have stayed lack {lack}"
-            self.ledger.fail("D11", now_ms, text)
+            self.ownership_log.fail("D11", now_ms, text)
 
     def _since_ms(self, s: Seen, now_ms: int) -> int:
         """When a member joined, or the one that it may be taken for."""
@@ -72,27 +72,27 @@ class Staying:
 
 
 def _keys(s: Seen) -> tuple[str | bytes, ...]:
-    place = s.subscription.place
-    return (*identities_of(s.member), *([place] if place else []))
+    location = s.subscription.location
+    return (*identities_of(s.member), *([location] if location else []))
 
 
-def standing_revocations(turn: SeenTurn) -> list[Resource]:
+def revoked_valid_claims(seen: SeenRound) -> list[Resource]:
     """What is revoked of claims that stand: newest, single, of what exists and is subscribed to."""
-    if not any(s.revoked for s in turn.members):
+    if not any(s.revoked for s in seen.members):
         return []
     newest: dict[Resource, int] = {}
     times: dict[tuple[Resource, int], int] = {}
-    for s in turn.members:
+    for s in seen.members:
         for r in s.claims:
             newest[r] = max(newest.get(r, -1), s.subscription.generation)
             key = (r, s.subscription.generation)
             times[key] = times.get(key, 0) + 1
     return [
         r
-        for s in turn.members
+        for s in seen.members
         for r in s.revoked & s.claims
         if s.subscription.generation == newest[r]
         and times[r, newest[r]] == 1
         and r[0] in s.subscription.topics
-        and turn.exists(r)
+        and seen.exists(r)
     ]

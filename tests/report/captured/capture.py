@@ -1,10 +1,10 @@
 """How the files beside this one were made: groups on a real broker, with and without problems.
 
 ``python -m tests.report.captured.capture`` (seven minutes) starts a broker, lets the groups of
-:data:`SCENES` live on it beside each other, and writes down what they left: a dump, and in
+:data:`SCENARIOS` live on it beside each other, and writes down what they left: a dump, and in
 ``ages.json`` the times of the oldest unread records, which the broker tells for each offset.
 
-**Rules.** What is wrong with a group stands in its row of :data:`SCENES` before it lives, and is
+**Rules.** What is wrong with a group stands in its row of :data:`SCENARIOS` before it lives, and is
 what its members do, never what a table says. A sound group does nearly the same as an ill one.
 
 **Strategy.** Readers are librdkafka's, Consumers are ours, and what no client does by itself
@@ -34,7 +34,6 @@ from tests.pipeline import local
 from tests.pipeline.captured.capture import records
 
 from holdfast import Consumer
-from holdfast.cluster.broker import broker as brokers
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.first_unread import FirstUnread, Wanted
 from holdfast.core.machine import events
@@ -46,6 +45,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.local.broker import broker as brokers
 
 HERE = Path(__file__).parent
 LIVES_S = 345
@@ -55,7 +55,7 @@ QUIET = {"log_level": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class Scenario:
     """One group: what happens to it, and what is wrong then.
 
     ``beside`` are codes that come with the problem by its nature.
@@ -611,12 +611,12 @@ def nothing_to_read(life: Life) -> None:
     life.readers("ab", [topic])
 
 
-def _ill(name: str, play: Callable[[Life], None], codes: str, beside: str = "") -> Scene:
+def _ill(name: str, play: Callable[[Life], None], codes: str, beside: str = "") -> Scenario:
     named = {"planted": frozenset(codes.split()), "beside": frozenset(beside.split())}
-    return Scene(name=f"ill-{name}", play=play, **named)
+    return Scenario(name=f"ill-{name}", play=play, **named)
 
 
-SCENES = (
+SCENARIOS = (
     _ill("avoidable", avoidable, "HF103", "HF119"),
     _ill("idle", idle, "HF106", "HF117"),
     _ill("two-owners", two_owners, "HF108"),
@@ -641,7 +641,7 @@ SCENES = (
     _ill("nobody", nobody, "HF115"),
     _ill("deployed", deployed, "HF102 HF111", "HF101 HF103"),
     *(
-        Scene(name=f"sound-{name}", play=play)
+        Scenario(name=f"sound-{name}", play=play)
         for name, play in {
             "cooperative": reads(COOPERATIVE, 3, 6),
             "cooperative-many": reads(COOPERATIVE, 5, 20),
@@ -670,11 +670,11 @@ SCENES = (
 """Every group that lives, in the order of its beginning."""
 
 
-def _live(life: Life, scene: Scene) -> None:
+def _live(life: Life, scenario: Scenario) -> None:
     try:
-        scene.play(life)
+        scenario.play(life)
     except Exception:
-        print(scene.name, "failed:", traceback.format_exc(), file=sys.stderr)
+        print(scenario.name, "failed:", traceback.format_exc(), file=sys.stderr)
 
 
 def _warm_up(bootstrap: str) -> None:
@@ -693,10 +693,10 @@ def main() -> None:
         _warm_up(broker.bootstrap)
         begin = time.monotonic()
         lives = []
-        for scene in SCENES:
-            life = Life(broker.bootstrap, scene.name, end)
+        for scenario in SCENARIOS:
+            life = Life(broker.bootstrap, scenario.name, end)
             lives.append(life)
-            threading.Thread(target=_live, args=(life, scene), daemon=True).start()
+            threading.Thread(target=_live, args=(life, scenario), daemon=True).start()
             time.sleep(0.5)
         while (left := begin + LIVES_S - time.monotonic()) > 0:
             time.sleep(min(left, 30))

@@ -29,8 +29,8 @@ from tests.live.disturbed import Left, Stage, Writer, left_by
 from tests.live.run_broker import ShortLived
 from tests.live.situations import LONG, SITUATIONS, Situation
 
-from holdfast.cluster.broker.properties import BrokerSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.local.broker.properties import BrokerSettings
 
 HERE = Path(__file__).parent
 RECORDS, LOOKS, LOG = (HERE / f"disturbed.{end}" for end in ("parquet", "json", "log.gz"))

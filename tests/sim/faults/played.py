@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.faults.scene import Scene
+from tests.sim.faults.fault_case import FaultCase
 
 from holdfast.sim.world.world import World
 
 
 def world(name: str = "deferred", n: int = 3, **more: Any) -> World:
-    """``n`` members under a policy, settled; see :meth:`Scene.world`."""
-    scene = Scene()
-    w = scene.world(name, n, **more)
-    assert scene.well
+    """``n`` members under a policy, settled; see :meth:`FaultCase.world`."""
+    case = FaultCase()
+    w = case.world(name, n, **more)
+    assert case.well
     return w
 
 
 def ends_well(w: World, after_ms: int = 60_000) -> World:
-    scene = Scene()
-    scene.ends_well(w, after_ms)
-    assert [e.text for e in scene.expected if not e.holds] == []
+    case = FaultCase()
+    case.ends_well(w, after_ms)
+    assert [e.text for e in case.expected if not e.holds] == []
     assert w.violations == []
     return w

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.machine.subscribed import offering, turn_of
+from tests.machine.subscribed import joining_members, round_of
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 from tests.pipeline.local import made, rows
@@ -17,10 +17,10 @@ from tests.sim.faults.played import ends_well, world
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine.coordinator.group_log import Durable
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import EagerAssignor
-from holdfast.core.machine.leader.embedded import MemberView
-from holdfast.members.member.lag_source import AskedInTime
-from holdfast.members.member.membership import Leadership
+from holdfast.members.runtime.lag_source import AskedInTime
+from holdfast.members.runtime.leadership import Leadership
 
 RANGES = EagerAssignor("lag")
 
@@ -28,7 +28,7 @@ RANGES = EagerAssignor("lag")
 def led(source) -> dict[str, int]:
     """How many partitions each of three members gets from a leader with this lag source."""
     view = MemberView(topics=("t",), owned=(), previous=(), generation=-1)
-    members = offering(RANGES, **dict.fromkeys("abc", view))
+    members = joining_members(RANGES, **dict.fromkeys("abc", view))
     settings = Settings.parse(
         {
             "bootstrap.servers": "nowhere:1",
@@ -39,7 +39,7 @@ def led(source) -> dict[str, int]:
         }
     )
     leadership = Leadership(settings, [RANGES], lambda topics: {"t": 6}, lag_source=source)
-    done = leadership.compute(turn_of("lag", members, {"t": 6}, 1))
+    done = leadership.compute(round_of("lag", members, {"t": 6}, 1))
     assert done.failure is None
     return {m: len(RANGES.read(data).assigned) for m, data in done.assignments}
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.sim.faults.cases_groups import forget_the_last_generation
+from tests.sim.faults.fault_case import (
+    DELAY_MS,
+    FOUND_MS,
+    leader,
+    loads,
+    running,
+    runs,
+    tape,
+    until,
+)
 from tests.sim.faults.played import ends_well, world
-from tests.sim.faults.scene import DELAY_MS, FOUND_MS, leader, loads, running, runs, tape, until
-from tests.sim.faults.scenes_groups import forget_the_last_generation
 
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import GroupState, MemberState
@@ -45,7 +54,7 @@ def test_03_a_join_during_the_revoking_round_of_a_transfer():
 def test_04_a_join_between_the_revoking_and_the_assigning_round():
     w = world("holdfast-simple", 2)
     w.start(2)
-    until(w, lambda: any(p.member.state is MemberState.HANDING_OVER for p in w.living()))
+    until(w, lambda: any(p.member.state is MemberState.REVOKING for p in w.living()))
     w.start(3)
     assert loads(ends_well(w)) == [1, 1, 2, 2]
     assert w.rounds <= 6
@@ -58,10 +67,10 @@ def test_05_a_clean_leave():
     w.stop(2)
     until(w, lambda: not w.slots[2].alive)
     until(w, lambda: runs(w, gone), 3_000)
-    assert kept == {r for r in kept if w.ledger.runner(r)}
+    assert kept == {r for r in kept if w.ownership_log.runner(r)}
     ends_well(w)
     assert w.rounds == rounds + 1
-    assert w.ledger.moved == len(gone)
+    assert w.ownership_log.moved == len(gone)
 
 
 def test_06_a_crash_found_by_the_session_timeout():
@@ -70,7 +79,7 @@ def test_06_a_crash_found_by_the_session_timeout():
     w.crash(2)
     assert 2_000 < until(w, lambda: runs(w, gone)) <= FOUND_MS
     ends_well(w)
-    assert w.ledger.moved == len(gone)
+    assert w.ownership_log.moved == len(gone)
 
 
 def test_08_all_leave_one_joins_immediate():
@@ -91,7 +100,7 @@ def test_09_a_bounce_faster_than_the_session_timeout_with_a_new_id():
     w.start(2)
     until(w, lambda: len(w.coordinator.members) == 4)  # the old one is a ghost
     ends_well(w)
-    assert w.ledger.moved_to_third == 0
+    assert w.ownership_log.moved_to_third == 0
     assert running(w, 2) == before
 
 
@@ -103,7 +112,7 @@ def test_10_a_bounce_with_a_static_id():
     w.start(2)
     until(w, lambda: running(w, 2) == before, 3_000)
     ends_well(w)
-    assert w.ledger.moved == 0
+    assert w.ownership_log.moved == 0
     w.crash(2)
     w.run(w.now_ms + 2_000)  # within the session: no round at all
     rounds = w.rounds
@@ -122,7 +131,7 @@ def test_12_a_rolling_bounce_within_the_delay_no_partition_visits_a_third_member
         w.start(slot)
         w.run(w.now_ms + 6_000)
     ends_well(w)
-    assert w.ledger.moved == 0
+    assert w.ownership_log.moved == 0
     assert [running(w, slot) for slot in range(3)] == before
 
 
@@ -136,7 +145,7 @@ def test_13_a_rolling_bounce_slower_than_the_delay():
         w.start(slot)
         w.run(w.now_ms + 6_000)
     ends_well(w)
-    assert w.ledger.moved > 0
+    assert w.ownership_log.moved > 0
 
 
 def test_14_a_flapping_member():
@@ -166,14 +175,14 @@ def test_16_three_members_more_under_design_iii_with_batch_1(group_batch, most):
     """One move for each newcomer in a round, or one in the group."""
     paced = replace(INCREMENTAL, interval_ms=500, group_batch=group_batch)
     w = world("incremental", 2, partitions=8, policy=paced)
-    turns = tape(w).turns
+    led_rounds = tape(w).led_rounds
     for slot in (2, 3, 4):
         w.start(slot)
     assert loads(ends_well(w, 120_000)) == [1, 1, 2, 2, 2]
-    taken = [sum(len(s.revoked) for s in turn.members) for turn in turns]
+    taken = [sum(len(s.revoked) for s in leader_round.members) for leader_round in led_rounds]
     assert max(taken) == most
-    assert sum(taken) == w.ledger.moved == 4  # no more than it takes
-    spread = [max(len(s.after) for s in turn.members) for turn in turns]
+    assert sum(taken) == w.ownership_log.moved == 4  # no more than it takes
+    spread = [max(len(s.after) for s in leader_round.members) for leader_round in led_rounds]
     assert spread == sorted(spread, reverse=True)  # from the fullest first
 
 
@@ -193,7 +202,7 @@ def test_19_the_leader_leaves_in_a_delay_an_old_member_leads_deadline_kept():
 
 def test_22_the_leader_changes_in_the_middle_of_design_iii_s_batches():
     w = world("incremental", 3, partitions=12, policy=INCREMENTAL)
-    turns = tape(w).turns
+    led_rounds = tape(w).led_rounds
     w.start(3)
     until(w, lambda: w.slots[3].running)
     first, begin_ms = leader(w), w.now_ms
@@ -202,7 +211,7 @@ def test_22_the_leader_changes_in_the_middle_of_design_iii_s_batches():
     w.start(first)
     until(w, lambda: loads(w) == [3, 3, 3, 3])
     assert leader(w) != first
-    taken = [sum(len(s.revoked) for s in turn.members) for turn in turns]
+    taken = [sum(len(s.revoked) for s in leader_round.members) for leader_round in led_rounds]
     assert max(taken) == 1
     assert w.now_ms - begin_ms >= INCREMENTAL.interval_ms  # no jump
     ends_well(w)
@@ -224,10 +233,10 @@ def test_34_the_coordinator_loses_the_group_record():
     w = world("holdfast-simple")
     w.start(3)
     until(w, lambda: w.slots[3].running)
-    turns = tape(w).turns
+    led_rounds = tape(w).led_rounds
     forget_the_last_generation(w)
     ends_well(w)
-    first = turns[0].members  # members joined again, and what they claim decides
+    first = led_rounds[0].members  # members joined again, and what they claim decides
     assert {m.name for m in first} == {p.member.member_id for p in w.living()}
     reset = [m for m in first if m.subscription.generation < 0]
     kept = [m for m in first if m.claims]
@@ -235,5 +244,5 @@ def test_34_the_coordinator_loses_the_group_record():
     assert kept
     assert not any(m.claims for m in reset)
     assert all(m.claims <= m.after for m in kept)
-    assert len(turns) == 1
+    assert len(led_rounds) == 1
     assert w.coordinator.state is GroupState.STABLE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.sim.faults.played import ends_well, world
-from tests.sim.faults.scene import (
+from tests.sim.faults.fault_case import (
     COSTS,
     DEFERRED,
     DELAY_MS,
@@ -17,6 +16,7 @@ from tests.sim.faults.scene import (
     tape,
     until,
 )
+from tests.sim.faults.played import ends_well, world
 
 from holdfast.core.machine.events import RejoinRequested
 from holdfast.core.machine.member.member_data import NO_REQUEST
@@ -74,8 +74,8 @@ def test_60_unrelated_rounds_during_a_delay():
         w.run(w.now_ms + FOUND_MS)
         rounds = w.rounds
         for _ in range(extra):
-            w.slots[0].tell(RejoinRequested())
-            w.slots[1].tell(RejoinRequested())
+            w.slots[0].notify(RejoinRequested())
+            w.slots[1].notify(RejoinRequested())
             w.run(w.now_ms + 1_500)
         assert w.rounds >= rounds + extra
         assert not runs(w, lost)
@@ -122,7 +122,7 @@ def test_46_a_topic_grows_during_a_delay():
     w.run(w.now_ms + FOUND_MS)
     w.resize("a", 8)
     until(w, lambda: runs(w, [("a", 6), ("a", 7)]), 3_000)
-    assert not any(w.ledger.runner(r) for r in lost)
+    assert not any(w.ownership_log.runner(r) for r in lost)
     ends_well(w)
 
 
@@ -132,17 +132,17 @@ def test_a_topic_grows_while_the_leader_plans(policy):
     w = world(policy, 1, costs=replace(COSTS, plan_ms=2_000), settle=False)
     until(w, lambda: any(p.member.data.plan_token != NO_REQUEST for p in w.living()))
     w.resize("a", 8)
-    assert not w.ledger.runner(("a", 7))
+    assert not w.ownership_log.runner(("a", 7))
     ends_well(w)
 
 
 def test_48_a_topic_is_recreated_smaller():
     w = world("holdfast-simple")
-    turns = tape(w).turns
+    led_rounds = tape(w).led_rounds
     w.resize("a", 2)
     w.start(3)
     w.run(w.now_ms + 10_000)
-    assert turns[-1].partitions == {"a": 2}
+    assert led_rounds[-1].partitions == {"a": 2}
     assert sorted(r for p in w.living() for r in p.running) == [("a", 0), ("a", 1)]
     w.resize("a", 6)
     ends_well(w)

@@ -1,6 +1,6 @@
 """The fault scenarios by number: what happens, and by which rule it must end well.
 
-**Rules.** Every number from 1 to 75 is a scene (:mod:`tests.sim.faults.scenes`), whose docstring is
+**Rules.** Every number from 1 to 75 is a scene (:mod:`tests.sim.faults.cases`), whose docstring is
 its title, or a test that has the number in its name (``test_faults_*.py``), with the real machines,
 the real assignors and the real readers of the log.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.sim.faults.scenes import SCENES
+from tests.sim.faults.cases import CASES
 
 OF_TESTS: Mapping[int, str] = {
     1: "one member joins an idle group",
@@ -47,13 +47,13 @@ OF_TESTS: Mapping[int, str] = {
 }
 
 
-def title_of(scene: Callable[..., object]) -> str:
+def title_of(case: Callable[..., object]) -> str:
     """The docstring of a scene, as the titles of tests are written."""
-    first, _, rest = (scene.__doc__ or "").removesuffix(".").partition(" ")
+    first, _, rest = (case.__doc__ or "").removesuffix(".").partition(" ")
     return f"{first.lower() if first.istitle() else first} {rest}"
 
 
-TITLES = dict(sorted({**OF_TESTS, **{n: title_of(scene) for n, scene in SCENES.items()}}.items()))
+TITLES = dict(sorted({**OF_TESTS, **{n: title_of(case) for n, case in CASES.items()}}.items()))
 """Number -> what happens."""
 
 

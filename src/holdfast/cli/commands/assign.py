@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.cli.asked_assignor import AssignorOptions, asked_assignor, parse_option
+from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
@@ -100,8 +100,8 @@ def run(
     """
     if assignor is not None and compare is not None:
         raise ConfigError("--assignor and --compare exclude each other: name all in --compare")
-    asked = [assignor or "sticky"] if compare is None else _names(compare)
-    rows = list(dict.fromkeys(find(asked_assignor(name)) for name in asked))
+    requested = [assignor or "sticky"] if compare is None else _names(compare)
+    rows = list(dict.fromkeys(find(parse_assignor(name)) for name in requested))
     options = dict(parse_option(text) for text in option or ())
     read = read_group(snapshot, group, notes(quiet))
     if compare is None:

@@ -46,8 +46,8 @@ def run(  # noqa: PLR0917 - every option is passed by name
     Prints the bootstrap address on stdout. The data live in a temporary folder and go with it. The
     log of each node says why groups rebalance; other commands read it as --broker-log.
     """
-    from holdfast.cluster.broker.broker import Broker, BrokerSettings
-    from holdfast.jvm.jars import KAFKA_VERSION
+    from holdfast.local.broker.broker import Broker, BrokerSettings
+    from holdfast.local.jars import KAFKA_VERSION
 
     note = notes(quiet)
     settings = BrokerSettings(

@@ -71,7 +71,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
         members=members, partitions=partitions, seconds=seconds, rate=rate, out=out, keep=keep
     )
     shown = Stages(options.n_stages, quiet=quiet)
-    interrupted = hear_interrupts()
+    interrupted = handle_interrupts()
     with run_demo(options, shown) as (result, broker):
         if fmt is SummaryFormat.JSON:
             write_json(_document(result, broker.bootstrap if keep else None, shown.seconds))
@@ -87,7 +87,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
             raise KeyboardInterrupt
 
 
-def hear_interrupts() -> Callable[[], bool]:
+def handle_interrupts() -> Callable[[], bool]:
     """Make SIGTERM end the demo as Ctrl-C does; the result says whether one of them has come.
 
     Python drops a KeyboardInterrupt that it raises while it finalises an object, and Spark's

@@ -55,7 +55,7 @@ Examples:
 
 def run(
     *,
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     fail_on: Annotated[
         FailOn, Option("--fail-on", help="Exit 1 on active findings this bad or worse.")
     ] = FailOn.NEVER,
@@ -74,25 +74,30 @@ def run(
     from holdfast.fleet.report.findings import doctor
 
     with open_source(
-        asked, window, is_cut=False, asks_now=True, spark_groups=True, broker_logs=broker_log
+        source_options,
+        window,
+        is_cut=False,
+        queries_now=True,
+        spark_groups=True,
+        broker_logs=broker_log,
     ) as opened:
-        groups, tables = opened.shown(asked.group)
+        groups, tables = opened.shown(source_options.group)
         n_groups = len(doctor.names_of(tables, groups, opened.live))
-        shown = SHOWN if fmt is Format.TABLE and not asked.group else n_groups
+        shown = SHOWN if fmt is Format.TABLE and not source_options.group else n_groups
         examined = doctor.examinations(
             tables,
             groups,
             opened.end_ms,
-            since_ms=opened.since_ms(options.SINCE_OF_NOW if asked.bootstrap else None),
+            since_ms=opened.since_ms(options.SINCE_OF_NOW if source_options.bootstrap else None),
             live=opened.live,
-            track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
+            track=lambda names: track(names, len(names), "groups", quiet=source_options.quiet),
             source=opened.given,
             now_ms=time.time_ns() // 1_000_000,
             commits=CommitTimes(tables, groups),
         )
         found = doctor.worst_of(examined, shown)
     _print(found, fmt, output)
-    if n_groups > shown and not asked.quiet:
+    if n_groups > shown and not source_options.quiet:
         print_note(f"{n_groups - shown} more groups: --group '*' shows all")
     _fail(found, fail_on)
 

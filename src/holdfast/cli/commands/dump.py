@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.cli.histories import SMALL_RECORDS, count_records, live_cluster, tell_open
+from holdfast.cli.histories import SMALL_RECORDS, count_records, live_cluster, report_open
 from holdfast.cli.options import (
     TIMEOUT,
     CommandConfig,
@@ -50,5 +50,5 @@ def run(  # noqa: PLR0917 (every option is passed by name)
         "dump", held, note=note, quiet=quiet, kafka=True, quick=held < SMALL_RECORDS
     ) as session:
         written = write_dump(session(), cluster, output, groups=groups, note=note)
-    tell_open(written.open_transactions, written.taken_at, note)
+    report_open(written.open_transactions, written.taken_at, note)
     note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

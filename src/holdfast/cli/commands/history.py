@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import read_window
-from holdfast.cli.histories import happened, rows_of
+from holdfast.cli.histories import rows_of, rows_within
 from holdfast.cli.output import Format, notes, write_table
 from holdfast.cli.sources import ALL_TIME, open_source
 from holdfast.errors import ConfigError, suggest
@@ -17,13 +17,13 @@ EXAMPLES = """\b
 Examples:
   holdfast history -b localhost:9092 -o tables
   holdfast history --input dump --group 'etl-*' --table movements
-  holdfast history --input dump --table pauses --format jsonl | jq .topic
+  holdfast history --input dump --table ownership_gaps --format jsonl | jq .topic
 """
 
 
 def run(
     *,
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     output: options.TablesFolder = None,
     table: Annotated[
         str, Option("--table", metavar="TABLE", help="Table to print (rebalances, movements, ...).")
@@ -51,17 +51,17 @@ def run(
     if window != ALL_TIME and "timestamp" not in definition.names:
         raise ConfigError(f"--since and --until: {table} is of one moment")
     with open_source(
-        asked,
+        source_options,
         spark_groups=all_groups,
         broker_logs=broker_log,
         output=output,
         overwrite=overwrite,
     ) as opened:
         if output is not None:
-            notes(asked.quiet)(f"tables are in {output}")
+            notes(source_options.quiet)(f"tables are in {output}")
         now_us = None if opened.end_ms is None else opened.end_ms * 1000
         moments = read_window(window.since, window.until, now_us)
-        rows = happened(opened.tables.table(table, groups=opened.groups), moments)
+        rows = rows_within(opened.tables.table(table, groups=opened.groups), moments)
         write_table(
             definition,
             rows_of(rows),
@@ -73,5 +73,5 @@ def run(
 
 def _title(definition: Any) -> str:
     """A table's name; where it has pauses, that the broker saw them so."""
-    has_pauses = any(name.startswith("pause_") for name in definition.flat_names)
-    return f"{definition.name}; pauses as the broker saw them" if has_pauses else definition.name
+    has_gaps = any(name.startswith("gap_") for name in definition.flat_names)
+    return f"{definition.name}; gaps as the broker saw them" if has_gaps else definition.name

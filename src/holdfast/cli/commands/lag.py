@@ -38,7 +38,7 @@ _WITH_CATCH_UP = replace(
 
 def run(
     *,
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     reset: options.OffsetReset = options.Reset.LATEST,
     fmt: options.PrintFormat = Format.TABLE,
     columns: options.ColumnsOfTable = options.Columns.MAIN,
@@ -66,25 +66,27 @@ def run(
     A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
     of tables has the lag as of the moment when they were made.
     """
-    note = notes(asked.quiet)
+    note = notes(source_options.quiet)
     over_s = None if over is None else above_zero_s(over, "--over")
     rows = None
-    if asked.bootstrap is not None and asked.source is None and output is None:
-        rows = _of_coordinators(asked, all_groups=all_groups, reset=str(reset), over_s=over_s)
+    if source_options.bootstrap is not None and source_options.source is None and output is None:
+        rows = _of_coordinators(
+            source_options, all_groups=all_groups, reset=str(reset), over_s=over_s
+        )
     elif over_s:
         raise ConfigError("--over asks a cluster twice: give -b, without --input and -o")
-    if is_described(asked.source) and asked.source is not None and output is None:
-        rows = described_lag(asked.source, asked.group, str(reset), note)
+    if is_described(source_options.source) and source_options.source is not None and output is None:
+        rows = described_lag(source_options.source, source_options.group, str(reset), note)
     if rows is None:
         with open_source(
-            asked, spark_groups=all_groups, auto_offset_reset=str(reset), output=output
+            source_options, spark_groups=all_groups, auto_offset_reset=str(reset), output=output
         ) as opened:
-            if opened.are_kept and reset is not options.Reset.LATEST:
+            if opened.are_stored and reset is not options.Reset.LATEST:
                 raise ConfigError(
-                    f"{asked.source} holds tables, whose lag is settled: leave --auto-offset-reset "
-                    "out"
+                    f"{source_options.source} holds tables, whose lag is settled: leave "
+                    "--auto-offset-reset out"
                 )
-            _tell_age(opened.tables, note)
+            _report_age(opened.tables, note)
             rows = [*rows_of(opened.tables.table("lag", groups=opened.groups))]
     rows = of_topics(rows, topic or ())
     clamped = sum(row["clamped"] != "none" for row in rows)
@@ -94,7 +96,7 @@ def run(
     if min_lag:
         rows = [row for row in rows if (row["lag"] or 0) >= min_lag]
     if total:
-        _tell_unknown(rows, note)
+        _report_unknown(rows, note)
         write_rows(rows, _TOTALS, fmt, title="lag")
     else:
         table = _WITH_CATCH_UP if over_s else LAG
@@ -102,18 +104,20 @@ def run(
 
 
 def _of_coordinators(
-    asked: options.SourceOptions, *, all_groups: bool, reset: str, over_s: float | None
+    source_options: options.SourceOptions, *, all_groups: bool, reset: str, over_s: float | None
 ) -> list[dict[str, Any]] | None:
     """Rows as coordinators answer; None where there are too many groups."""
-    from holdfast.cli.asked_lag import asked_lag
+    from holdfast.cli.live_lag import live_lag
 
-    cluster = live_cluster(str(asked.bootstrap), asked.command_config, asked.timeout)
-    rows = asked_lag(
+    cluster = live_cluster(
+        str(source_options.bootstrap), source_options.command_config, source_options.timeout
+    )
+    rows = live_lag(
         cluster,
-        asked.group or (),
+        source_options.group or (),
         all_groups=all_groups,
         reset=reset,
-        note=notes(asked.quiet),
+        note=notes(source_options.quiet),
         over_s=over_s,
     )
     if rows is None and over_s:
@@ -121,7 +125,7 @@ def _of_coordinators(
     return rows
 
 
-def _tell_age(tables: Tables, note: Callable[[str], None]) -> None:
+def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Say how old the lags of tables are that ``watch`` should keep and does not."""
     from holdfast.fleet.report.findings.facts import read_age
     from holdfast.fleet.report.findings.finding import Limits
@@ -143,7 +147,7 @@ def of_topics(rows: list[dict[str, Any]], topics: Sequence[str]) -> list[dict[st
     return [row for row in rows if row["topic"] in topics] if topics else rows
 
 
-def _tell_unknown(totals: Iterable[dict[str, Any]], note: Callable[[str], None]) -> None:
+def _report_unknown(totals: Iterable[dict[str, Any]], note: Callable[[str], None]) -> None:
     """Say that a sum is a lower bound where lags of partitions are not known."""
     lacking = [total["n_unknown"] for total in totals if total["n_unknown"]]
     if lacking:

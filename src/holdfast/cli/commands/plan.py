@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from holdfast.cli import options
-from holdfast.cli.asked_assignor import AssignorOptions, asked_assignor, parse_option
+from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option
 from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
@@ -42,7 +42,7 @@ def run(
             usual="Usual is cooperative-sticky; lag-sticky also evens out lag.",
         ),
     ],
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     fmt: options.PrintFormat = Format.TABLE,
     columns: options.ColumnsOfTable = options.Columns.MAIN,
     option: AssignorOptions = None,
@@ -60,16 +60,18 @@ def run(
     from holdfast.fleet.pipeline.plan.run import PLAN, plan
 
     assignor_options = dict(parse_option(text) for text in option or ())
-    named = asked_assignor(assignor)
+    named = parse_assignor(assignor)
     check_options(named, assignor_options)
-    with open_source(asked, auto_offset_reset="earliest", takes_described=True) as opened:
+    with open_source(source_options, auto_offset_reset="earliest", takes_described=True) as opened:
         topics = opened.topics or topics_of(opened.tables)
         session = running_session()
 
         def n_groups() -> int:
             return len(opened.tables.stored("generations", groups=opened.groups)["group"].unique())
 
-        bar = partial(spark_bar, what="plan", n_records=n_groups, unit="groups", quiet=asked.quiet)
+        bar = partial(
+            spark_bar, what="plan", n_records=n_groups, unit="groups", quiet=source_options.quiet
+        )
         with nullcontext() if session is None else bar(session()):
             rows = plan(
                 session, opened.tables, topics, named, groups=opened.groups, **assignor_options

@@ -14,7 +14,7 @@ from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_when_needed
-from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, in_mode
+from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, for_protocol
 from holdfast.core.machine.policies import (
     DEFAULTS,
     POLICIES,
@@ -29,9 +29,9 @@ from holdfast.errors import ConfigError, suggest
 from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 
 if TYPE_CHECKING:
-    from holdfast.fleet.pipeline.replay.happenings import Story
     from holdfast.fleet.pipeline.replay.run import Request
     from holdfast.fleet.pipeline.replay.settings import ReplaySettings
+    from holdfast.fleet.pipeline.replay.trace import Trace
 
 EXAMPLES = """\b
 Examples:
@@ -79,7 +79,7 @@ SHORT = (
 
 def run(
     *,
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     policy: Annotated[
         list[str] | None,
         Option(
@@ -114,9 +114,9 @@ def run(
     Nothing is changed on the cluster: the code that runs in members runs on the records.
     """
     from holdfast.fleet.pipeline.replay.run import Request
-    from holdfast.fleet.pipeline.replay.settings import offered
+    from holdfast.fleet.pipeline.replay.settings import supported_assignors
 
-    note = notes(asked.quiet)
+    note = notes(source_options.quiet)
     delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
     wait_ms = parse_duration_ms(interval, "--interval")
     settings = settings_from(policy or (), assignor or (), delays)
@@ -127,16 +127,16 @@ def run(
     )
     for setting in request.settings:  # a wrong number is found before anything is read
         if setting.policy not in BASELINES:
-            offered(setting)
-    with open_source(asked, window, auto_offset_reset="earliest") as opened:
-        found = _stories(opened, request, note, quiet=asked.quiet)
-        made = _replayed(found, request, quiet=asked.quiet)
+            supported_assignors(setting)
+    with open_source(source_options, window, auto_offset_reset="earliest") as opened:
+        found = _traces(opened, request, note, quiet=source_options.quiet)
+        made = _replayed(found, request, quiet=source_options.quiet)
     rows = made.to_pylist()
     if fmt is Format.TABLE:
         _write_for_people(rows, output, every_column=columns.are_all)
     else:
         write_rows(rows, made.column_names, fmt, output)
-    _tell(rows, note)
+    _report_missing(rows, note)
 
 
 def _is_low(row: Mapping[str, Any]) -> bool:
@@ -150,7 +150,7 @@ def differs(row: Mapping[str, Any]) -> str:
     return f"fidelity {row['fidelity']:.2f} is low: {MEANINGS[worst]}"
 
 
-def _tell(rows: Sequence[dict[str, Any]], note: Any) -> None:
+def _report_missing(rows: Sequence[dict[str, Any]], note: Any) -> None:
     """Say what numbers are missing, and whose fidelity is low."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
@@ -203,15 +203,17 @@ def settings_from(
 
 def _form(row: PolicyInfo, assignor: str) -> str | None:
     """The form of an assignor that goes with a policy; None if it has no such form."""
-    return assignor if row.design is not None else in_mode(assignor, cooperative=row.cooperative)
+    return (
+        assignor if row.design is not None else for_protocol(assignor, cooperative=row.cooperative)
+    )
 
 
-def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Story]:
+def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Trace]:
     """What happened to every group, from the tables, with a bar."""
-    from holdfast.fleet.pipeline.replay.story import stories
+    from holdfast.fleet.pipeline.replay.trace_builder import traces
 
     machines = [one for one in request.settings if one.policy not in BASELINES]
-    read = stories(
+    read = traces(
         opened.tables,
         opened.topics,
         groups=opened.groups,
@@ -222,14 +224,14 @@ def _stories(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) 
     return found
 
 
-def _replayed(stories: Sequence[Story], request: Request, *, quiet: bool) -> Any:
+def _replayed(traces: Sequence[Trace], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
     from holdfast.fleet.pipeline.replay.run import replay
 
-    n_pairs = len(stories) * (len(request.settings) + 1)
+    n_pairs = len(traces) * (len(request.settings) + 1)
     with spark_when_needed("replay", n_pairs, unit="replays", quiet=quiet) as session:
         return replay(
-            session, stories, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
+            session, traces, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )
 
 

@@ -22,7 +22,7 @@ Examples:
 
 def run(
     *,
-    asked: options.SourceOptions,
+    source_options: options.SourceOptions,
     output: Annotated[
         Path, Option("--output", "-o", metavar="FILE", help="Where the result goes: an HTML file.")
     ] = Path("report.html"),
@@ -44,21 +44,26 @@ def run(
         raise ConfigError(f"{output}: its folder {output.parent} does not exist")
     policies = read_policies(replay) if replay is not None else []
     with open_source(
-        asked, window, is_cut=False, asks_now=True, spark_groups=True, broker_logs=broker_log
+        source_options,
+        window,
+        is_cut=False,
+        queries_now=True,
+        spark_groups=True,
+        broker_logs=broker_log,
     ) as opened:
-        groups, tables = opened.shown(asked.group)
+        groups, tables = opened.shown(source_options.group)
         page = render(
             tables,
-            f"Consumer groups of {asked.bootstrap or asked.source}",
+            f"Consumer groups of {source_options.bootstrap or source_options.source}",
             groups,
             policies=policies,
             last_ms=opened.end_ms,
-            since_ms=opened.since_ms(options.SINCE_OF_NOW if asked.bootstrap else None),
+            since_ms=opened.since_ms(options.SINCE_OF_NOW if source_options.bootstrap else None),
             drawn_since_ms=opened.since_ms(None),
             live=opened.live,
-            track=lambda names: track(names, len(names), "groups", quiet=asked.quiet),
+            track=lambda names: track(names, len(names), "groups", quiet=source_options.quiet),
             given=opened.given,
         )
     write_private(output, page)
     size = output.stat().st_size
-    notes(asked.quiet)(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")
+    notes(source_options.quiet)(f"wrote {output} ({size / 1000:,.0f} kB); open it in any browser")

@@ -23,10 +23,10 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.report.serving.hosts import LISTEN, listen_address
 
 if TYPE_CHECKING:
-    from holdfast.cli.keeper import Keeper
-    from holdfast.cli.watching import Watching
+    from holdfast.cli.updater import Updater
+    from holdfast.cli.watch_loop import WatchTask
     from holdfast.fleet.report.serving.served_fleet import ServedFleet, Since
-    from holdfast.fleet.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.paths import StoragePath
 
 EVERY = "10s"
 BATCH_RECORDS = 2_000_000
@@ -46,7 +46,7 @@ Examples:
 def run(
     *,
     bootstrap: options.Bootstrap = None,
-    source: options.KeptTables = None,
+    source: options.WatchedTables = None,
     output: options.TablesFolder = None,
     listen: Annotated[
         str, Option("--listen", metavar="HOST:PORT", help="Where to serve.")
@@ -70,7 +70,7 @@ def run(
             help="In /metrics: label lags with the client id of the partition's owner.",
         ),
     ] = False,
-    kept: options.Kept,
+    watch_options: options.WatchOptions,
     quiet: options.Quiet = False,
 ) -> None:
     """Look at a cluster in the browser: a list of groups, a page for each, /metrics.
@@ -84,23 +84,23 @@ def run(
     token = read_token(token_file)
     begin = window_begin(since, options.SINCE_OF_NOW if bootstrap else None)
     if bootstrap is None:
-        fleet, keeper = tables_of_others(source, begin, client_ids=client_ids), None
+        fleet, updater = tables_of_others(source, begin, client_ids=client_ids), None
     elif source is not None:
         raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, tables of it")
     else:
-        from holdfast.cli.watching import Watching
+        from holdfast.cli.watch_loop import WatchTask
 
-        told = Watching(
+        task = WatchTask(
             bootstrap=bootstrap,
-            output=output or state_folder(bootstrap, kept),
-            kept=kept,
+            output=output or state_folder(bootstrap, watch_options),
+            watch_options=watch_options,
             every_seconds=above_zero_s(every, "--every"),
             max_records=BATCH_RECORDS,
         )
-        fleet, keeper = own_tables(
-            told, has_answered=output is None, quiet=quiet, since=begin, client_ids=client_ids
+        fleet, updater = own_tables(
+            task, has_answered=output is None, quiet=quiet, since=begin, client_ids=client_ids
         )
-    serve(fleet, keeper, host, port, token, quiet=quiet)
+    serve(fleet, updater, host, port, token, quiet=quiet)
 
 
 def window_begin(since: str | None, default: str | None) -> Since | None:
@@ -119,7 +119,7 @@ def window_begin(since: str | None, default: str | None) -> Since | None:
 
 
 def tables_of_others(
-    source: Place | None, since: Since | None = None, *, client_ids: bool = False
+    source: StoragePath | None, since: Since | None = None, *, client_ids: bool = False
 ) -> ServedFleet:
     """Tables that another process keeps, or nobody.
 
@@ -146,13 +146,13 @@ def tables_of_others(
 
 
 def own_tables(
-    told: Watching,
+    task: WatchTask,
     *,
     has_answered: bool,
     quiet: bool,
     since: Since | None = None,
     client_ids: bool = False,
-) -> tuple[ServedFleet, Keeper]:
+) -> tuple[ServedFleet, Updater]:
     """Tables that are kept here, and their keeper, which has begun.
 
     Parameters
@@ -165,53 +165,56 @@ def own_tables(
     ConfigError, SourceError
         An option is wrong; or the folder holds nothing yet, and the cluster does not answer.
     """
-    from holdfast.cli.keeper import Keeper
+    from holdfast.cli.updater import Updater
 
-    told.check_words()
+    task.check_words()
     if not has_answered:
         from holdfast.fleet.tables.folder.manifest import has_manifest
 
-        if not has_manifest(told.output):
-            told.cluster().check()
-    keeper = Keeper(told, print_error, quiet=quiet)
-    keeper.start()  # what its process imports, and what pages need, is read side by side
+        if not has_manifest(task.output):
+            task.cluster().check()
+    updater = Updater(task, print_error, quiet=quiet)
+    updater.start()  # what its process imports, and what pages need, is read side by side
     try:
         load_arrow()
-        from holdfast.cli.asked_lag import asked_lag
-        from holdfast.cli.asked_states import AskedStates
+        from holdfast.cli.live_lag import live_lag
+        from holdfast.cli.live_states import GroupStatePoller
         from holdfast.fleet.report.serving.live_answers import NOW_S
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
-        kept = told.kept
-        ask = partial(
-            asked_lag,
-            told.cluster(),
-            kept.group or (),
-            all_groups=kept.all_groups,
-            reset=str(kept.reset),
+        watch_options = task.watch_options
+        query = partial(
+            live_lag,
+            task.cluster(),
+            watch_options.group or (),
+            all_groups=watch_options.all_groups,
+            reset=str(watch_options.reset),
             note=lambda _: None,
         )
-        states = AskedStates(
-            told.cluster(), kept.group or (), all_groups=kept.all_groups, note=print_error
+        states = GroupStatePoller(
+            task.cluster(),
+            watch_options.group or (),
+            all_groups=watch_options.all_groups,
+            note=print_error,
         )
         fleet = ServedFleet(
-            told.output,
+            task.output,
             print_error,
-            keeping=lambda: keeper.keeping,
-            ask=ask,
-            servers=told.bootstrap,
+            updater_state=lambda: updater.updater_state,
+            query=query,
+            servers=task.bootstrap,
             since=since,
-            ask_now=states.ask,
-            every_s=told.every_seconds or NOW_S,
+            query_now=states.query,
+            every_s=task.every_seconds or NOW_S,
             client_ids=client_ids,
         )
     except BaseException:
-        keeper.close()
+        updater.close()
         raise
-    return fleet, keeper
+    return fleet, updater
 
 
-def state_folder(bootstrap: str, kept: options.Kept) -> Path:
+def state_folder(bootstrap: str, watch_options: options.WatchOptions) -> Path:
     """The folder of a cluster in the user's state directory; it is made by whoever writes to it.
 
     Raises
@@ -223,7 +226,7 @@ def state_folder(bootstrap: str, kept: options.Kept) -> Path:
     """
     from holdfast.cli.histories import live_cluster
 
-    cluster = live_cluster(bootstrap, kept.command_config, kept.timeout)
+    cluster = live_cluster(bootstrap, watch_options.command_config, watch_options.timeout)
     cluster.check()
     cluster_id = cluster.cluster_id()
     if not _CLUSTER_ID.match(cluster_id):
@@ -234,7 +237,7 @@ def state_folder(bootstrap: str, kept: options.Kept) -> Path:
 
 
 def serve(
-    fleet: ServedFleet, keeper: Keeper | None, host: str, port: int, token: str, *, quiet: bool
+    fleet: ServedFleet, updater: Updater | None, host: str, port: int, token: str, *, quiet: bool
 ) -> None:
     """Answer requests until the process is told to end, and end the keeper with it.
 
@@ -248,8 +251,8 @@ def serve(
 
     with ExitStack() as closing:
         closing.callback(fleet.close)
-        if keeper is not None:
-            closing.callback(keeper.close)
+        if updater is not None:
+            closing.callback(updater.close)
         server = closing.enter_context(PageServer(host, port, print_error))
         needed = token or ("" if server.is_local else secrets.token_urlsafe(24))
         server.application = ServedPages(fleet, is_local=server.is_local, token=needed)

@@ -1,7 +1,7 @@
 """``holdfast simulate``: what a rebalance policy costs, measured in a simulated group.
 
 **Rules.** The same options and seed print the same numbers in any process. Exit 1 when a rule was
-broken (:mod:`holdfast.sim.world.ledger`). Progress and the cost model go to stderr.
+broken (:mod:`holdfast.sim.world.ownership_log`). Progress and the cost model go to stderr.
 
 **Strategy.** :func:`holdfast.sim.scenarios.simulate` does the work.
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.cli.asked_assignor import asked_assignor, asked_policy
+from holdfast.cli.assignor_options import parse_assignor, parse_policy
 from holdfast.cli.declared import Option
 from holdfast.cli.design_options import DELAY, INTERVAL, STABILIZATION, Batch, Interval
 from holdfast.cli.durations import named_durations_ms, parse_duration_ms
@@ -25,7 +25,7 @@ from holdfast.cli.output import Format, print_note, track, write_json, write_row
 from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.core.assignors.own import OwnAssignor
-from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, in_mode
+from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, for_protocol
 from holdfast.core.machine.policies import DEFAULTS, PolicyInfo, find_policy
 from holdfast.core.machine.policy import Policy
 from holdfast.errors import ConfigError, suggest
@@ -127,7 +127,7 @@ def run(
     Exit codes: 0 done; 1 the group did not settle, or loads are uneven; 2 a wrong option, or a
     function of yours that gives no valid plan; 3 a scenario file that cannot be read.
     """
-    named = policy if ":" not in policy else asked_policy(policy)
+    named = policy if ":" not in policy else parse_policy(policy)
     chosen = named if isinstance(named, PolicyInfo) else _known_policy(named)
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
@@ -142,7 +142,7 @@ def run(
         partitions=partitions,
         seed=seed,
         settings=settings,
-        assignor=None if assignor is None else _in_mode_of(chosen, asked_assignor(assignor)),
+        assignor=None if assignor is None else _in_mode_of(chosen, parse_assignor(assignor)),
         costs=read_costs(cost or ()),
         static=static,
         crash=crash,
@@ -182,15 +182,17 @@ def _known_policy(name: str) -> str:
     return own
 
 
-def _in_mode_of(policy: str | PolicyInfo, asked: Named) -> Named:
+def _in_mode_of(policy: str | PolicyInfo, requested: Named) -> Named:
     """The assignor in the mode of the policy: a function of the user runs in both."""
     if policy in BASELINES or (row := find_policy(policy)).design is not None:
-        return asked
-    if isinstance(asked, OwnAssignor):
-        return replace(asked, cooperative=row.cooperative)
-    if (name := in_mode(find(asked).name, cooperative=row.cooperative)) is None:
+        return requested
+    if isinstance(requested, OwnAssignor):
+        return replace(requested, cooperative=row.cooperative)
+    if (name := for_protocol(find(requested).name, cooperative=row.cooperative)) is None:
         mode = "cooperative" if row.cooperative else "eager"
-        raise ConfigError(f"--assignor {find(asked).name}: --policy {row.name} needs a {mode} one")
+        raise ConfigError(
+            f"--assignor {find(requested).name}: --policy {row.name} needs a {mode} one"
+        )
     return name
 
 

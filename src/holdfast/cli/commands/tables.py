@@ -7,7 +7,7 @@ import time
 from holdfast.cli import options
 from holdfast.cli.declared import group_of
 from holdfast.cli.output import notes
-from holdfast.cli.watching import kept_days
+from holdfast.cli.watch_loop import parse_retention
 
 EXAMPLES = """\b
 Examples:
@@ -24,10 +24,10 @@ def compact(
 
     `watch` does both by itself. Readers see the tables as they were, or as they are now.
     """
-    from holdfast.fleet.tables.folder.upkeep import drop_before, merge
+    from holdfast.fleet.tables.folder.maintenance import drop_before, merge
     from holdfast.fleet.tables.reading import open_tables
 
-    days = kept_days(keep)
+    days = parse_retention(keep)
     tables = open_tables(folder)
     note = notes(quiet)
     with tables.writing():

@@ -47,7 +47,7 @@ Examples:
   holdfast upgrade-check --from range --to cooperative-sticky,range
   holdfast upgrade-check --from cooperative-sticky --to holdfast-deferred \\
     --plan
-  holdfast upgrade-check --to lend --plan
+  holdfast upgrade-check --to failback --plan
   holdfast upgrade-check --to shop.rebalancing:by_size,range
   holdfast upgrade-check members.json
 \b
@@ -111,7 +111,10 @@ def run(
         write_json(found | ({"bounces": shown} if plan else {}), output)
     else:
         told = [row for entry in shown for row in _way_rows(entry, len(shown) > 1)] if plan else []
-        told += [_said("safe" if safe else "unsafe", "" if safe else "a reason follows"), *rows]
+        told += [
+            _verdict_row("safe" if safe else "unsafe", "" if safe else "a reason follows"),
+            *rows,
+        ]
         if fmt is Format.TABLE:
             write_text("".join(f"{_line(row)}\n" for row in told), output)
         else:
@@ -177,9 +180,9 @@ def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
     """What the client is configured with before and after, two rows a bounce."""
     who = f" of {', '.join(entry['members'])}" if several else ""
     if not entry["steps"]:
-        return [_said("bounce", f"bounces{who}: none needed")]
+        return [_verdict_row("bounce", f"bounces{who}: none needed")]
     return [
-        _said(
+        _verdict_row(
             "bounce",
             f"bounce {step['bounce']}{who}, {when}: {_client_of(side)}: {side['setting']}",
             step["bounce"],
@@ -189,7 +192,7 @@ def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _said(verdict: str, text: str, step: int | None = None) -> dict[str, Any]:
+def _verdict_row(verdict: str, text: str, step: int | None = None) -> dict[str, Any]:
     """A row that is no finding: a bounce of the plan, or the verdict on all."""
     return {"step": step, "verdict": verdict, "rule": "", "text": text, "advice": ""}
 
@@ -221,7 +224,7 @@ def _words_of(text: str) -> list[str]:
 
 
 def _listed(words: list[str], flag: str) -> _Listed:
-    """Read a list; ``lend`` in it is the protocol of its design, with ``holdfast.policy`` beside.
+    """Read a list; ``failback`` stands for its design's protocol with ``holdfast.policy`` beside it.
 
     Raises
     ------
@@ -252,10 +255,12 @@ def _own(name: str) -> ListedAssignor:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    from holdfast.members.own_assignors import made, resolve
+    from holdfast.members.config.own_assignors import made, resolve
 
     found = made(resolve(name), {})
-    return ListedAssignor(written=name, protocol=found.name, modes=frozenset(found.modes))
+    return ListedAssignor(
+        written=name, protocol=found.name, rebalance_protocols=frozenset(found.rebalance_protocols)
+    )
 
 
 def _read(name: str, goal: list[str] | None) -> list[Bounce]:

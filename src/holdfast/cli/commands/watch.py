@@ -12,14 +12,14 @@ from holdfast.cli.declared import Option
 from holdfast.cli.durations import above_zero_s
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.watching import BatchTeller, Watching, follow_cluster
+from holdfast.cli.watch_loop import BatchReporter, WatchTask, follow_cluster
 from holdfast.core.command_lines import option
 from holdfast.errors import is_interrupt
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
     from holdfast.fleet.tables.reading import Tables
-    from holdfast.fleet.tables.storage.places import Place
+    from holdfast.fleet.tables.storage.paths import StoragePath
 
 EXAMPLES = """\b
 Examples:
@@ -42,7 +42,7 @@ def run(
             help="Between looks; without it: what is there, once.",
         ),
     ] = None,
-    kept: options.Kept,
+    watch_options: options.WatchOptions,
     max_records: Annotated[
         int | None, Option("--max-records", min=1, help="At most so many records in a batch.")
     ] = None,
@@ -59,17 +59,17 @@ def run(
     Ctrl-C; without, it takes what is there since the last time and ends. `holdfast serve -b` does
     the same, and shows it.
     """
-    told = Watching(
+    task = WatchTask(
         bootstrap=bootstrap,
         output=output,
-        kept=kept,
+        watch_options=watch_options,
         every_seconds=None if every is None else above_zero_s(every, "--every"),
         max_records=max_records,
     )
     more = option("--metrics", str(metrics)) if metrics is not None else []
     screen = _Screen(output, metrics, quiet=quiet)
     try:
-        follow_cluster(told, screen, started_with=[*told.again(), *more])
+        follow_cluster(task, screen, started_with=[*task.again(), *more])
     except BaseException as error:
         if is_interrupt(error):
             screen.note(screen.ended())
@@ -79,12 +79,12 @@ def run(
 class _Screen:
     """Shows on stderr how far it is, and writes the metrics."""
 
-    def __init__(self, output: Place, metrics: Path | None, *, quiet: bool):
+    def __init__(self, output: StoragePath, metrics: Path | None, *, quiet: bool):
         self.note: Callable[[str], None] = notes(quiet)
         self._output, self._metrics, self._quiet = output, metrics, quiet
         self._n_offsets: int | None = None
         self._batch: int | None = None
-        self._batches = BatchTeller(self.note)
+        self._batches = BatchReporter(self.note)
 
     def ended(self) -> str:
         """What is said at Ctrl-C: the next run reads a batch again that was under way."""
@@ -106,7 +106,7 @@ class _Screen:
     def after_batch(self, tables: Tables, batch: int) -> None:
         """Write the metrics, and a line."""
         self._batch = batch
-        self._batches.tell_batch(tables, batch)
+        self._batches.report_batch(tables, batch)
         self._write()
         self.note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
@@ -115,7 +115,7 @@ class _Screen:
         if error is not None:
             self.note(f"log ends could not be read, the next try follows: {error}")
         else:
-            self._batches.tell_open(tables)
+            self._batches.report_open(tables)
             self._write()
 
     def _write(self) -> None:
@@ -123,7 +123,7 @@ class _Screen:
             write_metrics(self._output, self._metrics)
 
 
-def write_metrics(folder: Place, target: Path) -> None:
+def write_metrics(folder: StoragePath, target: Path) -> None:
     """Write the text of ``/metrics`` to a file, which a rename replaces at once."""
     from holdfast.fleet.report.findings.doctor import examinations
     from holdfast.fleet.report.metrics import exposition

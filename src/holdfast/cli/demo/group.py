@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.cli.demo.accounting import count_records
-from holdfast.cli.demo.journal import JournalReader
+from holdfast.cli.demo.event_log import EventLogReader
 from holdfast.cli.demo.ownership import holdings
-from holdfast.errors import AdapterError
+from holdfast.errors import OperationalError
 
 PATIENCE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
@@ -57,15 +57,17 @@ class Child:
             code = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired as error:
             self.kill()
-            raise AdapterError(f"{self._name} did not end within {_GRACE_SECONDS:.0f} s") from error
+            raise OperationalError(
+                f"{self._name} did not end within {_GRACE_SECONDS:.0f} s"
+            ) from error
         self._close()
         if code != 0:
-            raise AdapterError(f"{self._name} failed: {self._last_words()}")
+            raise OperationalError(f"{self._name} failed: {self._last_words()}")
 
     def check(self) -> None:
-        """Raise an AdapterError if the process has ended by itself."""
+        """Raise an OperationalError if the process has ended by itself."""
         if self._process.poll() is not None:
-            raise AdapterError(f"{self._name} ended by itself: {self._last_words()}")
+            raise OperationalError(f"{self._name} ended by itself: {self._last_words()}")
 
     def kill(self) -> None:
         """End the process at once."""
@@ -101,7 +103,7 @@ class MemberProcesses:
     def __init__(self, bootstrap: str, topic: str, policy: str, n_partitions: int, folder: Path):
         self.policy = policy
         self.name = f"holdfast-demo-{policy}"
-        self.journal = JournalReader(folder)
+        self.event_log = EventLogReader(folder)
         self.running: dict[int, Child] = {}
         self._arguments = (bootstrap, topic, self.name, policy)
         self._n_partitions = n_partitions
@@ -113,12 +115,12 @@ class MemberProcesses:
         run = self._runs.get(slot, 0)
         self._runs[slot] = run + 1
         name = f"m{slot}.{run}"
-        journal = self.folder / f"{name}.jsonl"
-        self.running[slot] = Child(self.folder, "member", name, *self._arguments, str(journal))
+        event_log = self.folder / f"{name}.jsonl"
+        self.running[slot] = Child(self.folder, "member", name, *self._arguments, str(event_log))
 
     def is_balanced(self) -> bool:
         """Whether the members own all partitions, loads within one of each other."""
-        held = holdings(self.journal.read())
+        held = holdings(self.event_log.read())
         loads = sorted(len(partitions) for partitions in held.values())
         owned = set().union(*held.values()) if held else set()
         return (
@@ -163,7 +165,7 @@ class Bounced:
         """Stop producing; every record is acknowledged."""
         producer, self._producer = self._producer, None
         if producer is None:
-            raise AdapterError("the producer does not run")
+            raise OperationalError("the producer does not run")
         producer.terminate()
         producer.wait()
 
@@ -178,7 +180,7 @@ class Bounced:
     def await_read(self, end: Mapping[int, int]) -> None:
         """Wait until each group has read every record before the end offsets ``end``."""
         self._wait(
-            lambda: not any(count_records(g.journal.read(), end).unread for g in self.groups),
+            lambda: not any(count_records(g.event_log.read(), end).unread for g in self.groups),
             f"each group reads all of {sum(end.values())} records",
         )
 
@@ -204,5 +206,5 @@ class Bounced:
             for child in self._children():
                 child.check()
             if time.monotonic() > deadline:
-                raise AdapterError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
+                raise OperationalError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
             time.sleep(0.05)

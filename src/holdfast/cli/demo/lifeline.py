@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from holdfast.cluster.answers import Flag
+from holdfast.cluster.signal_safe import Flag
 
 LAST_SECONDS = 15.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka import ConsumerRebalanceListener, TopicPartition
 
-from holdfast.cli.demo.journal import JournalWriter
+from holdfast.cli.demo.event_log import EventLogWriter
 from holdfast.cli.demo.lifeline import watch
 from holdfast.fleet.tables.storage.private import open_private
 from holdfast.kafka import KafkaConsumer
@@ -24,28 +24,28 @@ DELAY_MS = 15 * 60_000
 """Of ``deferred``, above every time for which the demo leaves a member away."""
 
 
-class _Diary(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
+class _EventRecorder(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
     """Writes what the member owns to its journal."""
 
-    def __init__(self, journal: JournalWriter):
-        self._journal = journal
+    def __init__(self, event_log: EventLogWriter):
+        self._event_log = event_log
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._journal.write("assigned", (tp.partition for tp in assigned))
+        self._event_log.write("assigned", (tp.partition for tp in assigned))
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._journal.write("revoked", (tp.partition for tp in revoked))
+        self._event_log.write("revoked", (tp.partition for tp in revoked))
 
     def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        self._journal.write("lost", (tp.partition for tp in lost))
+        self._event_log.write("lost", (tp.partition for tp in lost))
 
 
-def main(bootstrap: str, topic: str, group: str, policy: str, journal: str) -> None:
+def main(bootstrap: str, topic: str, group: str, policy: str, event_log: str) -> None:
     """Consume until asked to stop, then leave the group."""
     stop = watch()
-    name = Path(journal).stem
-    with open_private(Path(journal), "a") as file:
-        diary = JournalWriter(name, file)
+    name = Path(event_log).stem
+    with open_private(Path(event_log), "a") as file:
+        recorder = EventLogWriter(name, file)
         consumer = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -57,13 +57,13 @@ def main(bootstrap: str, topic: str, group: str, policy: str, journal: str) -> N
             holdfast_policy=policy,
             scheduled_rebalance_max_delay_ms=DELAY_MS,
         )
-        consumer.subscribe([topic], listener=_Diary(diary))
+        consumer.subscribe([topic], listener=_EventRecorder(recorder))
         while not stop.is_set():
             for tp, records in consumer.poll(timeout_ms=POLL_MS).items():
                 offsets = [record.offset for record in records]
-                diary.write("batch", [tp.partition], first=offsets[0], last=offsets[-1])
+                recorder.write("batch", [tp.partition], first=offsets[0], last=offsets[-1])
         consumer.close()
-        diary.write("end")
+        recorder.write("end")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from holdfast.cli.demo.journal import Entry
+from holdfast.cli.demo.event_log import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

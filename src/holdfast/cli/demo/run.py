@@ -26,19 +26,19 @@ from holdfast.cli.demo.accounting import Account, count_records
 from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
 from holdfast.cli.output import print_note, stderr_console
-from holdfast.cluster.broker.broker import Broker
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.errors import AdapterError, ConfigError
+from holdfast.errors import ConfigError, OperationalError
 from holdfast.fleet.pipeline.batches.history import run as run_history
 from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
+from holdfast.local.broker.broker import Broker
 
 TOPIC = "orders"
 POLICIES = ("simple", "deferred")
 """Of the two groups. The first one shares the partitions of a member out as soon as it is away."""
-PARTS = ("journals", "tables")
+PARTS = ("event_logs", "tables")
 """Folders that the demo makes."""
 MARK = ".holdfast-demo"
 """File in each of them; a folder without it is somebody else's, and is not deleted."""
@@ -141,7 +141,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
 
     Raises
     ------
-    AdapterError
+    OperationalError
         Something did not start, or a group did not read every record, or a partition had two owners
         in a group.
     """
@@ -151,7 +151,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
         with staged("start a broker"):
             broker = Broker.start(note=stages.note)
         with broker:
-            groups = _groups(options, broker.bootstrap, folder / "journals")
+            groups = _groups(options, broker.bootstrap, folder / "event_logs")
             names = [group.name for group in groups]
             costs, bounce_seconds = _live(options, broker.bootstrap, groups, stages)
             tables = folder / "tables"
@@ -216,11 +216,11 @@ def _marked(folder: Path) -> bool:
     return (folder / MARK).is_file()
 
 
-def _groups(options: DemoOptions, bootstrap: str, journals: Path) -> list[MemberProcesses]:
+def _groups(options: DemoOptions, bootstrap: str, event_logs: Path) -> list[MemberProcesses]:
     """A group for each policy, with a folder for its journals; none of them runs yet."""
     groups = []
     for policy in POLICIES:
-        folder = journals / policy
+        folder = event_logs / policy
         make_private_folder(folder)
         groups.append(MemberProcesses(bootstrap, TOPIC, policy, options.partitions, folder))
     return groups
@@ -263,15 +263,15 @@ def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: f
 
     Raises
     ------
-    AdapterError
+    OperationalError
         A partition had two owners.
     """
-    entries = group.journal.read()
+    entries = group.event_log.read()
     owned = intervals(entries, time.time())
     doubles = overlaps(owned)
     if doubles:
         first, second = doubles[0]
-        raise AdapterError(
+        raise OperationalError(
             f"partition {first.partition} had two owners in {group.name}: "
             f"{first.member} and {second.member}"
         )

@@ -70,11 +70,11 @@ class Certificate:
     move_weight: int = 1  # ``K`` of the cost; 1 where former owners are no goal
 
     @property
-    def prefers_former(self) -> bool:
+    def prefers_previous(self) -> bool:
         """Whether former owners are one of the goals, after claims kept."""
         return self.move_weight > 1
 
-    def with_former(self, claims: Claims, minor: I64, *, move_weight: int) -> Certificate | None:
+    def with_previous(self, claims: Claims, minor: I64, *, move_weight: int) -> Certificate | None:
         """The certificate with former owners as one more goal.
 
         Parameters
@@ -113,9 +113,9 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
         return False  # a partition with subscribers has no owner, or the other way round
     weight, rack_weight = certificate.load_weight, certificate.rack_weight
     n_tps, move = len(tps), certificate.move_weight
-    if certificate.prefers_former and move <= n_tps:
+    if certificate.prefers_previous and move <= n_tps:
         return False
-    stranger = int(certificate.prefers_former)
+    stranger = int(certificate.prefers_previous)
     known_racks = group.topics.rack_start is not None
     most = move + stranger
     if weight <= n_tps * (rack_weight + most) or (known_racks and rack_weight <= n_tps * most):
@@ -128,17 +128,17 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
     moved = owner != claims.owner[tps]
     paid = rack_weight * crossed + move * moved + price[owner]
     if stranger:
-        paid += moved & ~_has_former(claims, target)[tps]
+        paid += moved & ~_has_previous(claims, target)[tps]
     asked = certificate.partition[tps]
     least = cheapest(claims, price, rack_weight, move)[tps]
     return bool((asked == paid).all() and (asked <= least).all())
 
 
-def _has_former(claims: Claims, target: I32) -> Mask:
+def _has_previous(claims: Claims, target: I32) -> Mask:
     """Whether each topic-partition is with a former owner of it, bool[n_tps]."""
-    former_tp, former_member = claims.all_former
+    previous_tp, previous_member = claims.all_previous
     mask = np.zeros(len(target), np.bool_)
-    mask[former_tp[target[former_tp] == former_member]] = True
+    mask[previous_tp[target[previous_tp] == previous_member]] = True
     return mask
 
 
@@ -154,9 +154,9 @@ def cheapest(claims: Claims, price: I64, rack_weight: int, move_weight: int = 1)
         any_one = per_topic[group.topics.topic_of] + move_weight + (move_weight > 1)
         np.minimum(best, any_one + rack_weight * crosses, out=best)
     if move_weight > 1:
-        former_tp, former_member = claims.all_former
-        crossed = rack_weight * crosses_rack(group, former_tp, former_member)
-        np.minimum.at(best, former_tp, price[former_member] + move_weight + crossed)
+        previous_tp, previous_member = claims.all_previous
+        crossed = rack_weight * crosses_rack(group, previous_tp, previous_member)
+        np.minimum.at(best, previous_tp, price[previous_member] + move_weight + crossed)
     tps = np.flatnonzero(claims.owner != NO_OWNER).astype(np.int32)
     owner = claims.owner[tps]
     kept = rack_weight * crosses_rack(group, tps, owner) + price[owner]

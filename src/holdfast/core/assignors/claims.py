@@ -50,8 +50,8 @@ class Claims:
     owner: I32  # int32[n_tps]: owner before the round, or NO_OWNER
     # int32[n_former]: claims of a lower generation than the newest, by tp, then newest first, then
     # member.
-    former_tp: I32
-    former_member: I32
+    previous_tp: I32
+    previous_member: I32
     # int32[n_double]: newest claims of partitions that several members claim alike.
     double_tp: I32
     double_member: I32
@@ -67,13 +67,13 @@ class Claims:
         return np.concatenate((self.group.claim_members(), self.group.foreign_member))
 
     @cached_property
-    def all_former(self) -> tuple[I32, I32]:
+    def all_previous(self) -> tuple[I32, I32]:
         """Claims of members that may still have a partition's state and have no right to it.
 
         Claims of a lower generation and double claims, as topic-partitions and members, int32[...].
         """
-        tp = np.concatenate((self.former_tp, self.double_tp)).astype(np.int32)
-        return tp, np.concatenate((self.former_member, self.double_member)).astype(np.int32)
+        tp = np.concatenate((self.previous_tp, self.double_tp)).astype(np.int32)
+        return tp, np.concatenate((self.previous_member, self.double_member)).astype(np.int32)
 
     def withheld(self, target: I32) -> tuple[I32, I32]:
         """Partitions that ``target`` gives to a member while another still claims them.
@@ -86,7 +86,7 @@ class Claims:
             Sorted by tp, each once. The claimant is the owner before the round if there is one,
             else the claimant with the lowest member index.
         """
-        if not (len(self.group.foreign_tp) + len(self.double_tp) + len(self.former_tp)):
+        if not (len(self.group.foreign_tp) + len(self.double_tp) + len(self.previous_tp)):
             # Every claim is a claim of the owner.
             goes = (self.owner != target) & (self.owner != NO_OWNER) & (target != NO_OWNER)
             moving = np.asarray(np.flatnonzero(goes), dtype=np.int32)
@@ -111,15 +111,15 @@ class Claims:
             return self
         owner = self.owner.copy()
         owner[tp] = NO_OWNER
-        former_tp = np.concatenate((self.former_tp, tp))
-        former = np.concatenate((self.former_member, self.owner[tp]))
-        age = -self.group.generation[former].astype(np.int64)
-        order = np.lexsort((former, age, former_tp))
+        previous_tp = np.concatenate((self.previous_tp, tp))
+        previous = np.concatenate((self.previous_member, self.owner[tp]))
+        age = -self.group.generation[previous].astype(np.int64)
+        order = np.lexsort((previous, age, previous_tp))
         return replace(
             self,
             owner=frozen(owner),
-            former_tp=former_tp[order],
-            former_member=former[order],
+            previous_tp=previous_tp[order],
+            previous_member=previous[order],
         )
 
     def without_owners(self) -> Claims:
@@ -128,8 +128,8 @@ class Claims:
         return replace(
             self,
             owner=frozen(np.full_like(self.owner, NO_OWNER)),
-            former_tp=none,
-            former_member=none,
+            previous_tp=none,
+            previous_member=none,
             double_tp=none,
             double_member=none,
         )
@@ -138,7 +138,7 @@ class Claims:
         """Every claim that does not count, including the claims that the group dropped."""
         counts, examples = {}, []
         for reason, tps, members in (
-            (STALE, self.former_tp, self.former_member),
+            (STALE, self.previous_tp, self.previous_member),
             (DOUBLE, self.double_tp, self.double_member),
         ):
             if len(tps):
@@ -167,8 +167,8 @@ def normalise(group: Group) -> Claims:
         return Claims(
             group=group,
             owner=frozen(owner),
-            former_tp=none,
-            former_member=none,
+            previous_tp=none,
+            previous_member=none,
             double_tp=none,
             double_member=none,
         )
@@ -184,8 +184,8 @@ def normalise(group: Group) -> Claims:
     return Claims(
         group=group,
         owner=frozen(owner),
-        former_tp=tp[~newest],
-        former_member=member[~newest],
+        previous_tp=tp[~newest],
+        previous_member=member[~newest],
         double_tp=tp[double],
         double_member=member[double],
     )

@@ -132,7 +132,7 @@ def _cut(claims: Claims, weight: F64, max_moves: int | None) -> I32:
     tps = np.flatnonzero(owner != NO_OWNER)
     count = np.bincount(owner[tps], minlength=group.n_members).astype(np.int64)
     n_tps = int(group.topics.n_partitions[group.set_topic].sum())
-    surplus = np.maximum(count - _quota(count, weight, n_tps, group.dealing_order), 0)
+    surplus = np.maximum(count - _quota(count, weight, n_tps, group.assignment_order), 0)
     by_topic = np.lexsort((tps, group.topics.topic_of[tps], owner[tps]))
     tps = tps[by_topic]
     member, topic = owner[tps], group.topics.topic_of[tps]
@@ -158,13 +158,15 @@ def _capped(given: Mask, count: I64, rank: I64, weight: F64, max_moves: int) -> 
     return capped
 
 
-def _quota(count: I64, weight: F64, n_tps: int, dealing_order: I32) -> I64:
+def _quota(count: I64, weight: F64, n_tps: int, assignment_order: I32) -> I64:
     """Partitions that each member should hold; ties by load, then by dealing order."""
-    rank = np.empty(dealing_order.size, dtype=np.int64)
-    rank[dealing_order] = np.arange(dealing_order.size)
+    rank = np.empty(assignment_order.size, dtype=np.int64)
+    rank[assignment_order] = np.arange(assignment_order.size)
     order = np.lexsort((rank, -count / weight))
-    quota = np.empty(dealing_order.size, dtype=np.int64)
-    quota[order] = spread_count(np.zeros(dealing_order.size, dtype=np.int64), weight[order], n_tps)
+    quota = np.empty(assignment_order.size, dtype=np.int64)
+    quota[order] = spread_count(
+        np.zeros(assignment_order.size, dtype=np.int64), weight[order], n_tps
+    )
     return quota
 
 

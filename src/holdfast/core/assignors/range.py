@@ -1,7 +1,7 @@
 """``range``: each topic cut into runs of neighbouring partitions, as Kafka's RangeAssignor does.
 
 **Rules.** The result is that of ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1,
-partition by partition. The subscribers of a topic stand in ``Group.dealing_order``. With ``n``
+partition by partition. The subscribers of a topic stand in ``Group.assignment_order``. With ``n``
 partitions and ``m`` subscribers each gets ``n // m`` partitions, and the first ``n mod m`` of them
 get one more. Racks (KIP-881) change which partitions a member gets and which members get one more,
 and they do so only if the replicas of the topic's partitions are in different racks. Topics with
@@ -39,7 +39,7 @@ def range_by_topic(claims: Claims) -> Solution:
     References: KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
     """
     group = claims.group
-    readers = subscribers_by_topic(group, group.dealing_order)
+    readers = subscribers_by_topic(group, group.assignment_order)
     states = _rack_states(group, readers)
     if not any(state.needs_racks for state in states):
         return Solution(target=_plain_ranges(group.topics, readers))

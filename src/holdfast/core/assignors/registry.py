@@ -274,7 +274,7 @@ def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
     return {option: info.options[option](option, value) for option, value in options.items()}
 
 
-def in_mode(name: str, *, cooperative: bool) -> str | None:
+def for_protocol(name: str, *, cooperative: bool) -> str | None:
     """The assignor itself if it has this mode, else its twin, or None if it has no twin."""
     info = find(name)
     return info.name if info.cooperative == cooperative else info.twin or None

@@ -46,9 +46,9 @@ class Quality:
     withheld: int  # topic-partitions that wait for a member to give them up
     # True only where the certificate was verified: nothing is better by the assignor's goals.
     optimal: bool
-    # Which of ``balance``, ``racks``, ``kept``, ``former`` and ``topics`` are proven to be the best
-    # possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
-    # ``former`` is named only where somebody claims something without a right to it.
+    # Which of ``balance``, ``racks``, ``kept``, ``previous`` and ``topics`` are proven to be the
+    # best possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
+    # ``previous`` is named only where somebody claims something without a right to it.
     proven: tuple[str, ...]
     # Topic-partitions read inside their member's rack; None where no racks are known.
     rack_matches: int | None
@@ -80,7 +80,7 @@ class Result:
         Owner wanted for each topic-partition.
     owner : int32[n_tps]
         Owner handed out now: ``target`` without what is withheld.
-    withheld_tp, withheld_member : int32[n_withheld]
+    pending_tp, pending_member : int32[n_withheld]
         Topic-partitions held back, and the member that still claims each.
     prove : callable, optional
         Returns the certificate.
@@ -95,8 +95,8 @@ class Result:
     counted: Claims
     target: I32
     owner: I32
-    withheld_tp: I32
-    withheld_member: I32
+    pending_tp: I32
+    pending_member: I32
     prove: Callable[[], Certificate | None] | None = None
 
     @classmethod
@@ -126,15 +126,15 @@ class Result:
             counted=plan.claims or claims,
             target=frozen(plan.target),
             owner=frozen(owner),
-            withheld_tp=tp,
-            withheld_member=member,
+            pending_tp=tp,
+            pending_member=member,
             prove=plan.prove,
         )
 
     @property
     def withheld(self) -> dict[int, int]:
         """Claimant of each topic-partition held back; its next owner stands in ``target``."""
-        return dict(zip(self.withheld_tp.tolist(), self.withheld_member.tolist(), strict=True))
+        return dict(zip(self.pending_tp.tolist(), self.pending_member.tolist(), strict=True))
 
     @property
     def assignment(self) -> Assignment:
@@ -174,7 +174,7 @@ class Result:
                 ("balance", True),
                 ("racks", racks),
                 ("kept", self.certificate.keeps),
-                ("former", self.certificate.prefers_former),
+                ("former", self.certificate.prefers_previous),
             )
             goals = [goal for goal, counts in named if counts]
         elif measure.spread(measure.loads(self.target, self.group.n_members)) <= 1:
@@ -197,7 +197,7 @@ class Result:
             kept=measure.count_kept(self.counted.owner, self.target),
             moved=moved,
             needed_moves=moved if "kept" in self.proven else None,
-            withheld=len(self.withheld_tp),
+            withheld=len(self.pending_tp),
             optimal=self.optimal,
             proven=self.proven,
             rack_matches=measure.count_rack_matches(group, self.target),
@@ -212,7 +212,7 @@ class Result:
         """Plain data: ``assignment``, ``withheld`` (with the claimant) and ``quality``."""
         ids, name_of = self.group.member_ids, self.group.topics.name_of
         withheld = {
-            "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.withheld_tp.tolist()
+            "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.pending_tp.tolist()
         }
         quality = {key: getattr(self.quality, key) for key in Quality.__dataclass_fields__}
         return {"assignment": self.to_dict(), "withheld": withheld, "quality": quality}

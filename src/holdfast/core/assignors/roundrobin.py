@@ -1,9 +1,9 @@
 """``roundrobin``: partitions dealt to members in turn, as Kafka's RoundRobinAssignor does.
 
 **Rules.** The result is that of ``org.apache.kafka.clients.consumer.RoundRobinAssignor`` of 4.3.1,
-partition by partition. Topics go by name, partitions by number, members by ``Group.dealing_order``.
-Each partition goes to the next member of the circle that subscribes to its topic. A member that is
-skipped keeps its place in the circle.
+partition by partition. Topics go by name, partitions by number, members by
+``Group.assignment_order``. Each partition goes to the next member of the circle that subscribes to
+its topic. A member that is skipped keeps its place in the circle.
 
 **Strategy.** Within one topic the circle visits the topic's subscribers in order, again and again:
 the k-th partition goes to subscriber ``(first + k) mod n``, which is one expression over a column.
@@ -30,7 +30,7 @@ def roundrobin(claims: Claims) -> Solution:
     References: KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
     """
     group = claims.group
-    topics, order = group.topics, group.dealing_order
+    topics, order = group.topics, group.assignment_order
     place = np.empty(order.size, dtype=np.int64)
     place[order] = np.arange(order.size)
     readers = subscribers_by_topic(group, order)

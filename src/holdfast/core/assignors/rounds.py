@@ -51,7 +51,7 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
     References: KIP-429: what changes hands is withheld for one round.
     """
     results = [assign(group, name, **options)]
-    while len(results[-1].withheld_tp):
+    while len(results[-1].pending_tp):
         if len(results) == MAX_ROUNDS:
             raise ModelError(f"{find(name).name} still withholds after {MAX_ROUNDS} rounds")
         results.append(assign(next_round(results[-1]), name, **options))

@@ -41,14 +41,14 @@ def sticky(claims: Claims) -> Solution:
     References: KIP-54; KIP-429; KIP-881; KAFKA-9987; KAFKA-16277.
     """
     target, prices = balance_and_keep(claims)
-    if not len(claims.former_tp) + len(claims.double_tp):
+    if not len(claims.previous_tp) + len(claims.double_tp):
         return Solution(
             target=target, prove=lambda: certify(claims, target, prices.level, prices.minor)
         )
-    from holdfast.core.assignors.optimal.former_owners import prefer_former
+    from holdfast.core.assignors.optimal.previous_owners import prefer_previous
 
     first = certify(claims, target, prices.level, prices.minor)
-    proof = None if first is None else prefer_former(claims, target, first)
+    proof = None if first is None else prefer_previous(claims, target, first)
     return Solution(target=target, prove=lambda: proof or first)
 
 
@@ -60,7 +60,7 @@ def balance_and_keep(claims: Claims) -> tuple[I32, Prices]:
     if group.n_sets == 1 and group.topics.rack_start is None:
         if len(group.set_topic):
             balance_equal(
-                claims, Part.of(group, group.dealing_order, group.set_topic), target, prices
+                claims, Part.of(group, group.assignment_order, group.set_topic), target, prices
             )
     else:
         from holdfast.core.assignors.optimal.flow_graph import build

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from holdfast.core.kinds.given_lists import given_by_increments
 from holdfast.core.kinds.kind import Given
-from holdfast.core.model.remembered import remembered
+from holdfast.core.model.memoized import memoized
 from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 
-_assignment = remembered(1024, largest=4096)(decode_connect_assignment)
+_assignment = memoized(1024, largest=4096)(decode_connect_assignment)
 """A worker's allocation is its assignment of the round before, byte for byte."""
 
 

@@ -128,7 +128,7 @@ class GroupKind:
     # Protocols of its classic groups under which members keep working through a rebalance; None
     # where the assignor of that name says so.
     cooperative: frozenset[str] | None = None
-    claims_tell: bool = False  # members that claim nothing stopped, whatever their protocol
+    claims_show_stops: bool = False  # members that claim nothing stopped, whatever their protocol
     topics: bool = False  # its assignments name partitions of topics, whatever else they name
     # Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
     announces: bool = False

@@ -26,7 +26,7 @@ from holdfast.core.kinds.kind import (
     GroupType,
     Words,
 )
-from holdfast.core.kinds.streams import read_streams, tell_warm_ups
+from holdfast.core.kinds.streams import mark_warm_ups, read_streams
 from holdfast.core.kinds.worker import read_worker
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 
@@ -52,13 +52,13 @@ KINDS: Final = (
         protocol="stream",
         # Cooperative since 2.4, but eager where `upgrade.from` names an older version.
         cooperative=frozenset(["stream"]),
-        claims_tell=True,
+        claims_show_stops=True,
         topics=True,
         announces=True,
         words=_TASKS,
         own_assignment=_OF_STREAMS,
         read=read_streams,
-        among=tell_warm_ups,
+        among=mark_warm_ups,
     ),
     GroupKind(
         name="connect",

@@ -20,8 +20,8 @@ from dataclasses import replace
 
 from holdfast.core.kinds.given_lists import lists_of
 from holdfast.core.kinds.kind import ACTIVE, STANDBY, WARMUP, Given
+from holdfast.core.model.memoized import memoized
 from holdfast.core.model.partitions import TopicPartitions
-from holdfast.core.model.remembered import remembered
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
 from holdfast.core.wire.layouts.streams_user_data import (
     NEVER_MS,
@@ -40,7 +40,7 @@ def read_streams(subscription: bytes, assignment: bytes) -> Given:
     return _read_assignment(assignment)
 
 
-@remembered(1024, largest=4096)
+@memoized(1024, largest=4096)
 def _read_assignment(assignment: bytes) -> Given:
     """:func:`read_streams`, remembered: most rounds give most members what they had."""
     message = decode_assignment(assignment)
@@ -70,7 +70,7 @@ def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | 
     return found
 
 
-def tell_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Sequence[Given]:
+def mark_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Sequence[Given]:
     """``given``, in which the copies that are to take over are named warm-up tasks."""
     if all(one.next_ms == NEVER_MS for one in given):
         return given

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast.core.model.limits import NO_GENERATION
 
 if TYPE_CHECKING:
-    from holdfast.core.wire.layouts.memory import RememberedMember
+    from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +144,9 @@ class AssignmentComputed:
 
     ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
     ``notes`` are for people: each says what is unusual about the plan. ``waiting`` are the departed
-    members for which partitions wait, with these partitions and the time left; ``lent`` are those
-    of which partitions are lent. ``partitions`` are the counts that the round was planned with, 0
-    for a topic that does not exist; None if they are those of the request.
+    members for which partitions wait, with these partitions and the time left; ``reassigned`` are
+    those of which partitions are lent. ``partitions`` are the counts that the round was planned
+    with, 0 for a topic that does not exist; None if they are those of the request.
     """
 
     token: int
@@ -154,8 +154,8 @@ class AssignmentComputed:
     failure: str | None = None
     partitions: tuple[tuple[str, int], ...] | None = None
     notes: tuple[str, ...] = ()
-    waiting: tuple[RememberedMember, ...] = ()
-    lent: tuple[RememberedMember, ...] = ()
+    waiting: tuple[MemberEntry, ...] = ()
+    reassigned: tuple[MemberEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

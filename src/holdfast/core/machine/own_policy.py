@@ -33,7 +33,7 @@ def policy(
     name: str,
     function: Callable[..., object],
     *,
-    lends: bool = False,
+    failback: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> PolicyInfo:
     """Make a rebalance policy of a function.
@@ -46,7 +46,7 @@ def policy(
         ``(imbalance) -> Resolution``; docs/own-policies.md shows one. Its ``imbalance`` is a
         :class:`holdfast.Imbalance`.
     lends : bool
-        Whether others have what a departed member owned until it is back, as under ``lend``;
+        Whether others have what a departed member owned until it is back, as under ``failback``;
         nothing waits then, and the function decides about moves alone.
     timeout_ms : int
         Milliseconds that a leader waits for the function. A late answer is a failed plan, and
@@ -68,12 +68,12 @@ def policy(
     if timeout_ms < 1:
         raise ConfigError(f"policy {name}: timeout_ms: found {timeout_ms}, expected at least 1")
     return replace(
-        POLICIES["lend" if lends else "deferred"],
+        POLICIES["failback" if failback else "deferred"],
         name=name,
         title=name,
         summary="of the user",
         worker="",
-        asked=function,
+        resolver=function,
         timeout_ms=timeout_ms,
     )
 

@@ -8,15 +8,15 @@ one protocol, and a default has one value, everywhere.
 - ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
   has the name of that protocol, ``holdfast-simple``.
 - An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
-- ``lend`` is Design II in which others have what a member left until it is back. Its members speak
-  the protocol of Design II, and the leader's policy counts.
+- ``failback`` is Design II in which others have what a member left until it is back. Its members
+  speak the protocol of Design II, and the leader's policy counts.
 - ``damped`` speaks the protocol of Design II as well. Nothing waits under it.
 - A user's own policy is a row too, which :func:`holdfast.policy` makes; it stands wherever a name
   does.
 - The defaults of a design's options are those of :class:`~holdfast.core.machine.policy.Policy`.
 
 **Strategy.** :func:`find_policy` returns the row of a name. The rows name protocols and make no
-assignors: :mod:`holdfast.core.machine.offers` does, and loads the leader's code.
+assignors: :mod:`holdfast.core.machine.supported_protocols` does, and loads the leader's code.
 
 References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429; KIP-726.
 """
@@ -46,7 +46,7 @@ class PolicyInfo:
     # and its one assignor computes targets.
     assignors: tuple[str, ...] = ("cooperative-sticky",)
     cooperative: bool = True  # whether members go on with their partitions during a round
-    lends: bool = False  # whether others have what a member left until it is back
+    failback: bool = False  # whether others have what a member left until it is back
     damps: bool = False  # whether members that joined recently wait for their share
     # Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
     options: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class PolicyInfo:
     worker: str = ""
     # The function of a user's own policy (:mod:`holdfast.core.machine.own_policy`), from an
     # ``Imbalance`` to a ``Resolution``; and how long a leader waits for it.
-    asked: Callable[..., object] | None = None
+    resolver: Callable[..., object] | None = None
     timeout_ms: int = 0
 
     @property
@@ -66,7 +66,7 @@ class PolicyInfo:
     @property
     def defers(self) -> bool:
         """Whether partitions of a member that left wait for its return."""
-        return "delay_ms" in self.options and not self.lends
+        return "delay_ms" in self.options and not self.failback
 
 
 DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
@@ -124,13 +124,13 @@ _ROWS: dict[str, PolicyInfo] = {
             worker="incremental",
         ),
         PolicyInfo(
-            name="lend",
-            title="Lend",
+            name="failback",
+            title="Failback",
             summary="as simple, and a member that is back in time gets back what it had",
             design=Design.DEFERRED,
-            lends=True,
+            failback=True,
             options=_WAITS,
-            worker="lend",
+            worker="failback",
         ),
         PolicyInfo(
             name="damped",
@@ -166,7 +166,7 @@ def find_policy(name: str | PolicyInfo) -> PolicyInfo:
 def worker_policy(policy: str | PolicyInfo) -> PolicyInfo | None:
     """The policy that ``holdfast.Worker`` runs under this name; None if it refuses the name."""
     row = find_policy(policy)
-    return row if row.asked is not None else POLICIES.get(row.worker)
+    return row if row.resolver is not None else POLICIES.get(row.worker)
 
 
 def check_known(name: str, option: str) -> None:

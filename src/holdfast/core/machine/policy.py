@@ -52,7 +52,9 @@ class Policy:
     """Settings of a design."""
 
     design: Design = Design.DEFERRED  # SIMPLE (I), DEFERRED (II) or INCREMENTAL (III)
-    lends: bool = False  # whether others have the resources of a member that left until it is back
+    failback: bool = (
+        False  # whether others have the resources of a member that left until it is back
+    )
     # Whether members that joined recently gain nothing that others own before they have stayed for
     # ``stabilization_ms``; nothing waits for a member that left.
     damps: bool = False
@@ -120,7 +122,7 @@ class Policy:
         if self.group_batch < 0:
             raise ConfigError(f"group_batch: found {self.group_batch}, expected 0 or more")
         for kind, own in self.kinds.items():
-            if self.asks_ages and (own.design, own.delay_ms) != (None, None):
+            if self.needs_ages and (own.design, own.delay_ms) != (None, None):
                 raise ConfigError(f"{kind}: a policy for all resources takes none for a kind")
             if not 0 <= (own.delay_ms or 0) <= INT32_MAX:
                 text = f"delay_ms of {kind}: found {own.delay_ms}, expected 0 to {INT32_MAX} ms"
@@ -132,7 +134,7 @@ class Policy:
     @property
     def defers(self) -> bool:
         """Whether resources of a member that left wait for its return, of some kind at least."""
-        return self.longest_delay_ms > 0 and not self.lends
+        return self.longest_delay_ms > 0 and not self.failback
 
     @property
     def longest_delay_ms(self) -> int:
@@ -141,7 +143,7 @@ class Policy:
         return max([others, *(self.delay_of(kind) for kind in self.kinds)])
 
     @property
-    def asks_ages(self) -> bool:
+    def needs_ages(self) -> bool:
         """Whether the leader's memory has the age of every member that joined recently."""
         return self.damps or self.own is not None
 
@@ -153,7 +155,7 @@ class Policy:
     @property
     def longest_pause_ms(self) -> int:
         """How long moves that are held back may wait at most until the group looks again, in ms."""
-        return max(self.interval_ms, self.recent_ms) if self.asks_ages else self.interval_ms
+        return max(self.interval_ms, self.recent_ms) if self.needs_ages else self.interval_ms
 
     @property
     def waits_first(self) -> bool:
@@ -162,7 +164,7 @@ class Policy:
         return waits and self.design is not Design.SIMPLE
 
     @property
-    def remembers(self) -> bool:
+    def carries_state(self) -> bool:
         """Whether members carry the leader's memory."""
         return self.design is not Design.SIMPLE or any(
             own.design not in (None, Design.SIMPLE) for own in self.kinds.values()

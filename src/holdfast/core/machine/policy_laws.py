@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.core.machine.leader.embedded import Instruction, MemberView
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.own_policy import policy as own_policy
 from holdfast.core.machine.policies import PolicyInfo, find_policy
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, LawError, PlanError
 
@@ -84,9 +84,9 @@ def check_policy_laws(
         try:
             _play(group, rng, n_events=min(at, 8))
         except PlanError as error:
-            raise LawError("bounded", f"{error}; the events: {group.story}") from error
+            raise LawError("bounded", f"{error}; the events: {group.trace}") from error
         except LawError as error:
-            text = f"{row.name}: {error.message}; the events: {group.story}"
+            text = f"{row.name}: {error.message}; the events: {group.trace}"
             raise LawError(error.law, text) from error
 
 
@@ -128,10 +128,10 @@ class _PlayedMember:
     """A member as its leader sees it."""
 
     owned: frozenset[Resource] = frozenset()
-    given_up: frozenset[Resource] = frozenset()
+    already_revoked: frozenset[Resource] = frozenset()
     generation: int = -1
-    memory: bytes | None = None
-    heard_ms: int = 0
+    leader_state: bytes | None = None
+    received_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -144,24 +144,24 @@ class _PlayedGroup:
     now_ms: int = 0
     generation: int = 0
     joined: int = 0
-    story: list[str] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
 
     def join(self) -> None:
         """One more member, under a new id."""
         name = f"m{self.joined}"
         self.joined += 1
-        self.members[name] = _PlayedMember(heard_ms=self.now_ms)
-        self.story.append(f"{name} joins")
+        self.members[name] = _PlayedMember(received_ms=self.now_ms)
+        self.trace.append(f"{name} joins")
 
     def leave(self, name: str) -> None:
         """A member is gone, with what it owned."""
         del self.members[name]
-        self.story.append(f"{name} leaves")
+        self.trace.append(f"{name} leaves")
 
     def rest(self, ms: int) -> None:
         """Time passes."""
         self.now_ms += ms
-        self.story.append(f"{ms} ms pass")
+        self.trace.append(f"{ms} ms pass")
 
     def round(self) -> tuple[bool, int]:
         """Plan a round and apply it: whether all join again at once, and the delay in ms."""
@@ -173,21 +173,21 @@ class _PlayedGroup:
         if self._lead(joined[::-1]) != plan:
             raise LawError("independent", "members in another order get other assignments")
         read = {name: self.assignor.read(data) for name, data in plan.items()}
-        for name, instruction in read.items():
-            self._apply(self.members[name], instruction)
+        for name, received in read.items():
+            self._apply(self.members[name], received)
         return (
             any(each.again for each in read.values()),
             max(each.delay_ms for each in read.values()),
         )
 
     def _lead(self, joined: tuple[JoinedMember, ...]) -> dict[str, bytes]:
-        turn = LeaderRound(
+        leader_round = LeaderRound(
             members=joined,
             partitions=self.partitions,
             generation=self.generation,
             leader_id=min(self.members),
         )
-        return self.assignor.lead(turn)
+        return self.assignor.lead(leader_round)
 
     def _joined(self, name: str) -> JoinedMember:
         m = self.members[name]
@@ -196,15 +196,15 @@ class _PlayedGroup:
             owned=tuple(sorted(m.owned)),
             previous=tuple(sorted(m.owned)),
             generation=m.generation,
-            given_up=tuple(sorted(m.given_up)),
-            memory=m.memory,
-            memory_age_ms=self.now_ms - m.heard_ms,
+            already_revoked=tuple(sorted(m.already_revoked)),
+            leader_state=m.leader_state,
+            state_age_ms=self.now_ms - m.received_ms,
         )
         return JoinedMember(member_id=name, metadata=self.assignor.subscribe(view))
 
-    def _apply(self, member: _PlayedMember, read: Instruction) -> None:
+    def _apply(self, member: _PlayedMember, read: ReceivedAssignment) -> None:
         member.owned = (member.owned - read.revoked) | read.assigned
-        member.given_up = read.revoked
+        member.already_revoked = read.revoked
         member.generation = self.generation
-        member.memory = read.memory
-        member.heard_ms = self.now_ms
+        member.leader_state = read.leader_state
+        member.received_ms = self.now_ms

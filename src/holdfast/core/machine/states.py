@@ -13,7 +13,7 @@
 :meth:`Member.receive` enforces the member's table, ``go`` of
 :mod:`holdfast.core.machine.coordinator.group_data` the group's, which stands at the end.
 
-States keep Kafka's names (``AbstractCoordinator.MemberState``); ``HANDING_OVER`` stands between
+States keep Kafka's names (``AbstractCoordinator.MemberState``); ``REVOKING`` stands between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
 while LeaveGroup is out.
 
@@ -32,7 +32,7 @@ class MemberState(StrEnum):
     __hash__ = str.__hash__  # Enum's own hash is a Python function, called at each look-up
 
     UNJOINED = "UNJOINED"
-    HANDING_OVER = "HANDING_OVER"
+    REVOKING = "REVOKING"
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
     COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
     STABLE = "STABLE"

@@ -18,9 +18,9 @@
 For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
 share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
 
-- A policy such as ``lend`` runs under the protocol of another design, so the list alone does not
-  say it: members have ``holdfast.policy`` beside a list that names this protocol. While some have
-  it and others do not, the leader's counts; each of them keeps the group sound.
+- A policy such as ``failback`` runs under the protocol of another design, so the list alone does
+  not say it: members have ``holdfast.policy`` beside a list that names this protocol. While some
+  have it and others do not, the leader's counts; each of them keeps the group sound.
 - An assignor of the user is what it says that it is: its protocol's name, and its modes.
 
 **Strategy.** It matters only which configurations a mixture contains, not how often. So for each
@@ -40,12 +40,12 @@ from enum import StrEnum
 from itertools import pairwise
 
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
-from holdfast.core.machine.modes import RebalanceMode
 from holdfast.core.machine.policies import DESIGNS, POLICIES, policy_of_protocol
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.errors import ConfigError
 
-EAGER, COOPERATIVE = RebalanceMode.EAGER, RebalanceMode.COOPERATIVE
+EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 BOTH = frozenset({EAGER, COOPERATIVE})
 EAGER_ONES = frozenset(info.name for info in ASSIGNORS.values() if not info.cooperative)
 
@@ -156,11 +156,11 @@ class ListedAssignor:
 
     written: str  # as a list names it: ``module:name``
     protocol: str
-    modes: frozenset[RebalanceMode]
+    rebalance_protocols: frozenset[RebalanceProtocol]
 
 
 def needs_policy(name: str) -> bool:
-    """Whether the protocols of a policy's members do not say which policy it is, as of ``lend``."""
+    """Return whether the protocols of members do not show their policy, as of ``failback``."""
     info = POLICIES.get(name)
     if info is None or info.design is None:
         return False
@@ -184,23 +184,23 @@ class Config:
         return f"{self.client} [{', '.join(self.assignors)}]"
 
     @property
-    def offers(self) -> tuple[str, ...]:
+    def supported_protocols(self) -> tuple[str, ...]:
         """Protocols in JoinGroup: a worker that names one design offers the others behind it."""
         if self.client is Client.WORKER and len(self.assignors) == 1:
             return (*self.assignors, *(d for d in DESIGNS if d not in self.assignors))
         protocols = {one.written: one.protocol for one in self.own}
         return tuple(protocols.get(a, a) for a in self.assignors)
 
-    def modes_of(self, assignor: str) -> frozenset[RebalanceMode]:
+    def rebalance_protocols_of(self, assignor: str) -> frozenset[RebalanceProtocol]:
         """Modes that an assignor of the list declares."""
-        own = next((one.modes for one in self.own if one.written == assignor), None)
-        return modes_of(assignor, self.client) if own is None else own
+        own = next((one.rebalance_protocols for one in self.own if one.written == assignor), None)
+        return rebalance_protocols_of(assignor, self.client) if own is None else own
 
     def knows(self, assignor: str) -> bool:
         """Whether the client can offer an assignor."""
         is_own = any(one.written == assignor for one in self.own)
         if is_own and self.client is Client.AIOKAFKA_PLUGIN:
-            return EAGER in self.modes_of(assignor)
+            return EAGER in self.rebalance_protocols_of(assignor)
         return assignor in KNOWN_TO[self.client] or (is_own and self.client in _TAKE_OWN)
 
     @property
@@ -233,7 +233,7 @@ class Config:
         if plain is not None:
             return plain
         arguments = [repr(name)]
-        if len(self.assignors) > 1 and COOPERATIVE in self.modes_of(name):
+        if len(self.assignors) > 1 and COOPERATIVE in self.rebalance_protocols_of(name):
             arguments.append("upgrading=True")
         if name in ASSIGNORS and "group_id" in ASSIGNORS[name].options:
             arguments.append("group_id='...'")
@@ -250,7 +250,9 @@ class UpgradeFinding:
     advice: str
 
 
-def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[RebalanceMode]:
+def rebalance_protocols_of(
+    assignor: str, client: Client = Client.HOLDFAST
+) -> frozenset[RebalanceProtocol]:
     """Modes that an assignor declares in a client."""
     if assignor in DESIGNS:
         return BOTH
@@ -263,12 +265,12 @@ def modes_of(assignor: str, client: Client = Client.HOLDFAST) -> frozenset[Rebal
     return BOTH
 
 
-def mode_of(config: Config) -> RebalanceMode | None:
+def rebalance_protocol_of(config: Config) -> RebalanceProtocol | None:
     """The mode a member runs in, or None if its assignors share none."""
     if config.client is Client.KAFKA_PYTHON_PLUGIN and len(config.assignors) > 1:
         return EAGER
-    modes = BOTH.intersection(*map(config.modes_of, config.assignors))
-    return max(modes, default=None)
+    rebalance_protocols = BOTH.intersection(*map(config.rebalance_protocols_of, config.assignors))
+    return max(rebalance_protocols, default=None)
 
 
 def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
@@ -282,13 +284,13 @@ def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
         text = f"protocol types {' and '.join(types)} in one group"
         advice = "a group has one protocol type: stop all members, then start them anew"
         return [*findings, _unsafe("protocol-type", text, advice)]
-    common = set.intersection(*(set(c.offers) for c in distinct))
+    common = set.intersection(*(set(c.supported_protocols) for c in distinct))
     if not common:
         text = " and ".join(str(c) for c in distinct) + " have no assignor in common"
         advice = "go by way of a list that holds the old and the new assignor"
         return [*findings, _unsafe("no-common-assignor", text, advice)]
-    modes = {config: mode_of(config) for config in distinct}
-    if len(set(modes.values())) > 1:
+    rebalance_protocols = {config: rebalance_protocol_of(config) for config in distinct}
+    if len(set(rebalance_protocols.values())) > 1:
         text = "some members run EAGER and some COOPERATIVE: eager ones stop in every round"
         findings.append(
             UpgradeFinding(
@@ -383,7 +385,7 @@ def _check_one(config: Config) -> list[UpgradeFinding]:
     if not config.assignors:
         return [_unsafe("no-assignor", "a member without assignors", "name at least one")]
     findings = []
-    cooperative = [a for a in config.assignors if COOPERATIVE in config.modes_of(a)]
+    cooperative = [a for a in config.assignors if COOPERATIVE in config.rebalance_protocols_of(a)]
     known = KNOWN_TO[config.client]
     unknown = [a for a in config.assignors if not config.knows(a)]
     old_java = config.client is Client.JAVA and () < config.version < COOPERATIVE_JAVA
@@ -397,7 +399,7 @@ def _check_one(config: Config) -> list[UpgradeFinding]:
         if config.client in _INSTEAD:
             advice += f"; {_INSTEAD[config.client][-1]} has all"
         findings.append(_unsafe("unknown-to-client", text, advice))
-    elif mode_of(config) is None:
+    elif rebalance_protocol_of(config) is None:
         text = f"{config} does not start: its assignors share no rebalance protocol"
         advice = "use holdfast's assignors, whose cooperative ones also run eager"
         if config.client in _INSTEAD:

@@ -4,6 +4,6 @@
 ``partitions`` and ``partition_columns`` have the three shapes of a set of partitions, ``snapshot``
 reads JSON. ``assignment`` is a checked owner column. ``measure``, ``measure_history``, ``lag`` and
 ``fidelity`` define the numbers. ``columns`` has the dtypes, ``limits`` special numbers of Kafka,
-``designs`` their numbers and names, ``remembered`` a cache whose bytes are bounded.
+``designs`` their numbers and names, ``memoized`` a cache whose bytes are bounded.
 ``poll_interval`` tells a member that polled too rarely.
 """

@@ -219,7 +219,7 @@ class Group:
         return frozen(self.set_topic[places_in(self.set_start, self.subscription)[1]])
 
     @cached_property
-    def dealing_order(self) -> I32:
+    def assignment_order(self) -> I32:
         """Members in the order in which partitions are dealt, int32[n_members].
 
         Static members come first, by instance id, then the others by member id, so that a

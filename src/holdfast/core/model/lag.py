@@ -68,8 +68,8 @@ def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
     return lag
 
 
-def lag_column_of(values: npt.ArrayLike, place: str = "lags") -> I64:
-    """Lags given by a caller as one checked column; ``place`` is what an error calls them.
+def lag_column_of(values: npt.ArrayLike, label: str = "lags") -> I64:
+    """Lags given by a caller as one checked column; ``label`` is what an error calls them.
 
     Returns
     -------
@@ -86,15 +86,15 @@ def lag_column_of(values: npt.ArrayLike, place: str = "lags") -> I64:
     if column.size == 0:
         return np.zeros(0, dtype=np.int64)
     if column.ndim != 1:
-        raise ModelError(f"shape {column.shape}, expected one dimension", column=place)
+        raise ModelError(f"shape {column.shape}, expected one dimension", column=label)
     if not np.issubdtype(column.dtype, np.integer):
         for index, value in enumerate(column.tolist()):
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-                raise ModelError(f"{value!r}, expected messages", column=place, index=index)
+                raise ModelError(f"{value!r}, expected messages", column=label, index=index)
     negative = np.flatnonzero(column < 0)
     if negative.size:
         index = int(negative[0])
-        raise ModelError(f"{column[index]}, expected 0 or more", column=place, index=index)
+        raise ModelError(f"{column[index]}, expected 0 or more", column=label, index=index)
     return column.astype(np.int64)
 
 

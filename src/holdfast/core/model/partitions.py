@@ -21,7 +21,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TypeAlias
 
-from holdfast.core.model.remembered import remembered
+from holdfast.core.model.memoized import memoized
 
 Resource: TypeAlias = tuple[str, int]
 """One thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
@@ -44,7 +44,7 @@ def weight_of(partitions: TopicPartitions) -> int:
     return sum([1 + len(topic) // 8 + len(numbers) for topic, numbers in partitions])
 
 
-@remembered(1024, largest=SMALL, size=weight_of)
+@memoized(1024, largest=SMALL, size=weight_of)
 def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
     """Each partition as a resource of its own."""
     return frozenset(r for topic, numbers in partitions for r in resources_of_topic(topic, numbers))
@@ -110,7 +110,7 @@ def grouped(resources: Iterable[Resource]) -> TopicPartitions:
     return _grouped(tuple(resources))
 
 
-@remembered(1024, largest=SMALL)
+@memoized(1024, largest=SMALL)
 def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
     """:func:`grouped`, remembered: most members report the same partitions in every round."""
     return tuple(

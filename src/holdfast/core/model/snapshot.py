@@ -90,36 +90,36 @@ def read_snapshot(snapshot: object, most_partitions: int = MOST_PARTITIONS) -> S
     )
 
 
-def _member(value: object, place: str) -> MemberRow:
-    row = _mapping(value, place)
-    _refuse_unknown(row, _MEMBER, place)
+def _member(value: object, path: str) -> MemberRow:
+    row = _mapping(value, path)
+    _refuse_unknown(row, _MEMBER, path)
     for key in ("id", "topics"):
         if key not in row:
-            raise ModelError("missing", column=f"{place}.{key}")
-    topics = _list(row["topics"], f"{place}.topics")
-    owned = _list(row.get("owned") or [], f"{place}.owned")
+            raise ModelError("missing", column=f"{path}.{key}")
+    topics = _list(row["topics"], f"{path}.topics")
+    owned = _list(row.get("owned") or [], f"{path}.owned")
     generation = row.get("generation")
     if generation is None:
         generation = -1
     return MemberRow(
-        member_id=_string(row["id"], f"{place}.id"),
-        topics=tuple(_string(name, f"{place}.topics[{i}]") for i, name in enumerate(topics)),
-        owned=grouped(_claim(claim, f"{place}.owned[{i}]") for i, claim in enumerate(owned)),
+        member_id=_string(row["id"], f"{path}.id"),
+        topics=tuple(_string(name, f"{path}.topics[{i}]") for i, name in enumerate(topics)),
+        owned=grouped(_claim(claim, f"{path}.owned[{i}]") for i, claim in enumerate(owned)),
         generation=max(
-            _integer(generation, f"{place}.generation", low=-INT32_MAX - 1, high=INT32_MAX),
+            _integer(generation, f"{path}.generation", low=-INT32_MAX - 1, high=INT32_MAX),
             NO_GENERATION,
         ),
-        instance_id=_optional_string(row.get("instance_id"), f"{place}.instance_id"),
-        rack=_optional_string(row.get("rack"), f"{place}.rack"),
+        instance_id=_optional_string(row.get("instance_id"), f"{path}.instance_id"),
+        rack=_optional_string(row.get("rack"), f"{path}.rack"),
     )
 
 
-def _claim(value: object, place: str) -> Resource:
-    pair = _list(value, place)
+def _claim(value: object, path: str) -> Resource:
+    pair = _list(value, path)
     if len(pair) != 2:
-        raise ModelError(f"{len(pair)} values, expected [topic, partition]", column=place)
-    partition = _integer(pair[1], f"{place}[1]", low=-INT32_MAX - 1, high=INT32_MAX)
-    return _string(pair[0], f"{place}[0]"), partition
+        raise ModelError(f"{len(pair)} values, expected [topic, partition]", column=path)
+    partition = _integer(pair[1], f"{path}[1]", low=-INT32_MAX - 1, high=INT32_MAX)
+    return _string(pair[0], f"{path}[0]"), partition
 
 
 def _racks(value: object, partitions: Mapping[str, int]) -> dict[str, list[list[str]]] | None:
@@ -146,73 +146,73 @@ def _lags(top: Mapping[str, Any], partitions: Mapping[str, int]) -> dict[str, li
         return None
     result: dict[str, list[int]] = {}
     for name, rows in _mapping(top[key], key).items():
-        place = f"{key}.{name}"
-        listed = _list(rows, place)
-        _expect_partitions(name, listed, partitions, place)
+        path = f"{key}.{name}"
+        listed = _list(rows, path)
+        _expect_partitions(name, listed, partitions, path)
         if key == "offsets":
-            offsets = [_offsets(row, f"{place}[{i}]") for i, row in enumerate(listed)]
+            offsets = [_offsets(row, f"{path}[{i}]") for i, row in enumerate(listed)]
             begin, end, committed = np.array(offsets, np.int64).reshape(-1, 3).T
             result[name] = lag_of_columns(begin, end, committed, reset).tolist()
         else:
             result[name] = [
-                _integer(row, f"{place}[{i}]", low=0, high=MAX_LAG) for i, row in enumerate(listed)
+                _integer(row, f"{path}[{i}]", low=0, high=MAX_LAG) for i, row in enumerate(listed)
             ]
     return result
 
 
-def _offsets(value: object, place: str) -> tuple[int, int, int]:
+def _offsets(value: object, path: str) -> tuple[int, int, int]:
     """First, next and committed offset; NO_COMMIT where there is none."""
-    row = _mapping(value, place)
-    _refuse_unknown(row, _OFFSET, place)
-    begin = _integer(row.get("begin", 0), f"{place}.begin", low=0, high=MAX_LAG)
+    row = _mapping(value, path)
+    _refuse_unknown(row, _OFFSET, path)
+    begin = _integer(row.get("begin", 0), f"{path}.begin", low=0, high=MAX_LAG)
     if "end" not in row:
-        raise ModelError("missing", column=f"{place}.end")
-    end = _integer(row["end"], f"{place}.end", low=begin, high=MAX_LAG)
+        raise ModelError("missing", column=f"{path}.end")
+    end = _integer(row["end"], f"{path}.end", low=begin, high=MAX_LAG)
     committed = row.get("committed")
     if committed is None:
         return begin, end, NO_COMMIT
-    return begin, end, _integer(committed, f"{place}.committed", low=NO_COMMIT, high=MAX_LAG)
+    return begin, end, _integer(committed, f"{path}.committed", low=NO_COMMIT, high=MAX_LAG)
 
 
 def _expect_partitions(
-    name: str, listed: Sequence[object], partitions: Mapping[str, int], place: str
+    name: str, listed: Sequence[object], partitions: Mapping[str, int], path: str
 ) -> None:
     if name not in partitions:
-        raise ModelError("this topic has no partition count", column=place)
+        raise ModelError("this topic has no partition count", column=path)
     if len(listed) != partitions[name]:
-        raise ModelError(f"{len(listed)} entries, expected {partitions[name]}", column=place)
+        raise ModelError(f"{len(listed)} entries, expected {partitions[name]}", column=path)
 
 
-def _mapping(value: object, place: str) -> Mapping[str, Any]:
+def _mapping(value: object, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ModelError(f"{_kind(value)}, expected an object", column=place)
+        raise ModelError(f"{_kind(value)}, expected an object", column=path)
     for key in value:
-        _string(key, f"a key of {place}")
+        _string(key, f"a key of {path}")
     return value
 
 
-def _list(value: object, place: str) -> Sequence[Any]:
+def _list(value: object, path: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
-        raise ModelError(f"{_kind(value)}, expected a list", column=place)
+        raise ModelError(f"{_kind(value)}, expected a list", column=path)
     return value
 
 
-def _string(value: object, place: str) -> str:
+def _string(value: object, path: str) -> str:
     if not isinstance(value, str):
-        raise ModelError(f"{_kind(value)}, expected a string", column=place)
+        raise ModelError(f"{_kind(value)}, expected a string", column=path)
     return value
 
 
-def _optional_string(value: object, place: str) -> str | None:
+def _optional_string(value: object, path: str) -> str | None:
     """A string, or None for null and for the empty string (Kafka's way to say none)."""
-    return None if value is None else _string(value, place) or None
+    return None if value is None else _string(value, path) or None
 
 
-def _integer(value: object, place: str, *, low: int, high: int) -> int:
+def _integer(value: object, path: str, *, low: int, high: int) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise ModelError(f"{_kind(value)}, expected an integer", column=place)
+        raise ModelError(f"{_kind(value)}, expected an integer", column=path)
     if not low <= value <= high:
-        raise ModelError(f"{value}, expected {low} to {high}", column=place)
+        raise ModelError(f"{value}, expected {low} to {high}", column=path)
     return int(value)
 
 
@@ -220,8 +220,8 @@ def _kind(value: object) -> str:
     return "null" if value is None else f"{type(value).__name__} {value!r:.40}"
 
 
-def _refuse_unknown(row: Iterable[str], known: tuple[str, ...], place: str) -> None:
+def _refuse_unknown(row: Iterable[str], known: tuple[str, ...], path: str) -> None:
     unknown = sorted(set(row) - set(known))
     if unknown:
         text = f"unknown key {unknown[0]!r}, expected some of {', '.join(known)}"
-        raise ModelError(text, column=place)
+        raise ModelError(text, column=path)

@@ -83,7 +83,7 @@ def get_session(
 
     Raises
     ------
-    AdapterError
+    OperationalError
         No usable Java, or the connector cannot be had.
     """
     for name in CALL_LOGS:
@@ -136,7 +136,7 @@ def _java_options(master: str, given: Collection[str]) -> Iterator[tuple[str, ..
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # it runs already
         yield ()
         return
-    from holdfast.jvm.spark_java import java_for_spark
+    from holdfast.local.spark_java import java_for_spark
 
     is_local = master == "local" or master.startswith("local[")
     jars = Path(pyspark.__file__).parent / "jars"
@@ -181,7 +181,7 @@ def _defaults(
     if delta:
         defaults.update(DELTA_CONF)
     if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
-        from holdfast.jvm.jars import connector_jars, delta_jars
+        from holdfast.local.jars import connector_jars, delta_jars
 
         found = connector_jars(pyspark.__version__) if kafka else []
         found = found + (delta_jars(pyspark.__version__) if delta else [])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from holdfast.errors import SourceError
-from holdfast.jvm.jars import connector_of
+from holdfast.local.jars import connector_of
 
 
 @contextmanager

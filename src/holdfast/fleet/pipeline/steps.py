@@ -26,7 +26,7 @@ from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.tables.columns.schemas import ddl_of, filled_table
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS, BoundedParquet
-from holdfast.fleet.tables.storage.places import Place, store_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -227,7 +227,7 @@ def writing_groups(root: str, batch: int, schema: pa.Schema, made: OfGroups) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HeldRows:
+class InMemoryRows:
     """Rows of this process.
 
     Parameters
@@ -308,7 +308,7 @@ class FileRows:
 
     def here(self) -> Batches | None:
         """All rows, in the order of the files; None where the files are large."""
-        if sum(store_of(file).size() for file in self.files) > PIECE_BYTES:
+        if sum(file_system_of(file).size() for file in self.files) > PIECE_BYTES:
             return None
         return self.read([piece for part in pieces(self.files, 1) for piece in part])
 
@@ -325,7 +325,7 @@ class FileRows:
         return numbers(spark, len(parts)).mapInArrow(run, ddl_of(schema))
 
 
-def rows_of_files(files: Sequence[Place], schema: pa.Schema, n_rows: int | None) -> FileRows:
+def rows_of_files(files: Sequence[StoragePath], schema: pa.Schema, n_rows: int | None) -> FileRows:
     """Files of tables as rows of these columns, for a step; one that a file lacks is null."""
     names = [str(file) for file in files]
     return FileRows(files=names, cost_rows=n_rows, read=partial(_read_stored, schema))
@@ -361,11 +361,11 @@ def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
     return list(listed.values())
 
 
-def n_parts(spark: SparkSession, files: Sequence[str | Place]) -> int:
+def n_parts(spark: SparkSession, files: Sequence[str | StoragePath]) -> int:
     """Parts to read files in: as many for every core, each of about PIECE_BYTES or less."""
     from holdfast.fleet.pipeline.session import local_cores
 
-    size = sum(store_of(file).size() for file in files)
+    size = sum(file_system_of(file).size() for file in files)
     cores = local_cores(spark.conf.get("spark.master") or "")
     return cores * max(1, -(-size // (cores * PIECE_BYTES)))
 

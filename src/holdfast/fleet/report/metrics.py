@@ -101,12 +101,12 @@ METRICS: dict[str, Metric] = {
             "group",
         ),
         _metric(
-            "holdfast_group_pause_lower_seconds_total",
+            "holdfast_group_downtime_lower_seconds_total",
             "Partition-seconds that stood still, at least, as the broker saw it.",
             "group",
         ),
         _metric(
-            "holdfast_group_pause_upper_seconds_total",
+            "holdfast_group_downtime_upper_seconds_total",
             "Partition-seconds that stood still, at most, as the broker saw it.",
             "group",
         ),
@@ -245,10 +245,10 @@ def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
         yield "holdfast_group_partitions_moved_total", (group, moved)
     if (avoidable := r.total("n_avoidable_moves")) is not None:
         yield "holdfast_group_avoidable_moves_total", (group, avoidable)
-    for bound, column in (("lower", r.pause_lower_s), ("upper", r.pause_upper_s)):
+    for bound, column in (("lower", r.downtime_lower_s), ("upper", r.downtime_upper_s)):
         if not np.isnan(column).all():
             total = round(float(np.nansum(column)), 3)
-            yield f"holdfast_group_pause_{bound}_seconds_total", (group, total)
+            yield f"holdfast_group_downtime_{bound}_seconds_total", (group, total)
     counts = Counter((f.code, str(f.severity)) for f in examination.findings if f.is_active)
     for (code, severity), count in sorted(counts.items()):
         yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, count)

@@ -6,8 +6,8 @@ holds nulls. Any other missing column is an error that names the column.
 
 **Strategy.** :class:`Tables` is one face for three readers. ``Tables(root)`` asks the newest
 version of a :class:`~holdfast.fleet.tables.folder.commits.Folder` whenever a table is asked for, so
-it shows the newest batch; a job commits its batches through it. :meth:`Tables.pinned` goes on
-reading one :class:`~holdfast.fleet.tables.folder.version.FolderVersion`. :meth:`Tables.hold` and
+it shows the newest batch; a job commits its batches through it. :meth:`Tables.at_snapshot` goes on
+reading one :class:`~holdfast.fleet.tables.folder.snapshot.FolderSnapshot`. :meth:`Tables.load` and
 :func:`read_tables` read at once and hold what they read.
 """
 
@@ -37,10 +37,16 @@ from holdfast.fleet.tables.folder.manifest import (
     has_manifest,
     nothing_committed,
 )
-from holdfast.fleet.tables.folder.version import FolderVersion, Held, Known, conform, once_more
-from holdfast.fleet.tables.storage.places import Place, place_of
+from holdfast.fleet.tables.folder.snapshot import (
+    FolderSnapshot,
+    InMemoryTables,
+    SnapshotCache,
+    conform,
+    once_more,
+)
+from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
 
-Source = str | Place | Mapping[str, Any]
+Source = str | StoragePath | Mapping[str, Any]
 T = TypeVar("T")
 
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
@@ -53,13 +59,13 @@ class Tables:
     ----------
     root : path or URL
         Folder of the tables; "." for tables that never had one.
-    only : FolderVersion, optional
+    only : FolderSnapshot, optional
         What is read, whatever is committed meanwhile; by default the newest version.
 
     References: the folder is kept by the Delta Lake protocol.
     """
 
-    def __init__(self, root: Place, only: FolderVersion | None = None):
+    def __init__(self, root: StoragePath, only: FolderSnapshot | None = None):
         self.root = root
         self.folder = Folder(root)
         self.writing, self.commit = self.folder.writing, self.folder.commit
@@ -67,7 +73,7 @@ class Tables:
         self._cuts: dict[str, GroupedTable] = {}
 
     def __contains__(self, name: str) -> bool:
-        return self._ask(lambda now: name in now)
+        return self._query(lambda now: name in now)
 
     def stored(
         self,
@@ -85,7 +91,7 @@ class Tables:
         groups : sequence of str, optional
             Leave out other groups; ``group`` is one of the columns then.
         columns : sequence of str, optional
-            Some of its columns; those of a table that :meth:`hold` left out are read now.
+            Some of its columns; those of a table that :meth:`load` left out are read now.
 
         Raises
         ------
@@ -93,7 +99,7 @@ class Tables:
             There is no such table, nothing was committed, or a file cannot be read.
         """
         _known(name)
-        return self._ask(lambda now: now.read(name, groups, columns))
+        return self._query(lambda now: now.read(name, groups, columns))
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -168,7 +174,7 @@ class Tables:
         found = (self.stored(name, groups=[group], columns=["group"]) for name in _WITH_GROUPS)
         return any(rows.num_rows for rows in found)
 
-    def pinned(self) -> Tables:
+    def at_snapshot(self) -> Tables:
         """The same tables as they are now; what is committed later is not seen.
 
         A file that a later commit takes out stays for an hour, or for 1,000 commits where these
@@ -176,7 +182,7 @@ class Tables:
         """
         return self if self._only is not None else Tables(self.root, Folder(self.root).newest())
 
-    def hold(self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()) -> Tables:
+    def load(self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()) -> Tables:
         """The same tables, read now; what they hold belongs together.
 
         Parameters
@@ -192,14 +198,14 @@ class Tables:
         SourceError
             Nothing was committed, or a file cannot be read.
         """
-        if isinstance(self._only, Held) and groups is None and not without:
+        if isinstance(self._only, InMemoryTables) and groups is None and not without:
             return self
-        return Tables(self.root, self._ask(lambda now: now.hold(groups, without)))
+        return Tables(self.root, self._query(lambda now: now.load(groups, without)))
 
-    def holding(self, rows: Mapping[str, pa.Table]) -> Tables:
+    def replacing(self, rows: Mapping[str, pa.Table]) -> Tables:
         """The same tables, read now, with these rows as they would be stored in place of theirs."""
-        held = self.hold()._only
-        assert isinstance(held, Held)
+        held = self.load()._only
+        assert isinstance(held, InMemoryTables)
         return Tables(self.root, held.with_rows(rows))
 
     def newest_ms(self, name: str) -> int | None:
@@ -209,7 +215,7 @@ class Tables:
         """
         if "timestamp" not in _known(name).names:
             return None
-        return self._ask(lambda now: now.newest_ms(name))
+        return self._query(lambda now: now.newest_ms(name))
 
     def manifest(self) -> Manifest:
         """The version that is read: as it stands, or as it was pinned."""
@@ -247,9 +253,9 @@ class Tables:
             There is no such table, or the manifest or the table's log cannot be read.
         """
         _known(name)
-        return self._ask(lambda now: now.data_files(name))
+        return self._query(lambda now: now.data_files(name))
 
-    def files(self, name: str, groups: Sequence[str] | None = None) -> list[Place]:
+    def files(self, name: str, groups: Sequence[str] | None = None) -> list[StoragePath]:
         """Committed files of a table.
 
         Parameters
@@ -265,12 +271,12 @@ class Tables:
             There is no such table, nothing was committed, or a file is reached through a link.
         """
         _known(name)
-        return self._ask(lambda now: now.files(name, groups))
+        return self._query(lambda now: now.files(name, groups))
 
-    def _now(self) -> FolderVersion:
+    def _now(self) -> FolderSnapshot:
         return self.folder.newest() if self._only is None else self._only
 
-    def _ask(self, question: Callable[[FolderVersion], T]) -> T:
+    def _query(self, question: Callable[[FolderSnapshot], T]) -> T:
         """The answer of what is read; of a newer version, where files of one were swept."""
         return once_more(lambda: question(self._now()))
 
@@ -298,11 +304,11 @@ def read_tables(source: Source) -> Tables:
     """
     if isinstance(source, Mapping):
         rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
-        return Tables(Path(), Held(Known(Path()), rows=rows))
-    return open_tables(source).hold()
+        return Tables(Path(), InMemoryTables(SnapshotCache(Path()), rows=rows))
+    return open_tables(source).load()
 
 
-def open_tables(path: Place | str) -> Tables:
+def open_tables(path: StoragePath | str) -> Tables:
     """Tables that an earlier run wrote; a table is read when it is used.
 
     Parameters
@@ -322,7 +328,7 @@ def open_tables(path: Place | str) -> Tables:
     SourceError
         There is no such folder, or no batch was committed to it.
     """
-    root = place_of(path).absolute()
+    root = storage_path(path).absolute()
     if not root.is_dir():
         if root.exists():
             raise SourceError(f"{root} is a file; a folder of tables or a dump is expected")

@@ -16,7 +16,7 @@ from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import codes, ints
 from holdfast.fleet.tables.reading import Tables
 
-STANDING: Final = ("generations", "members", "assignments")
+CURRENT_TABLES: Final = ("generations", "members", "assignments")
 """Tables with a row for as long as a generation stands."""
 
 
@@ -30,17 +30,17 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     """
     if since_us is None and until_us is None:
         return tables
-    tables = tables.hold()
+    tables = tables.load()
     held = {name: tables.stored(name) for name in TABLES}
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
-    standing = _standing(held["generations"], low)
+    current = _current(held["generations"], low)
     lag = held.pop("lag")
     found = {
-        name: _cut(rows, low, high, standing if name in STANDING else frozenset())
+        name: _cut(rows, low, high, current if name in CURRENT_TABLES else frozenset())
         for name, rows in held.items()
     }
-    return tables.holding({**found, "lag": lag if until_us is None else lag.slice(0, 0)})
+    return tables.replacing({**found, "lag": lag if until_us is None else lag.slice(0, 0)})
 
 
 Settled = tuple[str, int, int]
@@ -53,7 +53,7 @@ def _keys(rows: pa.Table) -> list[Settled]:
     return [(names[g], n, t) for g, n, t in zip(groups.tolist(), numbers, times, strict=True)]
 
 
-def _standing(generations: pa.Table, low: int) -> frozenset[Settled]:
+def _current(generations: pa.Table, low: int) -> frozenset[Settled]:
     """The last generation of each group before a moment."""
     last: dict[str, Settled] = {}
     for key in _keys(generations):
@@ -62,12 +62,12 @@ def _standing(generations: pa.Table, low: int) -> frozenset[Settled]:
     return frozenset(last.values())
 
 
-def _cut(rows: pa.Table, low: int, high: int, standing: frozenset[Settled]) -> pa.Table:
+def _cut(rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa.Table:
     """Rows in the window, and those of standing generations as of its first moment."""
     time = ints(rows, "timestamp")
     inside = (time >= low) & (time <= high)
-    if standing:
-        stands = np.asarray([key in standing for key in _keys(rows)], np.bool_)
+    if current:
+        stands = np.asarray([key in current for key in _keys(rows)], np.bool_)
         place = rows.schema.get_field_index("timestamp")
         moved = pa.array(np.where(stands, low, time)).cast(rows.schema.field(place).type)
         rows, inside = rows.set_column(place, rows.schema.field(place), moved), inside | stands

@@ -142,7 +142,7 @@ class EndWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class AskRound:
+class RequestRound:
     """Ask the group for a round: what is reported as failed has changed."""
 
 
@@ -156,6 +156,6 @@ Effect: TypeAlias = (
     | StopFailed
     | EndedLate
     | EndWorker
-    | AskRound
+    | RequestRound
 )
 Effects: TypeAlias = list[Effect]

@@ -70,7 +70,7 @@ class Failures:
         self.by_resource: dict[Resource, Failure] = {}
         self.ask_ms: int | None = None  # when a round may have to be asked for
         self._asked_ms = -ROUND_MS
-        self._told: tuple[FailedPartitions, ...] = ()  # what the last subscription said
+        self._last_reported: tuple[FailedPartitions, ...] = ()  # what the last subscription said
 
     def note(self, resource: Resource, error: BaseException, now_ms: int, began_ms: int) -> Failure:
         """Count a failure of an attempt that began at ``began_ms``."""
@@ -111,15 +111,15 @@ class Failures:
         for resource, failure in list(self.by_resource.items()):
             if failure.at_ms < limit_ms and resource not in owned:
                 del self.by_resource[resource]
-        self._told = self._reported()
-        return self._told
+        self._last_reported = self._reported()
+        return self._last_reported
 
     def asks(self, now_ms: int) -> bool:
         """Return whether a round has to be asked for now, because no round has told of a change."""
         if self.ask_ms is None or now_ms < self.ask_ms:
             return False
         self.ask_ms = None
-        changed = self._reported() != self._told
+        changed = self._reported() != self._last_reported
         if changed:
             self._asked_ms = now_ms
         return changed

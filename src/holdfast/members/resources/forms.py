@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
-from holdfast.members.member.member_log import MemberLog
 from holdfast.members.resources.failures import Failures
 from holdfast.members.resources.listener_calls import ListenerRunner
 from holdfast.members.resources.machine import ResourceMachine
@@ -17,6 +16,7 @@ from holdfast.members.resources.runner import Reports, Resource, Runner
 from holdfast.members.resources.stop_events import AsyncStopEvent, StopEvent
 from holdfast.members.resources.supervisor import Supervisor
 from holdfast.members.resources.threads import ThreadRunner
+from holdfast.members.runtime.member_log import MemberLog
 
 Run: TypeAlias = (
     Callable[[Resource, StopEvent], object]

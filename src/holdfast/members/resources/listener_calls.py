@@ -17,10 +17,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from holdfast.members.member.mailbox import Mailbox
-from holdfast.members.member.member_log import Log
 from holdfast.members.resources.effects import Attempt
 from holdfast.members.resources.runner import Reports, Resource
+from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.runtime.member_log import Log
 
 _Callback = Callable[[list[Resource]], None]
 

@@ -28,7 +28,6 @@ from itertools import count
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.members.resources.effects import (
-    AskRound,
     Attempt,
     Begin,
     Effect,
@@ -39,6 +38,7 @@ from holdfast.members.resources.effects import (
     HandedOver,
     Lose,
     Overdue,
+    RequestRound,
     ResourceCounts,
     ResourceState,
     ResourceStatus,
@@ -231,7 +231,7 @@ class ResourceMachine:
         while self._timers and self._timers[0].at_ms <= now_ms:
             self._ring(now_ms, heapq.heappop(self._timers))
         if self.failures.asks(now_ms) and not self._ends:
-            effects.append(AskRound())
+            effects.append(RequestRound())
         return effects + self._begin(now_ms)
 
     # Steps

@@ -1,9 +1,9 @@
 """The thread between the member of a worker and the work on its resources.
 
-**Rules.** A :class:`~holdfast.members.member.host.Duties` whose calls return at once: the member is
-never held up by work that begins. It waits for work that ends, as long as the machine of the
-resources says. One thread, the supervisor's, moves that machine and does its effects; others read
-it behind a lock.
+**Rules.** A :class:`~holdfast.members.runtime.member_thread.RebalanceHandler` whose calls return at
+once: the member is never held up by work that begins. It waits for work that ends, as long as the
+machine of the resources says. One thread, the supervisor's, moves that machine and does its
+effects; others read it behind a lock.
 
 **Strategy.** A mailbox of events and a clock, as the member's own thread has.
 
@@ -18,15 +18,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
-from holdfast.cluster.answers import Flag
+from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.member.mailbox import Mailbox
-from holdfast.members.member.member_log import Log
 from holdfast.members.resources import effects
 from holdfast.members.resources.effects import (
     Attempt,
@@ -37,6 +35,8 @@ from holdfast.members.resources.effects import (
 )
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runner import Reports, Resource, Runner, name_of
+from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.runtime.member_log import Log
 
 _Resources = tuple[partitions.Resource, ...]
 _Step = Callable[[int], Effects]
@@ -80,7 +80,7 @@ class Supervisor:
         self.failure: RemoteProtocolError | None = None  # state that may be lost; for close()
         self.error: BaseException | None = None  # of the worker; the application's next call has it
         self.give_up: Callable[[], None] = lambda: None
-        self.ask_round: Callable[[str], None] = lambda _: None
+        self.request_round: Callable[[str], None] = lambda _: None
 
     # Duties, on the member's thread
 
@@ -204,24 +204,24 @@ class Supervisor:
             case effects.Lose(attempts):
                 self._runner.lose(attempts)
                 if self._listener is not None:
-                    self._tell_of([a.resource for a in attempts], _LATE)
+                    self._report_loss([a.resource for a in attempts], _LATE)
             case effects.Overdue(attempts):
-                self._tell_overdue(attempts)
+                self._report_overdue(attempts)
                 self._runner.abandon(attempts)
             case effects.HandedOver(token):
                 self._done.pop(token)(None)
-            case effects.AskRound():
-                self.ask_round("what has failed at this worker has changed")
+            case effects.RequestRound():
+                self.request_round("what has failed at this worker has changed")
             case effects.EndWorker(error):
                 self._end_worker(error)
             case _:
-                _tell(self._log, effect)
+                _log_effect(self._log, effect)
 
-    def _tell_overdue(self, attempts: Collection[Attempt]) -> None:
+    def _report_overdue(self, attempts: Collection[Attempt]) -> None:
         """Say of which resources another worker may begin although work goes on here."""
         resources = [attempt.resource for attempt in attempts]
         if self._listener is not None:
-            self._tell_of(resources, _LATE)
+            self._report_loss(resources, _LATE)
         else:
             self._log.error(
                 "the work on %s has not ended in time (task.shutdown.graceful.timeout.ms): another "
@@ -229,7 +229,7 @@ class Supervisor:
                 _some(resources),
             )
 
-    def _tell_of(self, lost: Collection[partitions.Resource], why: str) -> None:
+    def _report_loss(self, lost: Collection[partitions.Resource], why: str) -> None:
         self.failure = RemoteProtocolError(
             f"{_some(lost)} were lost {why}: another worker may have begun without their state",
             error_code=ErrorCode.UNKNOWN_MEMBER_ID,
@@ -252,7 +252,7 @@ class Supervisor:
         if self._listener is not None and getattr(self._listener, "on_lost", None) is None:
             alive = [r for r in resources if self._machine.attempt_at(r) is not None]
             if alive:
-                self._tell_of(alive, "and the listener has no on_lost")
+                self._report_loss(alive, "and the listener has no on_lost")
         return self._machine.lost(now_ms, resources)
 
     # What the runner reports, on any thread
@@ -264,7 +264,7 @@ class Supervisor:
         self._post(lambda now_ms: self._machine.ended(now_ms, attempt, error))
 
 
-def _tell(log: Log, effect: effects.Failed | effects.StopFailed | effects.EndedLate) -> None:
+def _log_effect(log: Log, effect: effects.Failed | effects.StopFailed | effects.EndedLate) -> None:
     """Write a line for people."""
     name = name_of(effect.resource)
     match effect:

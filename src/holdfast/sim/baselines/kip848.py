@@ -28,7 +28,7 @@ from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
 from holdfast.core.wire.layouts.container import MemberSubscription
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class SimulatedConsumer:
 class RunTotals:
     """What a run has measured."""
 
-    ledger: Ledger
+    ownership_log: OwnershipLog
     rounds: int
     balance_ms: int
     bytes_per_round: int
@@ -66,7 +66,7 @@ class Group848:
         self.partitions, self.costs = dict(partitions), costs
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.resources = self._resources()
-        self.ledger = Ledger(self.resources)
+        self.ownership_log = OwnershipLog(self.resources)
         self.members: dict[int, SimulatedConsumer] = {}
         self.count: dict[int, int] = {}
         self.target: dict[Resource, str] = {}
@@ -110,7 +110,7 @@ class Group848:
         member = self.members[slot]
         member.alive = False
         for resource in sorted(member.owned):
-            self.ledger.stop(resource, runner=member.client, now_ms=self.clock.now_ms)
+            self.ownership_log.stop(resource, runner=member.client, now_ms=self.clock.now_ms)
         self.clock.at(member.last_beat_ms + self.costs.session_ms, self._gone, member)
 
     def subscribe(self, slot: int, topics: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ class Group848:
         """A topic gets ``count`` partitions."""
         self.partitions[topic] = count
         self.resources = self._resources()
-        self.ledger.add(self.resources, self.clock.now_ms)
+        self.ownership_log.add(self.resources, self.clock.now_ms)
         self.retarget()
 
     def settled(self) -> bool:
@@ -198,7 +198,7 @@ class Group848:
 
     def _release(self, member: SimulatedConsumer, resources: list[Resource]) -> None:
         for resource in resources:
-            self.ledger.stop(resource, runner=member.client, now_ms=self.clock.now_ms)
+            self.ownership_log.stop(resource, runner=member.client, now_ms=self.clock.now_ms)
         done_ms = self.clock.now_ms + self.costs.revoke_ms
         self.clock.at(done_ms, self._released, (member, tuple(resources)))
 
@@ -212,7 +212,7 @@ class Group848:
         member.owned.add(resource)
         member.rebuilt_ms = max(member.rebuilt_ms, now_ms) + costs.rebuild_ms
         self.changed_ms = now_ms
-        self.ledger.start(
+        self.ownership_log.start(
             resource,
             runner=member.client,
             slot=member.slot,
@@ -221,7 +221,7 @@ class Group848:
         )
         if costs.rebuild_blocks and costs.rebuild_ms:
             for other in sorted(member.owned):
-                self.ledger.hold(other, now_ms, member.rebuilt_ms)
+                self.ownership_log.hold(other, now_ms, member.rebuilt_ms)
 
     def settle(self) -> None:
         """Wait until the target is reached."""
@@ -288,7 +288,7 @@ def run_kip848(
         group.settle()
         clock.run(max([clock.now_ms, *(m.rebuilt_ms for m in group.members.values())]))
         begin_ms, epoch, size = clock.now_ms, group.epoch, group.bytes
-        group.ledger.begin(begin_ms)
+        group.ownership_log.begin(begin_ms)
     last = members - 1
     if scenario == "surge":
         group.surge(steps, crash=crash)
@@ -311,10 +311,10 @@ def run_kip848(
     group.settle()
     balance_ms = max(0, group.changed_ms - begin_ms)
     clock.run(max([clock.now_ms, *(m.rebuilt_ms for m in group.members.values())]))
-    group.ledger.finish(clock.now_ms)
+    group.ownership_log.finish(clock.now_ms)
     rounds = group.epoch - epoch
     return RunTotals(
-        ledger=group.ledger,
+        ownership_log=group.ownership_log,
         rounds=rounds,
         balance_ms=balance_ms,
         bytes_per_round=(group.bytes - size) // max(1, rounds),

@@ -4,7 +4,7 @@
 ``clock``           what happens when, and the trace
 ``costs``           the cost model
 ``network``         delays, drops and duplicates messages
-``ledger``          which process runs which resource when, in numbers; broken rules
+``ownership_log``          which process runs which resource when, in numbers; broken rules
 ``process``         a member machine in its process
 ``calm``            when nothing is under way in a group
 ``hooks``           functions that a test may put around the parts below

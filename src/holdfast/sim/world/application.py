@@ -16,7 +16,7 @@ from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.coordinator.group_messages import SendCommit
 from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerReturned
 from holdfast.core.machine.leader.designs import Assignor, compute
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.broker import SimulatedBroker
 from holdfast.sim.world.connections import Requests
@@ -52,7 +52,7 @@ class Application:
         self.lags = lags
         self.requests, self.broker, self.costs = requests, broker, costs
         self.clock, self.network, self.counts = requests.clock, requests.network, requests.counts
-        self.ledger, self.trace = broker.ledger, broker.trace
+        self.ownership_log, self.trace = broker.ownership_log, broker.trace
         self.compute = hooks.plan(self._compute)
         self.warnings: list[str] = []
         self.failed_plan: str | None = None  # why the first plan failed
@@ -69,10 +69,10 @@ class Application:
         if process.stalled_until_ms > self.clock.now_ms:
             self.clock.at(process.stalled_until_ms, self._drained, entry)
             return
-        job = process.member.holdings.hand_over
+        job = process.member.holdings.revocation
         if job is not None and job.token == action.token:
             self._stopped(process, action.resources)
-        process.tell(Drained(action.token))
+        process.notify(Drained(action.token))
 
     def _stopped(self, process: Process, resources: Sequence[Resource]) -> None:
         now_ms = self.clock.now_ms
@@ -82,7 +82,7 @@ class Application:
                 begun_ms, offset = process.positions[resource]
                 n_records = max(0, now_ms - begun_ms) // RECORD_MS
                 process.positions[resource] = (now_ms, offset + n_records)
-                self.ledger.stop(resource, runner=process.client, now_ms=now_ms)
+                self.ownership_log.stop(resource, runner=process.client, now_ms=now_ms)
 
     def drop(self, process: Process, action: actions.DropNow) -> None:
         """Stop at once; nothing is committed."""
@@ -94,21 +94,21 @@ class Application:
         cost_ms = 0
         if action.call is ListenerCall.REVOKED and action.resources:
             cost_ms = self.costs.revoke_ms
-            process.gave_up = True
+            process.has_revoked = True
         when_ms = process.boundary() + cost_ms
         if self.trace.on:
             self.trace.note(f"{process.client} {action.call} {_short(action.resources)}")
         error = None
         if process.listener_faults and self.network.chance() < process.listener_faults:
             error = "fault"
-        self.clock.at(when_ms, process.tell, ListenerReturned(action.token, error))
+        self.clock.at(when_ms, process.notify, ListenerReturned(action.token, error))
 
     def start_fetching(self, process: Process, action: actions.StartFetching) -> None:
         """Rebuild the state of new resources, then process."""
-        now_ms, ledger, member = self.clock.now_ms, self.ledger, process.member
+        now_ms, ownership_log, member = self.clock.now_ms, self.ownership_log, process.member
         listener = self.costs.listener
         if listener is None:
-            eager = member.data.mode is RebalanceMode.EAGER
+            eager = member.data.rebalance_protocol is RebalanceProtocol.EAGER
             listener = Listener.OLD if eager else Listener.NEW
         costs = self.costs
         busy_ms = max(process.rebuilt_ms, now_ms)
@@ -118,11 +118,11 @@ class Application:
         if blocks:
             process.busy_until_ms = done_ms
             for resource in sorted(process.running):
-                ledger.hold(resource, now_ms, done_ms)
+                ownership_log.hold(resource, now_ms, done_ms)
         for resource in action.resources:
             if resource in gained:
                 busy_ms += costs.rebuild_ms
-            ledger.start(
+            ownership_log.start(
                 resource,
                 runner=process.client,
                 slot=process.slot,
@@ -149,22 +149,22 @@ class Application:
     def joining(self, process: Process, action: actions.SendJoin) -> None:
         """Send a join. Members of some clients stop their resources until the round ends."""
         stops = self.costs.waiting_stops
-        if process.gave_up:
+        if process.has_revoked:
             stops = max(stops, self.costs.joining_stops)
         if stops and 100 * self.network.chance() < stops:
-            now_ms, ledger = self.clock.now_ms, self.ledger
+            now_ms, ownership_log = self.clock.now_ms, self.ownership_log
             for resource in sorted(process.running - process.held):
-                if ledger.spans[resource].ready_ms <= now_ms:
-                    ledger.hold(resource, now_ms, NEVER_MS)
+                if ownership_log.spans[resource].ready_ms <= now_ms:
+                    ownership_log.hold(resource, now_ms, NEVER_MS)
                     process.held.add(resource)
         self.requests.send(process, action)
 
     def completed(self, process: Process, action: actions.JoinCompleted) -> None:
         """A round is over for this member."""
         for resource in sorted(process.held & process.running):
-            self.ledger.resume(resource, self.clock.now_ms)
+            self.ownership_log.resume(resource, self.clock.now_ms)
         process.held.clear()
-        process.gave_up = False
+        process.has_revoked = False
         if not self.trace.on:
             return
         self.trace.note(
@@ -190,9 +190,9 @@ class Application:
         self.failed_plan = self.failed_plan or done.failure
         self.counts.n_bytes += sum(len(data) for _, data in done.assignments)
         if self.costs.plan_ms:
-            self.clock.at(self.clock.now_ms + self.costs.plan_ms, process.tell, done)
+            self.clock.at(self.clock.now_ms + self.costs.plan_ms, process.notify, done)
         else:
-            process.tell(done)
+            process.notify(done)
 
     def _compute(self, process: Process, action: actions.ComputeAssignment) -> AssignmentComputed:
         """The assignments of all members, or why there are none."""
@@ -210,13 +210,13 @@ class Broken:
         self.assignor = assignor
         self.name = assignor.name
 
-    def lead(self, turn: object) -> dict[str, bytes]:
+    def lead(self, leader_round: object) -> dict[str, bytes]:
         """Always fail."""
         raise RuntimeError("the plan failed")
 
-    def stay(self, turn: Any) -> dict[str, bytes]:
+    def stay(self, leader_round: Any) -> dict[str, bytes]:
         """What the real one does then."""
-        return self.assignor.stay(turn)
+        return self.assignor.stay(leader_round)
 
 
 def _short(resources: Sequence[Resource]) -> str:

@@ -32,7 +32,7 @@ from holdfast.core.machine.coordinator.group_messages import (
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 GROUP = "group"
 MAX_ROUNDS = 200  # and a hundred for each cause: a run with more rounds is given up
@@ -58,7 +58,7 @@ class SimulatedBroker:
         self,
         clock: Clock,
         trace: Trace,
-        ledger: Ledger,
+        ownership_log: OwnershipLog,
         counts: RunCounts,
         *,
         initial_delay_ms: int,
@@ -66,7 +66,7 @@ class SimulatedBroker:
         id_digits: int = 4,
         answer: Callable[[Answer], None],
     ):
-        self.clock, self.trace, self.ledger = clock, trace, ledger
+        self.clock, self.trace, self.ownership_log = clock, trace, ownership_log
         self.counts, self.answer = counts, answer
         self.initial_delay_ms = initial_delay_ms
         self.message_max_bytes, self.id_digits = message_max_bytes, id_digits
@@ -146,8 +146,8 @@ class SimulatedBroker:
         counts.round_bytes.append(counts.n_bytes)
         counts.n_bytes = 0
         if counts.rounds > MAX_ROUNDS + 100 * counts.causes:
-            self.ledger.fail("L4", now_ms, f"{counts.rounds} rounds: they do not end")
-            self.clock.give_up()
+            self.ownership_log.fail("L4", now_ms, f"{counts.rounds} rounds: they do not end")
+            self.clock.clear()
 
     def _arm(self) -> None:
         """Call the coordinator when it wants to hear of time."""

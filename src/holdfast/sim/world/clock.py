@@ -31,7 +31,7 @@ class Clock:
         else:
             due.append((function, argument))
 
-    def give_up(self) -> None:
+    def clear(self) -> None:
         """Forget everything that is due: nothing more happens."""
         for due in self._due.values():
             due.clear()

@@ -57,7 +57,7 @@ class Answers:
                 failed = replace(response, error=-1)
                 clock.at(clock.now_ms + FAIL_MS, self.respond, (process, failed))
             else:
-                clock.at(clock.now_ms + FAIL_MS, process.give_up, response.request)
+                clock.at(clock.now_ms + FAIL_MS, process.fail_request, response.request)
         for delay_ms in fates:
             clock.at(clock.now_ms + delay_ms, self.respond, (process, response))
 
@@ -65,10 +65,10 @@ class Answers:
         """An answer reaches its process."""
         process, response = entry
         if isinstance(response, CommitDone):
-            process.tell(events.CommitAnswered(response.request, response.error))
+            process.notify(events.CommitAnswered(response.request, response.error))
             return
         process.outstanding.discard(response.request)
-        process.tell(response)
+        process.notify(response)
 
 
 class Requests:
@@ -93,9 +93,9 @@ class Requests:
         clock = self.clock
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates or self.broker.coordinator is None:
-            clock.at(clock.now_ms + FAIL_MS, process.tell, events.RequestFailed(action.request))
+            clock.at(clock.now_ms + FAIL_MS, process.notify, events.RequestFailed(action.request))
             return
-        clock.at(clock.now_ms + fates[0], process.tell, events.CoordinatorFound(action.request))
+        clock.at(clock.now_ms + fates[0], process.notify, events.CoordinatorFound(action.request))
 
     def send(self, process: Process, action: Request) -> None:
         """Send a request; it arrives late, twice or never."""
@@ -105,11 +105,11 @@ class Requests:
         process.outstanding.add(action.request)
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates:
-            clock.at(clock.now_ms + FAIL_MS, process.give_up, action.request)
+            clock.at(clock.now_ms + FAIL_MS, process.fail_request, action.request)
         for delay_ms in fates:
             clock.at(clock.now_ms + delay_ms, self.arrive, (process, action))
         if isinstance(action, ROUND):
-            clock.at(clock.now_ms + action.timeout_ms, process.give_up, action.request)
+            clock.at(clock.now_ms + action.timeout_ms, process.fail_request, action.request)
 
     def send_commit(self, process: Process, request: SendCommit) -> None:
         """Send a commit; it arrives once, or it fails."""
@@ -129,4 +129,4 @@ class Requests:
         elif isinstance(request, SendCommit):
             self.respond((process, CommitDone(request.request, -1)))
         else:
-            process.give_up(request.request)
+            process.fail_request(request.request)

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.coordinator.group_messages import Answer, Request, Response
 from holdfast.core.machine.events import AssignmentComputed
-from holdfast.sim.world.process import Duties, Process
+from holdfast.sim.world.process import ActionHandlers, Process
 
 Arrive = Callable[[tuple[Process, Request]], None]
 Respond = Callable[[tuple[Process, Response]], None]
@@ -38,4 +38,4 @@ class Hooks:
     # Around a leader's turn: what is assigned for the claims of all members.
     plan: Callable[[Plan], Plan] = unchanged
     # Around the table of duties, which has one function per action of a member.
-    duties: Callable[[Duties], Duties] = unchanged
+    action_handlers: Callable[[ActionHandlers], ActionHandlers] = unchanged

@@ -10,7 +10,7 @@
   another process.
 - While a process stalls, it does nothing and events wait. Afterwards it looks at its clock first.
 
-**Strategy.** :meth:`Process.tell` is the only way in: it steps the member, does the member's
+**Strategy.** :meth:`Process.notify` is the only way in: it steps the member, does the member's
 actions, and arms the timer.
 """
 
@@ -31,11 +31,11 @@ from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.ledger import Ledger
+from holdfast.sim.world.ownership_log import OwnershipLog
 
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 
-Duties = Mapping[type, Callable[["Process", Any], None]]
+ActionHandlers = Mapping[type, Callable[["Process", Any], None]]
 """Type of an action -> the function that does it."""
 
 
@@ -44,9 +44,9 @@ class Process:
     """One incarnation of a slot (a machine that is restarted keeps its slot)."""
 
     clock: Clock
-    ledger: Ledger
+    ownership_log: OwnershipLog
     trace: Trace
-    duties: Duties
+    action_handlers: ActionHandlers
     slot: int
     client: str  # name of this incarnation, unique in the run
     member: Member
@@ -58,7 +58,7 @@ class Process:
     exiting: bool = False
     running: set[Resource] = field(default_factory=set)
     held: set[Resource] = field(default_factory=set)  # running, but stopped until a round ends
-    gave_up: bool = False  # since the last round
+    has_revoked: bool = False  # since the last round
     state: set[Resource] = field(default_factory=set)  # with their state rebuilt and kept
     rebuilt_ms: int = 0
     busy_until_ms: int = 0  # it rebuilds in a callback, and there is no batch before that ends
@@ -81,7 +81,7 @@ class Process:
 
     # Events
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Deliver an event to the member, do its actions, arm its timer."""
         if not self.alive:
             return
@@ -94,18 +94,18 @@ class Process:
         self._act(member.step(self.clock_ms + now_ms, event))
         self._arm()
 
-    def give_up(self, request: int) -> None:
+    def fail_request(self, request: int) -> None:
         """A request is given up, unless it was answered."""
         if request in self.outstanding:
             self.outstanding.discard(request)
-            self.tell(RequestFailed(request))
+            self.notify(RequestFailed(request))
 
     def _act(self, actions: tuple[Action, ...]) -> None:
-        duties, member = self.duties, self.member
+        action_handlers, member = self.action_handlers, self.member
         for action in actions:
             if not self.alive:
                 return
-            duties[type(action)](self, action)
+            action_handlers[type(action)](self, action)
         if member.state in ENDED and self.alive and self._quiet():
             self.end()
             self.trace.note(f"{self.client} is gone ({member.state})")
@@ -159,12 +159,12 @@ class Process:
         self._step_time()  # time first: it may be too late for what is in the inbox
         waiting, self.inbox = self.inbox, []
         for event in waiting:
-            self.tell(event)
+            self.notify(event)
         self._arm()
 
     def end(self) -> None:
         """The process is gone, whatever it was doing."""
         self.alive = False
         for resource in sorted(self.running):
-            self.ledger.stop(resource, runner=self.client, now_ms=self.clock.now_ms)
+            self.ownership_log.stop(resource, runner=self.client, now_ms=self.clock.now_ms)
         self.running.clear()

@@ -26,7 +26,7 @@ import numpy as np
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.leader.places import digest_of
+from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions
 from holdfast.core.model.partitions import Resource, resources_of_topic
@@ -37,9 +37,9 @@ from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.connections import Answers, Requests
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.hooks import Hooks
-from holdfast.sim.world.ledger import Ledger
 from holdfast.sim.world.network import FAIL_MS, Network
-from holdfast.sim.world.process import Duties, Process
+from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.world.process import ActionHandlers, Process
 
 CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
 
@@ -53,7 +53,7 @@ class WorldOptions:
     costs: Costs = field(default_factory=Costs)
     static: bool = False  # whether slots have a ``group.instance.id``
     # Slot -> what its processes say of where they live; empty for nothing.
-    place: Callable[[int], str] | None = None
+    location: Callable[[int], str] | None = None
     protocol_type: str = "consumer"
     announce_leave: bool = False
     max_poll_interval_ms: int = 0
@@ -87,13 +87,13 @@ class World:
         self.notes = Trace(self.clock, on=options.trace)
         self.trace = self.notes.lines
         self.network = Network(np.random.Generator(np.random.PCG64(seed + 1)), costs.latency_ms)
-        self.ledger = Ledger(self.resources())
+        self.ownership_log = OwnershipLog(self.resources())
         self.counts = RunCounts()
         answers = Answers(self.clock, self.network, self.processes, self.counts, hooks)
         self.broker = SimulatedBroker(
             self.clock,
             self.notes,
-            self.ledger,
+            self.ownership_log,
             self.counts,
             initial_delay_ms=costs.initial_delay_ms,
             message_max_bytes=options.message_max_bytes,
@@ -113,7 +113,7 @@ class World:
         )
         self.application = application
         self.warnings = application.warnings
-        self.duties = hooks.duties(_duties(requests, application))
+        self.action_handlers = hooks.action_handlers(_action_handlers(requests, application))
 
     def resources(self) -> list[Resource]:
         """All that is to be owned."""
@@ -158,9 +158,9 @@ class World:
         assignors = self.options.assignors(slot)
         process = Process(
             clock=self.clock,
-            ledger=self.ledger,
+            ownership_log=self.ownership_log,
             trace=self.notes,
-            duties=self.duties,
+            action_handlers=self.action_handlers,
             slot=slot,
             client=client,
             member=Member(
@@ -176,9 +176,9 @@ class World:
         self.processes[client] = self.slots[slot] = process
         self._happens(f"{client} starts")
         topics = self.subscriptions.get(slot, tuple(sorted(self.partitions)))
-        process.tell(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
-        process.tell(events.SubscriptionChanged(topics))
-        process.tell(events.Started())
+        process.notify(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
+        process.notify(events.SubscriptionChanged(topics))
+        process.notify(events.Started())
         return process
 
     def _member_options(self, slot: int, assignors: Sequence[Assignor]) -> MemberOptions:
@@ -194,12 +194,12 @@ class World:
             max_poll_interval_ms=options.max_poll_interval_ms,
             auto_commit=options.auto_commit,
             announce_leave=frozenset(a.name for a in assignors if options.announce_leave),
-            place=digest_of(said) if (said := self._place(slot)) else b"",
+            location=digest_of(said) if (said := self._location(slot)) else b"",
         )
 
-    def _place(self, slot: int) -> str:
+    def _location(self, slot: int) -> str:
         """What the processes of a slot say of where they live."""
-        return "" if self.options.place is None else self.options.place(slot)
+        return "" if self.options.location is None else self.options.location(slot)
 
     def _happens(self, text: str = "") -> None:
         """Note a cause of rounds."""
@@ -213,7 +213,7 @@ class World:
         if process.alive and not process.exiting:
             process.exiting = True
             self._happens(f"{process.client} is asked to stop")
-            process.tell(events.LeaveRequested(returns))
+            process.notify(events.LeaveRequested(returns))
 
     def crash(self, slot: int) -> None:
         """A process ends at once, without leaving the group."""
@@ -240,7 +240,7 @@ class World:
     def _break_connection(self, process: Process) -> None:
         """A request that waits for an answer fails after a while."""
         for request in sorted(process.outstanding):
-            self.clock.at(self.now_ms + FAIL_MS, process.give_up, request)
+            self.clock.at(self.now_ms + FAIL_MS, process.fail_request, request)
 
     def restart_coordinator(self, down_ms: int, *, lose: int = 0) -> None:
         """The coordinator fails over; ``lose`` records at the end of its log are gone."""
@@ -262,9 +262,9 @@ class World:
         if count == 0:
             del self.partitions[topic]
         self._happens(f"topic {topic} has {count} partitions")
-        self.ledger.add(self.resources(), self.now_ms)
+        self.ownership_log.add(self.resources(), self.now_ms)
         for process in self.living():
-            process.tell(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
+            process.notify(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
 
     def subscribe(self, slot: int, topics: tuple[str, ...]) -> None:
         """A member subscribes to other topics."""
@@ -272,10 +272,10 @@ class World:
         process = self.slots[slot]
         if process.alive and not process.exiting:
             self._happens()
-            process.tell(events.SubscriptionChanged(topics))
+            process.notify(events.SubscriptionChanged(topics))
 
 
-def _duties(requests: Requests, application: Application) -> Duties:
+def _action_handlers(requests: Requests, application: Application) -> ActionHandlers:
     """What is done for each action of a member."""
     return {
         actions.FindCoordinator: requests.find,

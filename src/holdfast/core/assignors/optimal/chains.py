@@ -75,13 +75,13 @@ class Levelling:
         self.weight = weight
         self.slack = slack
         self.movable = movable
-        self.readers: Subscribers = subscribers_by_topic(group, group.dealing_order)
+        self.readers: Subscribers = subscribers_by_topic(group, group.assignment_order)
         self.count = np.bincount(owner[owner != NO_OWNER], minlength=group.n_members)
         by_owner = np.argsort(owner, kind="stable")
         ends = np.searchsorted(owner[by_owner], np.arange(-1, group.n_members), side="right")
         self.rows: list[I64] = np.split(by_owner, ends)[1:-1]
         self.rank = np.empty(group.n_members, dtype=np.int64)
-        self.rank[group.dealing_order] = np.arange(group.n_members)
+        self.rank[group.assignment_order] = np.arange(group.n_members)
         self._masks: dict[int, Mask] = {}
         self._topics: dict[int, list[int]] = {}
         self.reopen()

@@ -36,17 +36,17 @@ class Even:
     taken: I64  # int64[n_members]: units that each member takes from its hub
 
 
-def keep_all(graph: Graph, dealing_order: I32) -> Even | None:
+def keep_all(graph: Graph, assignment_order: I32) -> Even | None:
     """Keep every claim and place the rest; None if the outcome is not even.
 
     Parameters
     ----------
     graph : Graph
         With at least one hub.
-    dealing_order : int32[n_members]
+    assignment_order : int32[n_members]
         Members in the order in which partitions are dealt.
     """
-    readers = dealing_order[graph.hub_of[dealing_order] >= 0]
+    readers = assignment_order[graph.hub_of[assignment_order] >= 0]
     low, over = divmod(int(graph.supply.sum()), len(readers))
     own = np.bincount(graph.owner[graph.owned], minlength=len(graph.hub_of))[readers]
     if int(own.max(initial=0)) > low + (over > 0):

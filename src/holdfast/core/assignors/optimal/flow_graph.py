@@ -138,7 +138,7 @@ def build(claims: Claims) -> Graph:
     arc_start, arc_hub = starts(degree), class_hub[arcs]
     members_of: list[list[int]] = [[] for _ in hub_set]
     for member, hub in zip(
-        group.dealing_order.tolist(), hub_of[group.dealing_order].tolist(), strict=True
+        group.assignment_order.tolist(), hub_of[group.assignment_order].tolist(), strict=True
     ):
         if hub >= 0:
             members_of[hub].append(member)

@@ -77,7 +77,7 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     References: KIP-54, "The Algorithm", step 2; KAFKA-5337.
     """
     loads = Loads.of(owner, lags, weight)
-    readers = subscribers_by_topic(group, group.dealing_order)
+    readers = subscribers_by_topic(group, group.assignment_order)
     free = (owner == NO_OWNER) & group.has_subscriber[group.topics.topic_of]
     for pool in pools(group, readers):
         tps = _free_by_lag(group, free, pool, lags)
@@ -92,7 +92,7 @@ def pools(group: Group, readers: Subscribers) -> Iterator[TopicPool]:
     if group.n_sets == 1:
         topics = group.set_topic
         if topics.size:
-            yield TopicPool(topics=topics, members=group.dealing_order)
+            yield TopicPool(topics=topics, members=group.assignment_order)
         return
     rows: dict[bytes, list[int]] = {}
     for topic in range(group.topics.n_topics):

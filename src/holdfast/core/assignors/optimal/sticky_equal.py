@@ -202,15 +202,17 @@ def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None
     keeps its order.
     """
     assert len(free) == len(slots), (len(free), len(slots))
-    if len(claims.former_tp) == 0:
+    if len(claims.previous_tp) == 0:
         target[free] = slots
         return
     row = np.zeros(len(free), np.int64) if row is None else row
-    left, places = _serve_former(claims, target, free, slots, row)
+    left, places = _serve_previous(claims, target, free, slots, row)
     target[free[left]] = slots[places]
 
 
-def _serve_former(claims: Claims, target: I32, free: I32, slots: I32, row: I64) -> tuple[I64, I64]:
+def _serve_previous(
+    claims: Claims, target: I32, free: I32, slots: I32, row: I64
+) -> tuple[I64, I64]:
     """Give free partitions to former owners; return the positions left, of free and of slots.
 
     Kernel: a loop over older claims of free partitions whose member has an open place, and over the
@@ -220,8 +222,8 @@ def _serve_former(claims: Claims, target: I32, free: I32, slots: I32, row: I64) 
     position[free] = np.arange(len(free))
     has_place = np.zeros(claims.group.n_members, np.bool_)
     has_place[slots] = True
-    may = (position[claims.former_tp] >= 0) & has_place[claims.former_member]
-    members, at_free = claims.former_member[may], position[claims.former_tp[may]]
+    may = (position[claims.previous_tp] >= 0) & has_place[claims.previous_member]
+    members, at_free = claims.previous_member[may], position[claims.previous_tp[may]]
     has_place[:] = False
     has_place[members] = True
     open_at: dict[tuple[int, int], list[int]] = {}

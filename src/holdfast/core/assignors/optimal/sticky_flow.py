@@ -83,7 +83,7 @@ def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
     """Solve the other parts: without a search if every claim can stay, else by the flow."""
     at = np.flatnonzero(graph.hub_of >= 0)
     rack_weight, choice = rack_weight_of(claims.group), graph.owned[:0]
-    even = None if rack_weight else keep_all(graph, claims.group.dealing_order)
+    even = None if rack_weight else keep_all(graph, claims.group.assignment_order)
     if even is not None:
         prices.level[at] = even.level
         target[graph.owned] = graph.owner[graph.owned]
@@ -125,7 +125,7 @@ def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: 
     free = np.flatnonzero((graph.source_of >= 0) & (target == NO_OWNER)).astype(np.int32)
     if not len(free):
         return free
-    members = claims.group.dealing_order
+    members = claims.group.assignment_order
     free = free[stable_order(graph.source_of[free], graph.n_sources)]
     to_hub = _deal(sent)
     free = free[np.lexsort((free, to_hub))]

@@ -63,7 +63,7 @@ def _refuse_join(group: GroupData, request: SendJoin) -> ErrorCode:
     if not low <= request.session_timeout_ms <= high:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     member = group.members.get(request.member_id)
-    if member is not None and _offers_the_same(member, request):
+    if member is not None and _supports_the_same(member, request):
         return ErrorCode.NONE  # the others fit: each was compared with this one, or this with it
     others = [m for m in group.members.values() if m.member_id != request.member_id]
     if request.instance_id is not None:
@@ -205,7 +205,7 @@ def _undo_replacement(
     return Answer(client, known)
 
 
-def _offers_the_same(member: GroupMember, request: SendJoin) -> bool:
+def _supports_the_same(member: GroupMember, request: SendJoin) -> bool:
     """Whether a member joins again with the identity and the protocols it has."""
     if (member.instance_id, member.protocol_type) != (request.instance_id, request.protocol_type):
         return False

@@ -11,7 +11,7 @@ Kafka's coordinator chooses one assignor and hands its leader the subscriptions 
 ``places``        where members live, so that a process is known when it is back
 ``oversized``     subscriptions larger than an honest one, as their leader takes them
 ``recall``        part 2: the memory, put together from the shares that members bring
-``deferral``      part 3: which partitions may wait for a departed member, and who gets them
+``delayed``      part 3: which partitions may wait for a departed member, and who gets them
 ``imbalance``     the question of a rebalance policy: what waits on, and what may move now
 ``resolvers``     its answers: Designs I, II and III, damped, and a function of the user
 ``successors``    newcomers whose presence ends the wait for a departed member

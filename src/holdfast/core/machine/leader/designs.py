@@ -41,9 +41,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.core.assignors.registry import AssignorInfo, assign_in_round, find
 from holdfast.core.machine.actions import ComputeAssignment, LedRound
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
-from holdfast.core.machine.leader.embedded import Embedded, Instruction, MemberView
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.leader.assignor_protocol import (
+    AssignorProtocol,
+    MemberView,
+    ReceivedAssignment,
+)
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.designs import NAMES
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import grouped, resources_of
@@ -63,7 +67,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.memory import RememberedMember, holds_times
+from holdfast.core.wire.layouts.state_shard import MemberEntry, holds_times
 from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -74,11 +78,11 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.counts import VersionedCounts
     from holdfast.core.machine.leader.leader import PlannedRound
-    from holdfast.core.machine.leader.leader_turn import Member, ReadMembers
+    from holdfast.core.machine.leader.leader_round import Member, ReadMembers
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
 
-EAGER = frozenset({RebalanceMode.EAGER})
-COOPERATIVE = frozenset({RebalanceMode.COOPERATIVE})
+EAGER = frozenset({RebalanceProtocol.EAGER})
+COOPERATIVE = frozenset({RebalanceProtocol.COOPERATIVE})
 
 NONCES = 128
 """So many joins differ from one another by a nonce of one byte; two in a row have to."""
@@ -110,8 +114,8 @@ class LeaderRound:
     newer: VersionedCounts | None = None
     notes: list[str] = field(default_factory=list)  # takes what a person should know of the plan
     # Take the departed members for which partitions wait, or of which partitions are lent.
-    waiting: list[RememberedMember] = field(default_factory=list)
-    lent: list[RememberedMember] = field(default_factory=list)
+    waiting: list[MemberEntry] = field(default_factory=list)
+    reassigned: list[MemberEntry] = field(default_factory=list)
 
     def subscribed_members(self) -> tuple[SubscribedMember, ...]:
         """The members with their subscriptions, one by one."""
@@ -150,27 +154,29 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Lea
 
     References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
-    from holdfast.core.machine.leader.leader_turn import read_members
+    from holdfast.core.machine.leader.leader_round import read_members
 
-    turn, chosen = _turn_of(request), _chosen(assignors, request)
+    leader_round, chosen = _round_of(request), _chosen(assignors, request)
     if isinstance(chosen, DesignAssignor):
-        return replace(turn, said=turn.subscribed_members())
+        return replace(leader_round, said=leader_round.subscribed_members())
     own = chosen.own if isinstance(chosen, EagerAssignor | CooperativeAssignor) else None
-    read = read_members(own or request.protocol_name, _triples(turn.members), turn.partitions)
-    return replace(turn, read=read)
+    read = read_members(
+        own or request.protocol_name, _triples(leader_round.members), leader_round.partitions
+    )
+    return replace(leader_round, read=read)
 
 
-class Assignor(Embedded, Protocol):
+class Assignor(AssignorProtocol, Protocol):
     """An assignor with both halves: the members' messages, and the leader's round.
 
     References: KIP-429 (``ConsumerPartitionAssignor``); Incremental Cooperative Rebalancing, whose
     designs are assignors here.
     """
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """One assignment per member."""
 
-    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+    def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """The assignment that changes nothing, for a leader that cannot plan."""
 
 
@@ -180,7 +186,7 @@ def compute(
     *,
     lags: Lags | None = None,
     racks: Racks | None = None,
-    turn: LeaderRound | None = None,
+    leader_round: LeaderRound | None = None,
 ) -> AssignmentComputed:
     """Plan the round of a ``ComputeAssignment``.
 
@@ -201,7 +207,7 @@ def compute(
         If the plan could not be computed, ``failure`` is set and all members keep their claims.
     """
     try:
-        ready = replace(turn or read_round(assignors, request), lags=lags, racks=racks)
+        ready = replace(leader_round or read_round(assignors, request), lags=lags, racks=racks)
         plan = _chosen(assignors, request).lead(ready)
     except Exception as error:  # whatever is wrong with the plan, the group must not hang
         return stay(assignors, request, error)
@@ -210,7 +216,7 @@ def compute(
         tuple(sorted(plan.items())),
         notes=tuple(ready.notes),
         waiting=tuple(ready.waiting),
-        lent=tuple(ready.lent),
+        reassigned=tuple(ready.reassigned),
     )
 
 
@@ -221,12 +227,12 @@ def stay(
 
     References: KAFKA-13406 (repair, do not refuse).
     """
-    plan = _chosen(assignors, request).stay(_turn_of(request))
+    plan = _chosen(assignors, request).stay(_round_of(request))
     failure = f"{type(error).__name__}: {error}"
     return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure=failure)
 
 
-def _turn_of(request: ComputeAssignment) -> LeaderRound:
+def _round_of(request: ComputeAssignment) -> LeaderRound:
     from holdfast.core.machine.leader.oversized import with_what_exists
 
     partitions = dict(request.partitions)
@@ -287,7 +293,7 @@ class EagerAssignor:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    modes: frozenset[RebalanceMode] = EAGER
+    rebalance_protocols: frozenset[RebalanceProtocol] = EAGER
     own: AssignorInfo | None = None  # the row of a user's own assignor
 
     @property
@@ -309,31 +315,31 @@ class EagerAssignor:
             Subscription(version=3, topics=view.topics, user_data=user_data, rack=view.rack)
         )
 
-    def read(self, assignment: bytes) -> Instruction:
+    def read(self, assignment: bytes) -> ReceivedAssignment:
         """All partitions that the member shall own."""
-        return Instruction(assigned=resources_of(decode_assignment(assignment).partitions))
+        return ReceivedAssignment(assigned=resources_of(decode_assignment(assignment).partitions))
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """The registry's assignor, bytes to bytes."""
-        from holdfast.core.machine.leader.leader_turn import perform_assignment
+        from holdfast.core.machine.leader.leader_round import perform_assignment
 
         return perform_assignment(
             self.row,
-            turn.read or _triples(turn.members),
-            turn.partitions,
-            lags=turn.lags,
-            racks=turn.racks,
-            generation=turn.first_impossible,
-            notes=turn.notes,
+            leader_round.read or _triples(leader_round.members),
+            leader_round.partitions,
+            lags=leader_round.lags,
+            racks=leader_round.racks,
+            generation=leader_round.first_impossible,
+            notes=leader_round.notes,
             **self.options,
         )
 
-    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+    def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """By range: members gave everything up before they joined, so there is nothing to keep."""
-        from holdfast.core.machine.leader.leader_turn import perform_assignment
+        from holdfast.core.machine.leader.leader_round import perform_assignment
 
-        members = [(m.member_id, None, m.metadata) for m in turn.members]
-        return perform_assignment("range", members, turn.partitions)
+        members = [(m.member_id, None, m.metadata) for m in leader_round.members]
+        return perform_assignment("range", members, leader_round.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +352,7 @@ class CooperativeAssignor:
 
     name: str = "cooperative-sticky"
     options: Mapping[str, Any] = field(default_factory=dict)
-    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    rebalance_protocols: frozenset[RebalanceProtocol] = EAGER | COOPERATIVE
     own: AssignorInfo | None = None
 
     @property
@@ -367,27 +373,27 @@ class CooperativeAssignor:
             )
         )
 
-    def read(self, assignment: bytes) -> Instruction:
+    def read(self, assignment: bytes) -> ReceivedAssignment:
         """All that the member shall own: absence revokes. A frame of ours announces a round."""
         message = decode_assignment(assignment)
         again = False
         if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
             again = decode_member_assignment(assignment).revoked is not None
-        return Instruction(assigned=resources_of(message.partitions), again=again)
+        return ReceivedAssignment(assigned=resources_of(message.partitions), again=again)
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Target minus what others still claim; if something is withheld, all rejoin at once."""
-        from holdfast.core.machine.leader.leader_turn import read_group
+        from holdfast.core.machine.leader.leader_round import read_group
 
         group = read_group(
             self.row,
-            turn.read or _triples(turn.members),
-            turn.partitions,
-            lags=turn.lags,
-            racks=turn.racks,
-            generation=turn.first_impossible,
+            leader_round.read or _triples(leader_round.members),
+            leader_round.partitions,
+            lags=leader_round.lags,
+            racks=leader_round.racks,
+            generation=leader_round.first_impossible,
         )
-        result = assign_in_round(group, self.row, turn.notes, **self.options)
+        result = assign_in_round(group, self.row, leader_round.notes, **self.options)
         plan = {
             member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
             for member_id, own in result.to_dict().items()
@@ -402,14 +408,14 @@ class CooperativeAssignor:
             for m, p in plan.items()
         }
 
-    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+    def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """What each member claims and no other member claims."""
         from holdfast.core.machine.leader.subscriptions import undisputed
 
-        members = turn.subscribed_members()
+        members = leader_round.subscribed_members()
         return {
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
-            for member_id, own in undisputed(members, turn.first_impossible).items()
+            for member_id, own in undisputed(members, leader_round.first_impossible).items()
         }
 
 
@@ -429,7 +435,7 @@ def why_no_target(policy: Policy) -> str | None:
             "different in every round; take lag-sticky, which moves nothing without a reason, or "
             "holdfast.policy=eager"
         )
-    if policy.remembers and not info.uses_claims:
+    if policy.carries_state and not info.uses_claims:
         return (
             f"under {design}, {info.name} ignores what members claim, so a member that comes back "
             "would not get its own partitions; take cooperative-sticky, or name no assignor"
@@ -442,7 +448,7 @@ class DesignAssignor:
     """Designs I, II and III in holdfast's container."""
 
     policy: Policy  # the design and its settings
-    modes: frozenset[RebalanceMode] = EAGER | COOPERATIVE
+    rebalance_protocols: frozenset[RebalanceProtocol] = EAGER | COOPERATIVE
     # Gives the assignor's data of a subscription: a worker's version of its resources.
     report: Callable[[], bytes | None] = _nothing
     # Gives what has failed at a worker, for a subscription.
@@ -459,7 +465,7 @@ class DesignAssignor:
 
     def subscribe(self, view: MemberView) -> bytes:
         """Topics and claims, the nonce, and the share of the memory as it came."""
-        timed = view.memory is not None and holds_times(view.memory)
+        timed = view.leader_state is not None and holds_times(view.leader_state)
         return encode_member_subscription(
             MemberSubscription(
                 topics=view.topics,
@@ -468,68 +474,70 @@ class DesignAssignor:
                 rack=view.rack,
                 nonce=view.nonce % NONCES,
                 leaving=view.leaving,
-                memory_age_ms=min(view.memory_age_ms, INT32_MAX) if timed else 0,
-                given_up=grouped(view.given_up),
+                state_age_ms=min(view.state_age_ms, INT32_MAX) if timed else 0,
+                already_revoked=grouped(view.already_revoked),
                 failed=self.failed(),
-                memory=view.memory,
+                leader_state=view.leader_state,
                 assignor_data=self.report(),
-                place=view.place if self.policy.remembers else b"",
+                location=view.location if self.policy.carries_state else b"",
             )
         )
 
-    def read(self, assignment: bytes) -> Instruction:
+    def read(self, assignment: bytes) -> ReceivedAssignment:
         """What is assigned and revoked: next = (owned - revoked) + assigned."""
         message = decode_member_assignment(assignment)
         revoked = resources_of(message.revoked or ())
         assigned = resources_of(message.assigned)
-        return Instruction(
+        return ReceivedAssignment(
             assigned=assigned - revoked if revoked else assigned,
             revoked=revoked,
             absence_revokes=False,
             delay_ms=message.delay_ms,
             again=message.revoked is not None,
-            memory=message.memory,
+            leader_state=message.leader_state,
             planned=message.planned,
         )
 
-    def lead(self, turn: LeaderRound) -> dict[str, bytes]:
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Plan one round; see :func:`holdfast.core.machine.leader.leader.plan_round`."""
         from holdfast.core.machine.leader.leader import plan_round
 
-        members = turn.subscribed_members()
-        led = turn.led
-        known, newer = turn.partitions, turn.newer
+        members = leader_round.subscribed_members()
+        led = leader_round.led
+        known, newer = leader_round.partitions, leader_round.newer
         done = plan_round(
             self.policy,
             members,
             known if newer is None else newer.shared_with(known),
             left_alone=known if newer is None else newer.joined_with(known),
-            generation=turn.generation,
-            leader_id=turn.leader_id,
-            lags=turn.lags,
-            racks=turn.racks,
-            unbroken=turn.unbroken,
-            same_members=led is not None and led.settled and _same_members(led, turn.members),
+            generation=leader_round.generation,
+            leader_id=leader_round.leader_id,
+            lags=leader_round.lags,
+            racks=leader_round.racks,
+            unbroken=leader_round.unbroken,
+            same_members=led is not None
+            and led.settled
+            and _same_members(led, leader_round.members),
         )
         if newer is not None:
             from holdfast.core.machine.leader.new_resources import with_new_resources
 
             done = with_new_resources(done, members, newer, known)
-        turn.notes.extend(done.notes)
-        turn.waiting.extend(done.waiting)
-        turn.lent.extend(done.lent)
-        return self._written(turn, members, done)
+        leader_round.notes.extend(done.notes)
+        leader_round.waiting.extend(done.waiting)
+        leader_round.reassigned.extend(done.reassigned)
+        return self._written(leader_round, members, done)
 
     def _written(
-        self, turn: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
+        self, leader_round: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
     ) -> dict[str, bytes]:
         """The assignments as bytes."""
         from holdfast.core.machine.leader.counts import planned_counts
-        from holdfast.core.machine.leader.record_limit import fitting_shares
+        from holdfast.core.machine.leader.record_limit import fitting_shards
         from holdfast.core.machine.leader.ring import LeftOut
 
-        planned = planned_counts(turn.partitions, members, turn.leader_id)
-        left_out, given = fitting_shares(
+        planned = planned_counts(leader_round.partitions, members, leader_round.leader_id)
+        left_out, given = fitting_shards(
             self.policy, members, plan, planned_bytes=len(planned or b"")
         )
         new_only = self.policy.omit_unchanged or left_out >= LeftOut.UNCHANGED
@@ -543,22 +551,22 @@ class DesignAssignor:
                     assigned=listed,
                     revoked=own.revoked if own.revoked or plan.again else None,
                     delay_ms=plan.delay_ms,
-                    memory=given.get(m.member_id) or None,
-                    planned=planned if m.member_id == turn.leader_id else None,
+                    leader_state=given.get(m.member_id) or None,
+                    planned=planned if m.member_id == leader_round.leader_id else None,
                 )
             )
         return result
 
-    def stay(self, turn: LeaderRound) -> dict[str, bytes]:
+    def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Nothing new, nothing revoked; the memory travels on, brought up to date."""
         from holdfast.core.machine.leader.leader import keep_round
 
-        members = turn.subscribed_members()
+        members = leader_round.subscribed_members()
         plan = keep_round(
             self.policy,
             members,
-            generation=turn.generation,
-            leader_id=turn.leader_id,
-            unbroken=turn.unbroken,
+            generation=leader_round.generation,
+            leader_id=leader_round.leader_id,
+            unbroken=leader_round.unbroken,
         )
-        return self._written(turn, members, plan)
+        return self._written(leader_round, members, plan)

@@ -8,7 +8,7 @@
   (:mod:`holdfast.core.machine.leader.resolvers`).
 - A resolver decides no owners: the assignor does. What a member that is back gets, and which
   partitions newcomers take of a departed member that is waited for, is decided before it and after
-  it (:mod:`holdfast.core.machine.leader.deferral`).
+  it (:mod:`holdfast.core.machine.leader.delayed_rebalance`).
 - What would move depends on what waits, because the assignor deals what does not wait. So a
   resolver says what waits first: :meth:`Imbalance.moves` returns what would move then.
 - Times are relative: ms from now on, or until now. A resolver reads no clock.
@@ -35,7 +35,7 @@ import numpy as np
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.core.model.group import Group
 from holdfast.core.model.limits import INT32_MAX
-from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.errors import PlanError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ SETTLED_MS = INT32_MAX
 class DepartedMember:
     """A departed member and its unclaimed partitions."""
 
-    who: RememberedMember
+    who: MemberEntry
     remaining_ms: int  # how long ``tps`` still wait at most, from now
     tps: I32  # int32[...]: sorted
     # Whether a newcomer came before it left and has its place: Design II deals ``tps`` at once.

@@ -20,16 +20,16 @@ pins that question 4 lets go:
 1. *Which claims count?* A claim of a generation that cannot exist yet counts as none (here). Of
    several claims the one of the newest generation counts, and two of that generation cancel
    (:mod:`holdfast.core.assignors.claims`).
-2. *What was before?* :mod:`~holdfast.core.machine.leader.recall` alone: who was there, what they
-   owned, what waits or is lent, and how much time is left.
-3. *What may wait, and for whom?* :mod:`~holdfast.core.machine.leader.deferral`. It asks
+2. *What was before?* :mod:`~holdfast.core.machine.leader.state_reconstruction` alone: who was
+   there, what they owned, what waits or is lent, and how much time is left.
+3. *What may wait, and for whom?* :mod:`~holdfast.core.machine.leader.delayed_rebalance`. It asks
    :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
-   partitions to members that are back and to newcomers in a departed member's place. Under ``lend``
-   nothing waits: it says what is lent, and pins that to members that are back.
+   partitions to members that are back and to newcomers in a departed member's place. Under
+   ``failback`` nothing waits: it says what is lent, and pins that to members that are back.
 4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
-   ``lend`` the planner lets go of pins beyond a member's fair share, and asks the assignor again.
-   What a member gives up for balance is what it has borrowed, as far as it has. Last, what has
-   failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
+   ``failback`` the planner lets go of pins beyond a member's fair share, and asks the assignor
+   again. What a member gives up for balance is what it has borrowed, as far as it has. Last, what
+   has failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
 5. *What waits on, and what moves now?* :mod:`~holdfast.core.machine.leader.resolvers`.
 6. *What is asked back, and when do members join again?* The planner here, with the claims that
    question 1 took away and those beyond the end of a topic. The plan is final.
@@ -53,13 +53,18 @@ import numpy as np
 
 from holdfast.core.assignors.claims import Claims, normalise
 from holdfast.core.assignors.registry import assign_in_round
-from holdfast.core.machine.leader.deferral import Deferral, Losses, find_losses, owed
+from holdfast.core.machine.leader.delayed_rebalance import (
+    DelayedRebalance,
+    Losses,
+    find_losses,
+    owed,
+)
 from holdfast.core.machine.leader.failed import at_home, elsewhere, members_by_failed
 from holdfast.core.machine.leader.imbalance import Imbalance, ProposedMoves, Resolution
-from holdfast.core.machine.leader.places import with_places
-from holdfast.core.machine.leader.recall import recall
+from holdfast.core.machine.leader.locations import with_locations
 from holdfast.core.machine.leader.resolvers import resolver_of
-from holdfast.core.machine.leader.ring import RoundMemory
+from holdfast.core.machine.leader.ring import RoundState
+from holdfast.core.machine.leader.state_reconstruction import reconstruct
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed, without_claims
 from holdfast.core.machine.leader.targets import isolated_target, weighted_target
 from holdfast.core.machine.policy import Policy
@@ -77,7 +82,7 @@ from holdfast.core.model.partitions import (
 )
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
-from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +110,11 @@ class PlannedRound:
     delay_ms: int  # until all members rejoin at the latest, 0 for no such time
     again: bool  # whether all members rejoin at once
     # What the next leader must know, to be carried by the members; Design I has none.
-    memory: RoundMemory | None
+    leader_state: RoundState | None
     moves_left: int = 0  # moves that a later batch makes (Design III)
     notes: tuple[str, ...] = ()  # what a person should know of the plan
-    waiting: tuple[RememberedMember, ...] = ()  # the departed members for which partitions wait
-    lent: tuple[RememberedMember, ...] = ()  # those of which partitions are lent
+    waiting: tuple[MemberEntry, ...] = ()  # the departed members for which partitions wait
+    reassigned: tuple[MemberEntry, ...] = ()  # those of which partitions are lent
 
 
 def plan_round(
@@ -136,7 +141,7 @@ def plan_round(
     leader_id : str
         The member that plans; what it brings itself it trusts before all others.
     lags, racks : mapping, optional
-        As for :func:`holdfast.core.machine.leader.leader_turn.perform_assignment`.
+        As for :func:`holdfast.core.machine.leader.leader_round.perform_assignment`.
     unbroken : bool
         Whether no claim of this or a later generation can be true, as in
         :class:`~holdfast.core.machine.actions.ComputeAssignment`.
@@ -151,23 +156,25 @@ def plan_round(
     ModelError
         If member ids repeat, or lags do not fit the partitions.
     """
-    reported_by = members = sorted(with_places(members), key=lambda m: m.member_id)
+    reported_by = members = sorted(with_locations(members), key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
     impossible = frozenset(
         m.member_id for m in members if unbroken and m.subscription.generation >= generation
     )
     members = [without_claims(m) if m.member_id in impossible else m for m in members]
     group = group_of(members, partitions, generation=first_impossible, lags=lags, racks=racks)
-    memory = recall(policy, members, generation, leader_id) if policy.remembers else None
+    leader_state = (
+        reconstruct(policy, members, generation, leader_id) if policy.carries_state else None
+    )
     claims = normalise(group)
-    losses = find_losses(policy, claims, members, memory, _unclaimed(claims))
+    losses = find_losses(policy, claims, members, leader_state, _unclaimed(claims))
     planners = _Planners(policy, claims, members, losses, same_members=same_members)
     imbalance = Imbalance(
         policy=policy,
         group=group,
         departed=losses.departed,
         age_ms=losses.age_ms(group.n_members),
-        pause_ms=losses.deferral.pace_ms,
+        pause_ms=losses.delayed.pace_ms,
         moves=lambda waits_ms: planners.planner(waits_ms).moves,
     )
     resolution = resolver_of(policy)(imbalance)
@@ -188,18 +195,20 @@ def keep_round(
 
     The memory travels on; there is none where it would claim to know what it does not.
     """
-    members = with_places(members)
+    members = with_locations(members)
     keeps = undisputed(members, generation if unbroken else None)
-    memory = recall(policy, members, generation, leader_id) if policy.remembers else None
+    leader_state = (
+        reconstruct(policy, members, generation, leader_id) if policy.carries_state else None
+    )
     kept = None
-    if memory is not None and memory.complete:
-        kept = RoundMemory(
+    if leader_state is not None and leader_state.complete:
+        kept = RoundState(
             generation=generation,
             leader_id=leader_id,
             members=members,
             owned={member_id: own for member_id, own in keeps.items() if own},
-            waiting=owed(policy, members, memory),
-            pace_ms=memory.pace_ms,
+            waiting=owed(policy, members, leader_state),
+            pace_ms=leader_state.pace_ms,
         )
     return PlannedRound(
         assignments={
@@ -207,7 +216,7 @@ def keep_round(
         },
         delay_ms=0,
         again=False,
-        memory=kept,
+        leader_state=kept,
     )
 
 
@@ -337,7 +346,7 @@ class _RoundPlanner:
         policy: Policy,
         claims: Claims,
         members: Sequence[SubscribedMember],
-        deferral: Deferral,
+        delayed: DelayedRebalance,
         *,
         same_members: bool = False,
     ):
@@ -347,10 +356,10 @@ class _RoundPlanner:
         self.members = members
         self.group = claims.group
         self.waits = np.zeros(self.group.topics.n_tps, bool)
-        for waiting in deferral.waiting:
+        for waiting in delayed.waiting:
             self.waits[waiting.tps] = True
-        self.deferral = deferral
-        self.pinned = self._valid(deferral.pinned)
+        self.delayed = delayed
+        self.reserved = self._valid(delayed.reserved)
         self.failed = members_by_failed(self.group, members)
         self.claimed = np.zeros(self.group.topics.n_tps, bool)
         self.claimed[claims.claim_tp] = True
@@ -360,19 +369,19 @@ class _RoundPlanner:
         self.target = self._target()
         self.moves = self._moves()
 
-    def _valid(self, pinned: I32) -> I32:
+    def _valid(self, reserved: I32) -> I32:
         """Pins to members that subscribe."""
-        tps = np.flatnonzero(pinned != NO_OWNER)
+        tps = np.flatnonzero(reserved != NO_OWNER)
         if not len(tps):
-            return pinned
-        fits = self.group.is_subscribed(pinned[tps], self.group.topics.topic_of[tps])
-        pinned = pinned.copy()
-        pinned[tps[~fits]] = NO_OWNER
-        return pinned
+            return reserved
+        fits = self.group.is_subscribed(reserved[tps], self.group.topics.topic_of[tps])
+        reserved = reserved.copy()
+        reserved[tps[~fits]] = NO_OWNER
+        return reserved
 
     def _owner(self) -> I32:
         """The owners before, without those of what is held back."""
-        held_back = self.claimed & (self.waits | (self.pinned != NO_OWNER))
+        held_back = self.claimed & (self.waits | (self.reserved != NO_OWNER))
         return np.where(held_back, NO_OWNER, self.claims.owner).astype(np.int32)
 
     def _target(self) -> I32:
@@ -380,29 +389,29 @@ class _RoundPlanner:
         target = self._balanced()
         if not self.failed:
             return target
-        owner = self._pinned_or_owner()
+        owner = self._reserved_or_owner()
         return elsewhere(self.group, target, owner, self.failed, self.policy.weights)
 
-    def _pinned_or_owner(self) -> I32:
+    def _reserved_or_owner(self) -> I32:
         """The member that a topic-partition is pinned to, else its owner before."""
-        return np.where(self.pinned != NO_OWNER, self.pinned, self.owner).astype(np.int32)
+        return np.where(self.reserved != NO_OWNER, self.reserved, self.owner).astype(np.int32)
 
     def _balanced(self) -> I32:
         """Owner by the assignor; what is lent is moved before what is not."""
         target = self._wanted()
-        if not self.policy.lends:
+        if not self.policy.failback:
             return target
-        too_many = self.claimed & (self.pinned != NO_OWNER) & (target != self.pinned)
+        too_many = self.claimed & (self.reserved != NO_OWNER) & (target != self.reserved)
         if too_many.any():
-            self.pinned = np.where(too_many, NO_OWNER, self.pinned).astype(np.int32)
+            self.reserved = np.where(too_many, NO_OWNER, self.reserved).astype(np.int32)
             self.owner = self._owner()
-            self.deferral = self.deferral.without_loans(too_many)
+            self.delayed = self.delayed.without_reassigned(too_many)
             target = self._wanted()
-        return self._lent_first(target)
+        return self._reassigned_first(target)
 
     def _wanted(self) -> I32:
         """Owner wanted by the assignor; pins count as claims, what waits has no owner."""
-        group = self._with_pins()
+        group = self._with_reserved()
         if self.failed:
             group = at_home(group, self.failed)
         if not self.waits.any():
@@ -425,21 +434,21 @@ class _RoundPlanner:
         name, options = self.policy.assignor, dict(self.policy.options)
         return assign_in_round(group, name, self.notes, **options).target
 
-    def _with_pins(self) -> Group:
+    def _with_reserved(self) -> Group:
         group = self.group
         newest = int(group.generation.max(initial=-1))
         # A member that claims something gets its pins beside that; they must cost nobody a claim.
         speaks = row_sizes(group.claim_start) == 0
-        tps = np.flatnonzero(self.pinned != NO_OWNER).astype(np.int32)
-        tps = tps[speaks[self.pinned[tps]]]
+        tps = np.flatnonzero(self.reserved != NO_OWNER).astype(np.int32)
+        tps = tps[speaks[self.reserved[tps]]]
         if not len(tps):
             return group
-        others = self.pinned[group.claim_tp] == NO_OWNER
-        member = np.concatenate((group.claim_members()[others], self.pinned[tps]))
+        others = self.reserved[group.claim_tp] == NO_OWNER
+        member = np.concatenate((group.claim_members()[others], self.reserved[tps]))
         tp = np.concatenate((group.claim_tp[others], tps))
         # A pin stands beside the newest claims, so the pinned member speaks with their generation.
         generation = group.generation.copy()
-        generation[np.unique(self.pinned[tps])] = newest
+        generation[np.unique(self.reserved[tps])] = newest
         return group.with_claims(member, tp, generation=frozen(generation))
 
     def finish(self, resolution: Resolution, generation: int, leader_id: str) -> PlannedRound:
@@ -453,9 +462,9 @@ class _RoundPlanner:
         revoked_member = np.concatenate((wrong_member, owner[moves]))
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
         handed = np.where(self.claimed | self.waits, NO_OWNER, target)
-        exact = np.isin(self.pinned, np.array(self.deferral.exact, np.int32)) & ~self.claimed
+        exact = np.isin(self.reserved, np.array(self.delayed.exact, np.int32)) & ~self.claimed
         if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
-            exact = (self.pinned != NO_OWNER) & ~self.claimed
+            exact = (self.reserved != NO_OWNER) & ~self.claimed
         handed = self._exchanged(handed, exact)
         if (handed[exact] != target[exact]).any():
             self.again = True  # given by identity, to be balanced in a round of its own
@@ -466,7 +475,7 @@ class _RoundPlanner:
         pause_ms = resolution.pause_ms
         delay_ms = 0 if self.again else self._delay_ms(pause_ms if moves_left else 0)
         held = partitions_by_owner(self.group.topics, next_owner)
-        memory = self._memory(generation, leader_id, held, pause_ms)
+        leader_state = self._leader_state(generation, leader_id, held, pause_ms)
         kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
         gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
         kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
@@ -477,16 +486,16 @@ class _RoundPlanner:
             )
             for i, m in enumerate(self.members)
         }
-        topics, deferral = self.group.topics, self.deferral
+        topics, delayed = self.group.topics, self.delayed
         return PlannedRound(
             assignments=assignments,
             delay_ms=delay_ms,
             again=self.again,
-            memory=memory,
+            leader_state=leader_state,
             moves_left=moves_left,
             notes=tuple(dict.fromkeys(self.notes)),
-            waiting=deferral.written(topics, deferral.waiting),
-            lent=deferral.written(topics, deferral.held_back if self.policy.lends else ()),
+            waiting=delayed.written(topics, delayed.waiting),
+            reassigned=delayed.written(topics, delayed.held_back if self.policy.failback else ()),
         )
 
     def _exchanged(self, handed: I32, exact: Mask) -> I32:
@@ -495,22 +504,24 @@ class _RoundPlanner:
         A member that gets a pin which the target gives to another gives that one an unclaimed
         partition of the same topic in return, if the target gives one to it.
         """
-        given = np.where(exact, self.pinned, handed).astype(np.int32)
-        instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.pinned))
-        for tp, other in self._in_place_of(instead.tolist(), self.pinned, handed, ~exact):
+        given = np.where(exact, self.reserved, handed).astype(np.int32)
+        instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.reserved))
+        for tp, other in self._in_place_of(instead.tolist(), self.reserved, handed, ~exact):
             given[other] = handed[tp]
         return given
 
-    def _lent_first(self, target: I32) -> I32:
+    def _reassigned_first(self, target: I32) -> I32:
         """The target, in which a member gives up what is lent before what is not."""
-        lent = np.zeros(len(target), bool)
-        for each in self.deferral.held_back:
-            lent[each.tps] = True
-        lent &= self.pinned == NO_OWNER
+        reassigned = np.zeros(len(target), bool)
+        for each in self.delayed.held_back:
+            reassigned[each.tps] = True
+        reassigned &= self.reserved == NO_OWNER
         owner = self.owner
-        moves = np.flatnonzero((owner != NO_OWNER) & (target != owner) & ~lent)
+        moves = np.flatnonzero((owner != NO_OWNER) & (target != owner) & ~reassigned)
         swapped = target.copy()
-        for tp, other in self._in_place_of(moves.tolist(), owner, target, lent & (target == owner)):
+        for tp, other in self._in_place_of(
+            moves.tolist(), owner, target, reassigned & (target == owner)
+        ):
             swapped[[tp, other]] = swapped[[other, tp]]
         return swapped
 
@@ -548,23 +559,23 @@ class _RoundPlanner:
 
     def _delay_ms(self, pause_ms: int) -> int:
         """Until the first deadline or the end of the pause; 0 where neither comes."""
-        deadline_ms = self.deferral.delay_ms if self.waits.any() else 0
+        deadline_ms = self.delayed.delay_ms if self.waits.any() else 0
         return min(filter(None, (deadline_ms, pause_ms)), default=0)
 
-    def _memory(
+    def _leader_state(
         self,
         generation: int,
         leader_id: str,
         held: Mapping[int, TopicPartitions],
         pause_ms: int,
-    ) -> RoundMemory | None:
-        if not self.policy.remembers:
+    ) -> RoundState | None:
+        if not self.policy.carries_state:
             return None
-        return RoundMemory(
+        return RoundState(
             generation=generation,
             leader_id=leader_id,
             members=tuple(self.members),
             owned={self.members[i].member_id: own for i, own in held.items()},
-            waiting=self.deferral.entries(self.group.topics),
+            waiting=self.delayed.entries(self.group.topics),
             pace_ms=pause_ms,
         )

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.machine.leader.leader import PlannedAssignment, PlannedRound
-from holdfast.core.machine.leader.ring import LeftOut, shares
+from holdfast.core.machine.leader.ring import LeftOut, shards
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions
@@ -38,7 +38,7 @@ CHANGE_BYTES = 12
 """By so much the times and numbers in a subscription may be longer in the next round."""
 
 
-def fitting_shares(
+def fitting_shards(
     policy: Policy, members: Sequence[SubscribedMember], plan: PlannedRound, *, planned_bytes: int
 ) -> tuple[LeftOut, dict[str, bytes]]:
     """The shares that fit, by member id, and what had to be left out for that.
@@ -58,19 +58,19 @@ def fitting_shares(
     if policy.omit_unchanged:
         full = shorter
     for left_out in LeftOut:
-        given = {} if plan.memory is None else shares(plan.memory, left_out)
+        given = {} if plan.leader_state is None else shards(plan.leader_state, left_out)
         size = sum(map(len, given.values()))
         assigned = full if left_out < LeftOut.UNCHANGED else shorter
         record = max(now + assigned + size, later + assigned + 2 * size)
         if size <= policy.memory_limit_bytes and record <= policy.record_limit_bytes:
             return left_out, given
-    return LeftOut.MEMORY, {}
+    return LeftOut.STATE, {}
 
 
 def _later_bytes(member: SubscribedMember, planned: PlannedAssignment) -> int:
     """The member's next subscription without its share, if nothing happens."""
     said = member.subscription
-    before = len(said.memory or b"") + _listed_bytes(said.owned)
+    before = len(said.leader_state or b"") + _listed_bytes(said.owned)
     after = _listed_bytes(planned.kept) + _listed_bytes(planned.gained)
     return (
         max(0, member.size_bytes - before) + after + _listed_bytes(planned.revoked) + CHANGE_BYTES

@@ -9,7 +9,7 @@
 - Design III: as Design II, but ``Policy.batch`` moves for each member that gains, from the fullest
   members to the emptiest, then a pause of ``Policy.interval_ms``. A batch begins when the one
   before has arrived.
-- Under ``Policy.lends`` nothing waits for a departed member; the memory has its loans, and this
+- Under ``Policy.failback`` nothing waits for a departed member; the memory has its loans, and this
   module has no say in them.
 - Damped: nothing waits for a departed member. A member that joined recently gains by no move
   before it has stayed for ``Policy.stabilization_ms``, as long as some member has; where nobody
@@ -57,7 +57,7 @@ def resolver_of(policy: Policy) -> Resolver:
     designs = {policy.design, *map(policy.design_of, policy.kinds)}
     if Design.INCREMENTAL in designs:
         return incremental
-    if policy.remembers:
+    if policy.carries_state:
         return deferred
     return simple
 
@@ -115,9 +115,9 @@ def own(row: PolicyInfo, imbalance: Imbalance) -> Resolution:
     PlanError
         The function raises, or its answer breaks a bound of :func:`checked`.
     """
-    assert row.asked is not None
+    assert row.resolver is not None
     try:
-        return checked(imbalance, row.asked(imbalance))
+        return checked(imbalance, row.resolver(imbalance))
     except PlanError as error:
         raise PlanError(f"policy {row.name}: {error}") from error.__cause__
     except (Exception, SystemExit) as error:  # whatever the user's function does

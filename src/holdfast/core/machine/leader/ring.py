@@ -3,11 +3,11 @@
 **Rules.**
 
 1. The *identity* of a member is a hash of its instance id if it is static, else of its place
-   (:mod:`holdfast.core.machine.leader.places`), or of its member id if it has no place. Members in
-   the order of their identities are a *ring*: the last one stands before the first one. A topic is
-   named by a hash, too. Hashes are cut to as many bits as make it unlikely that a member, or a
+   (:mod:`holdfast.core.machine.leader.locations`), or of its member id if it has no place. Members
+   in the order of their identities are a *ring*: the last one stands before the first one. A topic
+   is named by a hash, too. Hashes are cut to as many bits as make it unlikely that a member, or a
    topic, that comes later has that of one of the round
-   (:data:`~holdfast.core.wire.layouts.memory.CHANCE_BITS`), and to more where two are alike.
+   (:data:`~holdfast.core.wire.layouts.state_shard.CHANCE_BITS`), and to more where two are alike.
    Example: the only topic is t, and C owns all of it. C dies, and A subscribes to u as well. u has
    another hash than t, so nothing of u was C's, although nobody is left who claims anything of t.
 2. The share of a member names its three predecessors in the ring: who they are, and what they own
@@ -46,7 +46,7 @@ from hashlib import blake2b
 
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
-from holdfast.core.wire.layouts.memory import (
+from holdfast.core.wire.layouts.state_shard import (
     COPIES,
     CROWDS,
     HASH_BITS,
@@ -54,14 +54,14 @@ from holdfast.core.wire.layouts.memory import (
     SHORT_BITS,
     TOPICS,
     MemberBits,
-    RememberedMember,
-    Share,
+    MemberEntry,
     Sizes,
+    StateShard,
     digest_of,
     encode_neighbour,
     encode_waiting,
-    join_share,
-    read_share,
+    join_shard,
+    read_shard,
 )
 
 
@@ -72,14 +72,14 @@ class LeftOut(IntEnum):
     THIRD_COPIES = 1
     SECOND_COPIES = 2
     OWNED = 3  # shares say who was there, and not what it owned
-    SHARES = 4  # only what waits is remembered
+    SHARDS = 4  # only what waits is remembered
     LISTS = 5  # only the leader carries the list of what waits
     UNCHANGED = 6  # assignments list what is new, and not what a member keeps
-    MEMORY = 7  # nobody carries anything
+    STATE = 7  # nobody carries anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundMemory:
+class RoundState:
     """What the next leader must know of a round."""
 
     generation: int
@@ -89,7 +89,7 @@ class RoundMemory:
     # What a member owns after the round, by member id; nothing if it is not there.
     owned: Mapping[str, TopicPartitions]
     # Departed members with the time and the partitions that wait; topics by name.
-    waiting: tuple[RememberedMember, ...] = ()
+    waiting: tuple[MemberEntry, ...] = ()
     pace_ms: int = 0  # Design III: how long until the next batch
 
 
@@ -100,15 +100,15 @@ def _hashed(name: str) -> str:
 
 
 def identity_of(member: SubscribedMember) -> str:
-    """The whole identity of a member, :data:`~holdfast.core.wire.layouts.memory.HASH_BITS` bits."""
+    """Return the whole identity of a member, of ``HASH_BITS`` bits."""
     if member.instance_id is not None:
         return _hashed(f"static {member.instance_id}")
-    return identity_of_place(member.place) if member.place else identity_of_id(member)
+    return identity_of_location(member.location) if member.location else identity_of_id(member)
 
 
-def identity_of_place(place: bytes) -> str:
+def identity_of_location(location: bytes) -> str:
     """The whole identity of the one member with a place."""
-    return _hashed(f"place {place.hex()}")
+    return _hashed(f"place {location.hex()}")
 
 
 def identity_of_id(member: SubscribedMember) -> str:
@@ -116,14 +116,14 @@ def identity_of_id(member: SubscribedMember) -> str:
     return _hashed(f"member {member.member_id}")
 
 
-def identity_before(member: SubscribedMember, share: Share) -> str:
+def identity_before(member: SubscribedMember, shard: StateShard) -> str:
     """The whole identity under which a member stood in the ring of a share that it brings.
 
     Another member may have come with the same place since, so that neither has it now.
     """
-    said = member.subscription.place
+    said = member.subscription.location
     if member.instance_id is None:
-        return identity_of_place(said) if share.placed and said else identity_of_id(member)
+        return identity_of_location(said) if shard.located and said else identity_of_id(member)
     return identity_of(member)
 
 
@@ -131,8 +131,8 @@ def identities_of(member: SubscribedMember) -> tuple[str, ...]:
     """The whole identities under which a memory may name a member: now, before, by its id."""
     if member.instance_id is not None:
         return (identity_of(member),)
-    share = read_share(member.subscription.memory)
-    before = identity_of(member) if share is None else identity_before(member, share)
+    shard = read_shard(member.subscription.leader_state)
+    before = identity_of(member) if shard is None else identity_before(member, shard)
     return tuple(dict.fromkeys((identity_of(member), before, identity_of_id(member))))
 
 
@@ -146,29 +146,29 @@ def hash_of_topic(topic: str) -> str:
     return _hashed(f"topic {topic}")
 
 
-def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
+def shards(leader_state: RoundState, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
     """The share of each member, by member id; empty bytes for no share.
 
     Notes
     -----
     Cost: linear in the members and in the partitions that they own.
     """
-    ring = sorted(memory.members, key=lambda m: (identity_of(m), m.member_id))
-    if not ring or left_out >= LeftOut.MEMORY:
+    ring = sorted(leader_state.members, key=lambda m: (identity_of(m), m.member_id))
+    if not ring or left_out >= LeftOut.STATE:
         return dict.fromkeys((m.member_id for m in ring), b"")
-    sizes, short = _sizes(ring, memory)
-    copies = 0 if left_out >= LeftOut.SHARES else max(1, COPIES - left_out)
+    sizes, short = _sizes(ring, leader_state)
+    copies = 0 if left_out >= LeftOut.SHARDS else max(1, COPIES - left_out)
     identities = [identity_of(m)[: sizes.identity_bits] for m in ring]
     entries: list[tuple[str, MemberBits]] = []
     if copies:
         names_owned = left_out < LeftOut.OWNED
         entries = [
-            (identity, encode_neighbour(_entry(m, memory.owned, short, names_owned), sizes))
+            (identity, encode_neighbour(_entry(m, leader_state.owned, short, names_owned), sizes))
             for identity, m in zip(identities, ring, strict=True)
         ]
-    waiting = _list_of(memory.waiting, ring, short, sizes) if memory.waiting else None
-    digest = digest_of(waiting) if waiting and any(w.owned for w in memory.waiting) else b""
-    carriers = _carriers(ring, memory, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
+    waiting = _list_of(leader_state.waiting, ring, short, sizes) if leader_state.waiting else None
+    digest = digest_of(waiting) if waiting and any(w.owned for w in leader_state.waiting) else b""
+    carriers = _carriers(ring, leader_state, 1 if left_out >= LeftOut.LISTS else 1 + COPIES)
     result = {}
     for at, member in enumerate(ring):
         carries = waiting is not None and at in carriers
@@ -176,32 +176,32 @@ def shares(memory: RoundMemory, left_out: LeftOut = LeftOut.NOTHING) -> dict[str
             result[member.member_id] = b""
             continue
         before = min(copies, len(ring) - 1)
-        places = [(at - back) % len(ring) for back in range(before, 0, -1)]
+        positions = [(at - back) % len(ring) for back in range(before, 0, -1)]
         whole = bool(copies) and before == len(ring) - 1
-        result[member.member_id] = join_share(
+        result[member.member_id] = join_shard(
             sizes,
-            generation=memory.generation,
-            pace_ms=memory.pace_ms,
+            generation=leader_state.generation,
+            pace_ms=leader_state.pace_ms,
             whole=whole,
             after="" if whole or not copies else identities[(at - before - 1) % len(ring)],
-            neighbours=[entries[p] for p in places if _is_named(ring[p], memory)],
+            neighbours=[entries[p] for p in positions if _is_named(ring[p], leader_state)],
             waiting=waiting if carries else None,
             digest=digest,
-            placed=member.place != b"",
+            located=member.location != b"",
         )
     return result
 
 
-def _is_named(member: SubscribedMember, memory: RoundMemory) -> bool:
+def _is_named(member: SubscribedMember, leader_state: RoundState) -> bool:
     """Whether the shares of others name a member (rule 3)."""
-    return member.member_id in memory.owned or member.place != b""
+    return member.member_id in leader_state.owned or member.location != b""
 
 
 def _sizes(
-    ring: Sequence[SubscribedMember], memory: RoundMemory
+    ring: Sequence[SubscribedMember], leader_state: RoundState
 ) -> tuple[Sizes, Mapping[str, str]]:
     """Sizes of what stands in the shares, and the topics as they stand there."""
-    owned = [*memory.owned.values(), *(w.owned or () for w in memory.waiting)]
+    owned = [*leader_state.owned.values(), *(w.owned or () for w in leader_state.waiting)]
     named = {topic for own in owned for topic, _ in own}
     subscribed = {m.subscription.topics for m in ring}
     topics = named.union(*subscribed)
@@ -215,7 +215,7 @@ def _sizes(
     )
     hashes = [hash_of_topic(topic) for topic in topics]
     identities = [identity_of(m) for m in ring]
-    identities += [w.identity for w in memory.waiting if w.owned and w.identity]
+    identities += [w.identity for w in leader_state.waiting if w.owned and w.identity]
     longer = _fewest(hashes, sizes.topic_bits)
     sizes = sizes._replace(longer=max(longer, _fewest(identities, sizes.identity_bits)))
     if not sizes.topics:
@@ -234,18 +234,18 @@ def _entry(
     owned: Mapping[str, TopicPartitions],
     short: Mapping[str, str],
     names_owned: bool,
-) -> RememberedMember:
+) -> MemberEntry:
     """A member as it stands in the shares of others."""
     own: TopicPartitions | None = _hashed_topics(owned.get(member.member_id, ()), short)
     if own and not names_owned:
         own = None
-    return RememberedMember(
+    return MemberEntry(
         identity=identity_of(member), static=member.instance_id is not None, owned=own
     )
 
 
 def _list_of(
-    waiting: Sequence[RememberedMember],
+    waiting: Sequence[MemberEntry],
     ring: Sequence[SubscribedMember],
     short: Mapping[str, str],
     sizes: Sizes,
@@ -279,14 +279,16 @@ def _hashed_topics(owned: TopicPartitions, short: Mapping[str, str]) -> TopicPar
     return merge_topics((short[topic], numbers) for topic, numbers in owned if numbers)
 
 
-def _carriers(ring: Sequence[SubscribedMember], memory: RoundMemory, count: int) -> frozenset[int]:
+def _carriers(
+    ring: Sequence[SubscribedMember], leader_state: RoundState, count: int
+) -> frozenset[int]:
     """Places in the ring of those that carry the list of what waits (rule 4)."""
-    first = next((at for at, m in enumerate(ring) if m.member_id == memory.leader_id), 0)
-    came = {w.identity for w in memory.waiting if not w.owned and w.owned is not None}
+    first = next((at for at, m in enumerate(ring) if m.member_id == leader_state.leader_id), 0)
+    came = {w.identity for w in leader_state.waiting if not w.owned and w.owned is not None}
     sizes = {len(identity) for identity in came} - {0}
-    lately = [any(identity_of(m)[:n] in came for n in sizes) for m in ring]
+    recent = [any(identity_of(m)[:n] in came for n in sizes) for m in ring]
     others = [(first + step) % len(ring) for step in range(1, len(ring))]
-    others.sort(key=lambda at: lately[at] == lately[first])
+    others.sort(key=lambda at: recent[at] == recent[first])
     return frozenset([first, *others][:count])
 
 

@@ -31,12 +31,12 @@ class SubscribedMember:
     # As in the JoinGroup response.
     member_id: str
     instance_id: str | None = None
-    # What the member reported; ``memory_age_ms`` counts to the moment of planning.
+    # What the member reported; ``state_age_ms`` counts to the moment of planning.
     subscription: MemberSubscription
     size_bytes: int = 0  # of the message as it came; 0 if it is not known
-    # Where it alone of the round lives (:func:`holdfast.core.machine.leader.places.with_places`),
-    # empty for no such place.
-    place: bytes = b""
+    # Where it alone of the round lives
+    # (:func:`holdfast.core.machine.leader.locations.with_locations`), empty for no such place.
+    location: bytes = b""
 
     @property
     def leaves_for_good(self) -> bool:
@@ -79,7 +79,7 @@ def read_subscribed_member(
     except WireError:
         read = MemberSubscription(topics=())
     if older_ms:
-        read = replace(read, memory_age_ms=read.memory_age_ms + older_ms)
+        read = replace(read, state_age_ms=read.state_age_ms + older_ms)
     return SubscribedMember(
         member_id=member_id,
         instance_id=instance_id,

@@ -13,16 +13,16 @@ a group of A, B and C with a delay of 60 s that has been as it is for a long tim
 2. A departed dynamic member that is no arrival has a *successor* if an arrival is here that
    subscribes to all it owned. What it owned does not wait then: it is dealt like partitions that
    nobody ever owned, as in Design I. Nobody gets more than its share, whatever it says. The arrival
-   is forgotten: each departure needs one of its own. Oldest first.
-   Example: D comes and takes its share of A's, B's and C's. 20 s later A leaves: what A owned goes
-   to B, C and D at once. Then C dies, and what C owned waits.
-   An arrival with a place (:mod:`holdfast.core.machine.leader.places`) is a successor at once for
-   30 s only: a roll-out ends an old process as soon as the new one is ready. A member that departs
-   later is waited for as long as a restart may take (:func:`short_wait_ms`), and only if it is not
-   back then is it succeeded. Nobody tells a leader how long a restart takes, but the delay is to be
-   longer than the slowest one: a quarter of it, and no less than 30 s, is the default of
-   ``Policy.successor_delay_ms``.
-   Example: D comes with a place, and two minutes later A is bounced. What A owned waits for A.
+   is forgotten: each departure needs one of its own. Oldest first. Example: D comes and takes its
+   share of A's, B's and C's. 20 s later A leaves: what A owned goes to B, C and D at once. Then C
+   dies, and what C owned waits. An arrival with a place
+   (:mod:`holdfast.core.machine.leader.locations`) is a successor at once for 30 s only: a roll-out
+   ends an old process as soon as the new one is ready. A member that departs later is waited for as
+   long as a restart may take (:func:`short_wait_ms`), and only if it is not back then is it
+   succeeded. Nobody tells a leader how long a restart takes, but the delay is to be longer than the
+   slowest one: a quarter of it, and no less than 30 s, is the default of
+   ``Policy.successor_delay_ms``. Example: D comes with a place, and two minutes later A is bounced.
+   What A owned waits for A.
 3. An arrival that departs is itself waited for, as anybody is. The newcomer that takes its place
    becomes the arrival, with the time that is left.
 4. A departed member whose wait ran out leaves a *vacancy* for another delay. A newcomer that takes
@@ -60,12 +60,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.core.machine.leader.recall import Memory
 from holdfast.core.machine.leader.ring import identities_of, identity_of
+from holdfast.core.machine.leader.state_reconstruction import LeaderState
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, NO_OWNER
-from holdfast.core.wire.layouts.memory import RememberedMember
+from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 START_MS = 30_000
 """A group that starts is told from a surge by its pauses. The number is small beside a usual delay:
@@ -81,26 +81,26 @@ a longer one could be larger than an honest subscription of a topic with few par
 MOST_TIMES = 32
 """Times are the larger part of an entry, and the processes of a surge start together."""
 
-_VACANCY = RememberedMember(identity="", static=True)
-_GROWTH = RememberedMember(identity="")
-_LEFT = RememberedMember(identity="", owned=None)
+_VACANCY = MemberEntry(identity="", static=True)
+_GROWTH = MemberEntry(identity="")
+_LEFT = MemberEntry(identity="", owned=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class RecentJoiner:
     """A newcomer that may be a successor."""
 
-    who: RememberedMember  # its entry of the memory
+    who: MemberEntry  # its entry of the memory
     member: int  # its index in the round, -1 if it has departed
     age_ms: int  # since it came
     early: bool = False  # whether it came too early to be a successor at once (rule 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrivals:
+class RecentJoiners:
     """Who came lately, oldest first."""
 
-    open: tuple[Arrival, ...] = ()  # those that may be successors
+    open: tuple[RecentJoiner, ...] = ()  # those that may be successors
     vacant_ms: tuple[int, ...] = ()  # the ages of vacancies
     grown_ms: int | None = None  # since the group grew; None if that is longer ago than counts
     # Identities of those that left and are not waited for, and how long ago; the newest first.
@@ -111,7 +111,7 @@ class Arrivals:
         """Indices of the arrivals that are here."""
         return frozenset(a.member for a in self.open if a.member >= 0)
 
-    def entries(self, policy: Policy) -> tuple[RememberedMember, ...]:
+    def entries(self, policy: Policy) -> tuple[MemberEntry, ...]:
         """As they stand in the memory."""
         left_ms = policy.recent_ms
         kept = [replace(_VACANCY, delay_ms=left_ms - ms) for ms in self.vacant_ms]
@@ -144,7 +144,7 @@ def start_ms(policy: Policy) -> int:
     return min(START_MS, policy.longest_delay_ms) - policy.tolerance_ms
 
 
-def most_remembered(members: int) -> int:
+def most_recent_changes(members: int) -> int:
     """How many arrivals and vacancies a group of so many members remembers (rule 7)."""
     return min(MOST, max(1, members // 2))
 
@@ -154,23 +154,23 @@ def most_times(members: int) -> int:
     return min(MOST_TIMES, max(1, members // 4))
 
 
-def remembered(
-    policy: Policy, members: Sequence[SubscribedMember], memory: Memory | None
-) -> Arrivals:
+def restored(
+    policy: Policy, members: Sequence[SubscribedMember], leader_state: LeaderState | None
+) -> RecentJoiners:
     """The arrivals of a round by the memory; without any the group starts (rule 1)."""
-    if memory is None:
-        return Arrivals(grown_ms=0)
+    if leader_state is None:
+        return RecentJoiners(grown_ms=0)
     most_ms = policy.recent_ms
-    remains = [e for e in memory.arrived if e.delay_ms > policy.tolerance_ms]
+    remains = [e for e in leader_state.recent_changes if e.delay_ms > policy.tolerance_ms]
     entries = [e for e in remains if e.owned is not None]
     sizes = {len(e.identity) for e in remains}
     found = {w[:n]: i for i, m in enumerate(members) for w in identities_of(m) for n in sizes}
     came = [
-        Arrival(
+        RecentJoiner(
             who=e,
             member=(at := found.get(e.identity, -1)),
             age_ms=(ms := most_ms - e.delay_ms),
-            early=at >= 0 and members[at].place != b"" and ms >= start_ms(policy),
+            early=at >= 0 and members[at].location != b"" and ms >= start_ms(policy),
         )
         for e in entries
         if e.identity
@@ -178,7 +178,7 @@ def remembered(
     left = [(e.identity, most_ms - e.delay_ms) for e in remains if e.owned is None]
     grown = [most_ms - e.delay_ms for e in entries if not e.identity and not e.static]
     grown = [ms for ms in grown if ms < start_ms(policy)]
-    return Arrivals(
+    return RecentJoiners(
         open=tuple(
             sorted(
                 (a for a in came if a.member < 0 or members[a.member].stays),
@@ -192,10 +192,10 @@ def remembered(
 
 
 def served_by(
-    arrivals: Arrivals,
+    recent_joiners: RecentJoiners,
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
-) -> tuple[frozenset[int], Arrivals]:
+) -> tuple[frozenset[int], RecentJoiners]:
     """Which departed members have a successor, and the arrivals that are left (rule 2).
 
     Parameters
@@ -210,27 +210,28 @@ def served_by(
     frozenset of int, Arrivals
         Indices into ``wanted``.
     """
-    pairs = _paired([a for a in arrivals.open if not a.early], subscribed, wanted)
+    pairs = _paired([a for a in recent_joiners.open if not a.early], subscribed, wanted)
     used = list(pairs.values())
     return frozenset(pairs), replace(
-        arrivals, open=tuple(a for a in arrivals.open if not any(a is each for each in used))
+        recent_joiners,
+        open=tuple(a for a in recent_joiners.open if not any(a is each for each in used)),
     )
 
 
 def hurried(
-    arrivals: Arrivals,
+    recent_joiners: RecentJoiners,
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
 ) -> frozenset[int]:
     """Which departed members an early arrival may succeed (rule 2); as for :func:`served_by`."""
-    return frozenset(_paired([a for a in arrivals.open if a.early], subscribed, wanted))
+    return frozenset(_paired([a for a in recent_joiners.open if a.early], subscribed, wanted))
 
 
 def _paired(
-    open_: Iterable[Arrival],
+    open_: Iterable[RecentJoiner],
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
-) -> dict[int, Arrival]:
+) -> dict[int, RecentJoiner]:
     """The successor of each departed member that has one."""
     left, pairs = list(open_), {}
     for at, topics in enumerate(wanted):
@@ -243,13 +244,13 @@ def _paired(
 
 def after_round(
     policy: Policy,
-    arrivals: Arrivals,
-    newcomers: Sequence[int],
+    recent_joiners: RecentJoiners,
+    new_members: Sequence[int],
     members: Sequence[SubscribedMember],
     *,
     departed: Departures,
-    pinned: I32,
-) -> Arrivals:
+    reserved: I32,
+) -> RecentJoiners:
     """The arrivals with those of this round, in which departed ones were replaced (rules 1 to 4).
 
     Parameters
@@ -259,44 +260,47 @@ def after_round(
     pinned : int32[n_tps]
         What members were given of what waited.
     """
-    given = set(pinned.tolist())
-    kept: list[Arrival] = []
-    used_up = [a for a in arrivals.open if a.early][: departed.ran_out]
-    for a in arrivals.open:
+    given = set(reserved.tolist())
+    kept: list[RecentJoiner] = []
+    used_up = [a for a in recent_joiners.open if a.early][: departed.ran_out]
+    for a in recent_joiners.open:
         if a.member >= 0:
             kept += [a] if a.member not in given and a not in used_up else []
             continue
         waited = [tps for who, tps in departed.waited if alike(who, a.who.identity)]
-        takers = [i for tps in waited for i in pinned[tps].tolist() if i in newcomers]
+        takers = [i for tps in waited for i in reserved[tps].tolist() if i in new_members]
         if takers:
-            kept.append(_arrival(members, takers[0], a.age_ms))
+            kept.append(_recent_joiner(members, takers[0], a.age_ms))
         elif any(map(len, waited)):
             kept.append(a)
-    vacant = [*arrivals.vacant_ms, *[0] * departed.ran_out]
-    fresh = [i for i in newcomers if i not in given]
+    vacant = [*recent_joiners.vacant_ms, *[0] * departed.ran_out]
+    fresh = [i for i in new_members if i not in given]
     filled = min(len(fresh), len(vacant))
     fresh, vacant = fresh[filled:], vacant[filled:]
-    grown_ms = arrivals.grown_ms
+    grown_ms = recent_joiners.grown_ms
     if grown_ms is None:
         latest_ms = min((a.age_ms for a in kept), default=TOGETHER_MS)
         age_ms = latest_ms if latest_ms < TOGETHER_MS else 0
-        kept += [_arrival(members, i, age_ms) for i in fresh]
+        kept += [_recent_joiner(members, i, age_ms) for i in fresh]
     elif fresh:
         grown_ms = 0
     most = most_times(len(members))
     vacant = vacant[:most]
-    return Arrivals(
-        open=_fitting(kept, most_remembered(len(members)) - len(vacant), most - len(vacant)),
+    return RecentJoiners(
+        open=_fitting(kept, most_recent_changes(len(members)) - len(vacant), most - len(vacant)),
         vacant_ms=tuple(vacant),
         grown_ms=grown_ms,
-        left=_left(arrivals, members, departed, pinned)[:most],
+        left=_left(recent_joiners, members, departed, reserved)[:most],
     )
 
 
 def joined_recently(
-    policy: Policy, arrivals: Arrivals, came: Sequence[int], members: Sequence[SubscribedMember]
-) -> Arrivals:
-    """Every member that joined recently and is here, whatever it took, for ``Policy.asks_ages``.
+    policy: Policy,
+    recent_joiners: RecentJoiners,
+    came: Sequence[int],
+    members: Sequence[SubscribedMember],
+) -> RecentJoiners:
+    """Every member that joined recently and is here, whatever it took, for ``Policy.needs_ages``.
 
     Parameters
     ----------
@@ -308,33 +312,38 @@ def joined_recently(
     So that no more than :data:`MOST_TIMES` times are remembered, newcomers that come close to the
     latest one have its age. Of more than :data:`MOST` those that came last are not remembered.
     """
-    here = [a for a in arrivals.open if a.member >= 0]
+    here = [a for a in recent_joiners.open if a.member >= 0]
     step_ms = policy.recent_ms // MOST_TIMES
     latest_ms = min((a.age_ms for a in here), default=step_ms)
     age_ms = latest_ms if latest_ms < step_ms else 0
-    known = arrivals.members
-    here += [_arrival(members, i, age_ms) for i in came if i not in known]
-    return Arrivals(open=tuple(here[:MOST]))
+    known = recent_joiners.members
+    here += [_recent_joiner(members, i, age_ms) for i in came if i not in known]
+    return RecentJoiners(open=tuple(here[:MOST]))
 
 
-def _fitting(arrivals: Sequence[Arrival], most: int, times: int) -> tuple[Arrival, ...]:
+def _fitting(
+    recent_joiners: Sequence[RecentJoiner], most: int, times: int
+) -> tuple[RecentJoiner, ...]:
     """The first arrivals, as many as are remembered and with as many times (rule 7)."""
-    known = sorted({a.age_ms for a in arrivals}, reverse=True)[:times]
-    return tuple(a for a in arrivals if a.age_ms in known)[:most]
+    known = sorted({a.age_ms for a in recent_joiners}, reverse=True)[:times]
+    return tuple(a for a in recent_joiners if a.age_ms in known)[:most]
 
 
 def _left(
-    arrivals: Arrivals, members: Sequence[SubscribedMember], departed: Departures, pinned: I32
+    recent_joiners: RecentJoiners,
+    members: Sequence[SubscribedMember],
+    departed: Departures,
+    reserved: I32,
 ) -> tuple[tuple[str, int], ...]:
     """Who left, is not waited for and may be back (rule 5), the newest first."""
-    if not any(m.place for m in members):
+    if not any(m.location for m in members):
         return ()
-    taken = [who for who, tps in departed.waited if (pinned[tps] != NO_OWNER).all()]
+    taken = [who for who, tps in departed.waited if (reserved[tps] != NO_OWNER).all()]
     new = sorted({who for who in (*departed.at_once, *taken) if who})
     here = [whole for m in members for whole in identities_of(m)]
     old = [
         (who, ms)
-        for who, ms in arrivals.left
+        for who, ms in recent_joiners.left
         if who not in new and not any(alike(who, whole) for whole in here)
     ]
     return (*((who, 0) for who in new), *old)
@@ -346,8 +355,8 @@ def alike(one: str, other: str) -> bool:
     return size > 0 and one[:size] == other[:size]
 
 
-def _arrival(members: Sequence[SubscribedMember], member: int, age_ms: int) -> Arrival:
-    who = RememberedMember(
+def _recent_joiner(members: Sequence[SubscribedMember], member: int, age_ms: int) -> RecentJoiner:
+    who = MemberEntry(
         identity=identity_of(members[member]), static=members[member].instance_id is not None
     )
-    return Arrival(who=who, member=member, age_ms=age_ms)
+    return RecentJoiner(who=who, member=member, age_ms=age_ms)

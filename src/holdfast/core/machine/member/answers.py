@@ -35,8 +35,8 @@ from holdfast.core.machine.events import (
     LeaveAnswered,
     SyncAnswered,
 )
+from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
 from holdfast.core.machine.leader.counts import handed_out
-from holdfast.core.machine.leader.embedded import Instruction
 from holdfast.core.machine.member.holdings import ordered, topics_of
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
 from holdfast.core.machine.member.requests import new_request, send_sync
@@ -45,15 +45,15 @@ from holdfast.core.machine.member.steps import (
     die,
     doubled_ms,
     fail,
-    give_up,
-    is_told,
+    is_reported,
     lose,
     refused,
     retry,
+    revoke,
     want,
     watch_metadata,
 )
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.wire.layouts.assignment_entries import names_more
 from holdfast.errors import WireError
@@ -148,7 +148,7 @@ def _skip_assignment(member: MemberData) -> Actions:
     again.
     """
     member.planned_with = ()
-    if member.mode is RebalanceMode.EAGER:
+    if member.rebalance_protocol is RebalanceProtocol.EAGER:
         member.state = UNJOINED
         return want(member, "what was planned for is not known")
     return (send_sync(member, ()),)
@@ -189,14 +189,14 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
         text = f"the leader's assignment names more than {topics:,} topics or {partitions:,} "
         return (Warn(f"{text}partitions: far fewer exist, so it is not taken"), *retry(member))
     try:
-        instruction = assignor.read(event.assignment)
+        received = assignor.read(event.assignment)
     except WireError as error:
         return (Warn(f"unreadable assignment: {error}"), *retry(member))
     member.retries, member.failing_since_ms = 0, None
-    if not topics_of(instruction.assigned).issubset(member.topics):
+    if not topics_of(received.assigned).issubset(member.topics):
         member.state = UNJOINED  # the subscription has changed since the join
         return want(member, "assignment does not match the subscription")
-    return _apply(member, instruction)
+    return _apply(member, received)
 
 
 def _most_named(member: MemberData) -> tuple[int, int]:
@@ -210,22 +210,19 @@ def _most_named(member: MemberData) -> tuple[int, int]:
     return MOST_TOPICS + 3 * len(topics), MOST_MORE + 3 * (exist + len(member.holdings.owned))
 
 
-def _apply(member: MemberData, instruction: Instruction) -> Actions:
+def _apply(member: MemberData, received: ReceivedAssignment) -> Actions:
     """Take over an assignment: next = (owned - revoked) + assigned."""
     assert member.state is COMPLETING, member.state
     owned = member.holdings.owned
-    gained = instruction.assigned - owned
-    if instruction.absence_revokes:
-        revoked = owned - instruction.assigned
-    else:
-        revoked = owned & instruction.revoked
+    gained = received.assigned - owned
+    revoked = owned - received.assigned if received.absence_revokes else owned & received.revoked
     member.claim_generation = member.generation
-    member.given_up = ordered(revoked)
-    member.memory, member.memory_ms = instruction.memory, member.now_ms
+    member.already_revoked = ordered(revoked)
+    member.leader_state, member.state_received_ms = received.leader_state, member.now_ms
     if member.planned_with == () and member.is_leader:
-        member.planned_with = handed_out(instruction.planned)
+        member.planned_with = handed_out(received.planned)
     member.state, member.rejoin_reason = STABLE, None
-    member.rejoin_at_ms = member.now_ms + instruction.delay_ms if instruction.delay_ms else None
+    member.rejoin_at_ms = member.now_ms + received.delay_ms if received.delay_ms else None
     member.previous = ordered((owned - revoked) | gained if revoked or gained else owned)
     done = JoinCompleted(
         generation=member.generation,
@@ -235,11 +232,11 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
         owned=member.previous,
         gained=ordered(gained),
         revoked=ordered(revoked),
-        delay_ms=instruction.delay_ms,
+        delay_ms=received.delay_ms,
     )
     actions: list[Action] = [done]
-    member.rounds_announced = member.rounds_announced + 1 if instruction.again else 0
-    if instruction.again and not revoked:
+    member.rounds_announced = member.rounds_announced + 1 if received.again else 0
+    if received.again and not revoked:
         # A join at once would begin the next round before slower members have synced. Their syncs
         # would be refused, they would never learn what to give up, and the rounds would never end.
         options, n_before = member.options, member.rounds_announced - 1
@@ -253,7 +250,7 @@ def _apply(member: MemberData, instruction: Instruction) -> Actions:
     watch_metadata(member)
     if revoked:
         want(member, "resources were revoked")
-        actions += give_up(member, revoked, of_round=True)
+        actions += revoke(member, revoked, of_round=True)
     actions += member.holdings.gain(gained)
     return tuple(actions)
 
@@ -315,7 +312,7 @@ def on_failed(member: MemberData, request: int, reason: str) -> Actions:
         pause_ms = backoff_ms(member, member.retries)
         member.retry_at_ms = member.now_ms + pause_ms
         member.retries += 1
-        if member.retries >= PASSING_FAILURES and is_told(member.retries - 1):
+        if member.retries >= PASSING_FAILURES and is_reported(member.retries - 1):
             text = f"the coordinator is not found, the next attempt is in {pause_ms} ms: {reason}"
             return (Warn(text),)
     return ()
@@ -340,9 +337,9 @@ def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
     return (Warn(f"{text}: {describe(event.error)}"),)
 
 
-def on_hand_over_commit(member: MemberData, event: CommitAnswered) -> Actions:
+def on_revocation_commit(member: MemberData, event: CommitAnswered) -> Actions:
     """The commit of a hand-over is answered; a refusal may mean that membership is lost."""
-    job = member.holdings.hand_over
+    job = member.holdings.revocation
     if job is None or job.token != event.token:
         return ()
     joins = member.join_request != NO_REQUEST

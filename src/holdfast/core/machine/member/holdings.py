@@ -21,7 +21,7 @@
   commit 107 and set the group back.
 
 **Strategy.** A plain record with a queue of callbacks and at most one hand-over. Methods return
-actions. The member joins only when :attr:`Holdings.handing_over` is false.
+actions. The member joins only when :attr:`Holdings.revoking` is false.
 
 References: KIP-429, "Rebalance Callback"; KAFKA-14024 (bounded commits); KAFKA-8972 (release once);
 KAFKA-10763 (what runs and what the member believes never diverge).
@@ -47,11 +47,11 @@ from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode, commits_again, describe
 from holdfast.core.machine.events import CommitAnswered, Drained, ListenerReturned
 from holdfast.core.machine.member.identity import Identity
+from holdfast.core.model.memoized import memoized
 from holdfast.core.model.partitions import SMALL, Resource
-from holdfast.core.model.remembered import remembered
 
 
-class HandOverStep(StrEnum):
+class RevocationStep(StrEnum):
     """Where a hand-over stands."""
 
     DRAINING = "draining"
@@ -72,13 +72,13 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandOver:
+class Revocation:
     """One hand-over in progress."""
 
     token: int
     resources: frozenset[Resource]
     identity: Identity
-    step: HandOverStep
+    step: RevocationStep
     deadline_ms: int
     limit: Limit
     of_round: bool = False  # asked for by an assignment: REVOKED comes before its ASSIGNED
@@ -96,10 +96,10 @@ class Call:
 
     call: ListenerCall
     resources: frozenset[Resource]
-    hand_over: int | None = None  # token of the hand-over that waits for it
+    revocation: int | None = None  # token of the hand-over that waits for it
 
 
-@remembered(1024, largest=SMALL)
+@memoized(1024, largest=SMALL)
 def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
     """Resources in their one written order."""
     return tuple(sorted(resources))
@@ -133,7 +133,7 @@ def names(resources: frozenset[Resource]) -> str:
     return f"{shown} and {len(resources) - 5} more" if len(resources) > 5 else shown
 
 
-@remembered(1024, largest=SMALL)
+@memoized(1024, largest=SMALL)
 def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
     """The topics or kinds of the resources."""
     return frozenset(topic for topic, _ in resources)
@@ -158,17 +158,17 @@ class Holdings:
     calling: Call | None = None  # the callback that is out
     out_token: int = -1  # its token
     next_token: int = 0
-    hand_over: HandOver | None = None
+    revocation: Revocation | None = None
 
     @property
-    def handing_over(self) -> bool:
+    def revoking(self) -> bool:
         """Whether a hand-over is in progress."""
-        return self.hand_over is not None
+        return self.revocation is not None
 
     @property
     def deadline_ms(self) -> int:
         """The next time at which the hand-over in progress has something to do."""
-        job = self.hand_over
+        job = self.revocation
         assert job is not None
         return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
 
@@ -181,7 +181,7 @@ class Holdings:
         self.queue = (*self.queue, Call(call=ListenerCall.ASSIGNED, resources=resources))
         return self._pump()
 
-    def give_up(
+    def revoke(
         self,
         resources: frozenset[Resource],
         identity: Identity,
@@ -208,14 +208,14 @@ class Holdings:
         always_call : bool
             Whether the callback comes even for nothing (eager members, KIP-429).
         """
-        assert self.hand_over is None
+        assert self.revocation is None
         assert resources <= self.owned
         token = self._token()
-        self.hand_over = HandOver(
+        self.revocation = Revocation(
             token=token,
             resources=resources,
             identity=identity,
-            step=HandOverStep.DRAINING,
+            step=RevocationStep.DRAINING,
             deadline_ms=deadline_ms,
             limit=limit,
             of_round=of_round,
@@ -225,10 +225,10 @@ class Holdings:
 
     def drained(self, event: Drained) -> Actions:
         """The application has finished with the hand-over's resources: call REVOKED."""
-        job = self.hand_over
-        if job is None or job.token != event.token or job.step is not HandOverStep.DRAINING:
+        job = self.revocation
+        if job is None or job.token != event.token or job.step is not RevocationStep.DRAINING:
             return ()
-        self.hand_over = job = replace(job, step=HandOverStep.CALLING)
+        self.revocation = job = replace(job, step=RevocationStep.CALLING)
         announced = self._announced(job)
         if not announced and not job.always_call:
             return (*self._commit(job, failed=False), *self._pump())
@@ -244,7 +244,7 @@ class Holdings:
         actions: list[Action] = []
         if event.error is not None:
             actions.append(Warn(f"the {done.call} callback raised: {event.error}"))
-        job = self.hand_over
+        job = self.revocation
         if done.call is ListenerCall.ASSIGNED:
             start = done.resources & self.owned
             for later in self.queue:  # lost and gained again: wait for the newer callback
@@ -255,15 +255,17 @@ class Holdings:
                 self.started |= start
                 (term,) = {self.terms[r] for r in start}  # one gain, one callback
                 actions.append(StartFetching(ordered(start), term))
-        elif job is not None and done.hand_over == job.token and job.step is HandOverStep.CALLING:
+        elif (
+            job is not None and done.revocation == job.token and job.step is RevocationStep.CALLING
+        ):
             actions += self._commit(job, failed=event.error is not None)
         actions += self._pump()
         return tuple(actions)
 
     def renew(self, identity: Identity) -> None:
         """A round has begun meanwhile: commits of the hand-over go out under ``identity``."""
-        if self.hand_over is not None:
-            self.hand_over = replace(self.hand_over, identity=identity)
+        if self.revocation is not None:
+            self.revocation = replace(self.revocation, identity=identity)
 
     def commit_answered(self, event: CommitAnswered, now_ms: int, *, joins: bool) -> Actions:
         """The hand-over's commit is answered: end it, or try again a few times (KAFKA-14024).
@@ -271,8 +273,8 @@ class Holdings:
         A generation that was refused is tried again if a newer one is known or, if ``joins``, soon
         will be.
         """
-        job = self.hand_over
-        if job is None or job.token != event.token or job.step is not HandOverStep.COMMITTING:
+        job = self.revocation
+        if job is None or job.token != event.token or job.step is not RevocationStep.COMMITTING:
             return ()
         is_overtaken = joins or job.sent_generation < job.identity.generation
         retriable = commits_again(event.error, is_overtaken=is_overtaken)
@@ -280,13 +282,13 @@ class Holdings:
             return self._finish(job)
         if retriable and job.attempts < self.commit_retries:
             pause = self.retry_backoff_ms << min(job.attempts - 1, 5)
-            self.hand_over = replace(job, step=HandOverStep.WAITING, retry_ms=now_ms + pause)
+            self.revocation = replace(job, step=RevocationStep.WAITING, retry_ms=now_ms + pause)
             return ()
         return self._finish(job, failed=describe(event.error))
 
     def tick(self, now_ms: int) -> Actions:
         """Commit again when that is due; end the hand-over at its deadline."""
-        job = self.hand_over
+        job = self.revocation
         if job is None:
             return ()
         if now_ms >= job.deadline_ms:
@@ -301,25 +303,25 @@ class Holdings:
         The last hand-over takes the place of the one in progress, and does not wait for the
         application.
         """
-        job = HandOver(
+        job = Revocation(
             token=self._token(),
             resources=self.owned,
             identity=identity,
-            step=HandOverStep.DRAINING,
+            step=RevocationStep.DRAINING,
             deadline_ms=now_ms + self.last_commit_ms,
             limit=limit,
             is_late=True,
             loses=True,
         )
-        self.hand_over = job
+        self.revocation = job
         return self._commit(job, failed=False)
 
     def lose(self) -> Actions:
         """Membership is lost: drop everything at once, call LOST once for each resource."""
-        job, calling = self.hand_over, self.calling
-        untold = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
+        job, calling = self.revocation, self.calling
+        unannounced = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
         kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
-        never_announced = frozenset[Resource]().union(*(c.resources for c in untold))
+        never_announced = frozenset[Resource]().union(*(c.resources for c in unannounced))
         # A resource with REVOKED queued or called must not get LOST as well.
         revoked = frozenset[Resource]()
         for call in (*kept, *(() if calling is None else (calling,))):
@@ -327,10 +329,10 @@ class Holdings:
                 revoked |= call.resources
         dropped, self.owned, self.started = self.owned, frozenset(), frozenset()
         self.terms = {}
-        self.hand_over = None
+        self.revocation = None
         lost = (self.announced & dropped) - never_announced - revoked
-        is_told = (HandOverStep.COMMITTING, HandOverStep.WAITING)
-        if job is not None and job.step in is_told and not job.loses:
+        is_called = (RevocationStep.COMMITTING, RevocationStep.WAITING)
+        if job is not None and job.step in is_called and not job.loses:
             lost -= job.resources
         self.queue = kept
         if lost:
@@ -338,7 +340,7 @@ class Holdings:
         actions = self._pump()
         return (DropNow(ordered(dropped), ordered(lost)), *actions) if dropped else actions
 
-    def _announced(self, job: HandOver) -> frozenset[Resource]:
+    def _announced(self, job: Revocation) -> frozenset[Resource]:
         """The hand-over's resources for which ASSIGNED was called; the others leave the queue."""
         queued = frozenset[Resource]().union(
             *(c.resources for c in self.queue if c.call is ListenerCall.ASSIGNED)
@@ -351,12 +353,12 @@ class Holdings:
             )
         return job.resources - hidden
 
-    def _put_revoked(self, announced: frozenset[Resource], job: HandOver) -> None:
+    def _put_revoked(self, announced: frozenset[Resource], job: Revocation) -> None:
         """Queue REVOKED, before the ASSIGNED of the same round (KIP-429's order).
 
         That ASSIGNED is the newest call, and holds none of ``announced``: they were owned before.
         """
-        call = Call(call=ListenerCall.REVOKED, resources=announced, hand_over=job.token)
+        call = Call(call=ListenerCall.REVOKED, resources=announced, revocation=job.token)
         keep = len(self.queue)
         if job.of_round and self.queue and self.queue[-1].call is ListenerCall.ASSIGNED:
             keep -= 1
@@ -367,8 +369,8 @@ class Holdings:
         if self.calling is not None or not self.queue:
             return ()
         head = self.queue[0]
-        job = self.hand_over
-        waiting = job is not None and job.of_round and job.step is HandOverStep.DRAINING
+        job = self.revocation
+        waiting = job is not None and job.of_round and job.step is RevocationStep.DRAINING
         if waiting and head.call is ListenerCall.ASSIGNED and len(self.queue) == 1:
             return ()  # REVOKED of this round comes first
         self.queue = self.queue[1:]
@@ -383,7 +385,7 @@ class Holdings:
             CallListener(token=self.out_token, call=head.call, resources=ordered(head.resources)),
         )
 
-    def _commit(self, job: HandOver, *, failed: bool) -> Actions:
+    def _commit(self, job: Revocation, *, failed: bool) -> Actions:
         """Ask for the commit of what was fetched, or end a hand-over where none is wanted.
 
         A resource that was not fetched since it was assigned has only an old position.
@@ -392,9 +394,9 @@ class Holdings:
         if failed or not self.auto_commit or not fetched:
             return self._finish(job)
         who = job.identity
-        self.hand_over = replace(
+        self.revocation = replace(
             job,
-            step=HandOverStep.COMMITTING,
+            step=RevocationStep.COMMITTING,
             attempts=job.attempts + 1,
             sent_generation=who.generation,
             retry_ms=None,
@@ -409,26 +411,26 @@ class Holdings:
             ),
         )
 
-    def _expire(self, job: HandOver, now_ms: int) -> Actions:
+    def _expire(self, job: Revocation, now_ms: int) -> Actions:
         """End a wait: for the application at the deadline, and later for the last commit.
 
         REVOKED is queued at once, and called as soon as the application is back.
         """
-        waits = job.step in (HandOverStep.COMMITTING, HandOverStep.WAITING)
-        if job.step is HandOverStep.DRAINING:
+        waits = job.step in (RevocationStep.COMMITTING, RevocationStep.WAITING)
+        if job.step is RevocationStep.DRAINING:
             announced = self._announced(job)
             if announced or job.always_call:
                 self._put_revoked(announced, job)
-        self.hand_over = job = replace(
+        self.revocation = job = replace(
             job, is_late=True, retry_ms=None, deadline_ms=now_ms + self.last_commit_ms
         )
         if waits:
             return (*self._finish(job, failed="no answer in time"), *self._pump())
         return (*self._commit(job, failed=False), *self._pump())
 
-    def _finish(self, job: HandOver, failed: str = "") -> Actions:
+    def _finish(self, job: Revocation, failed: str = "") -> Actions:
         """End a hand-over; a late one drops resources that the application still works on."""
-        self.hand_over = None
+        self.revocation = None
         text = f"gave up {names(job.resources)}"
         if job.is_late:
             text = f"{text} after {job.limit}"

@@ -75,7 +75,7 @@ from holdfast.core.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.core.machine.leader.embedded import Embedded
+from holdfast.core.machine.leader.assignor_protocol import AssignorProtocol
 from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.holdings import (
     Holdings,
@@ -91,21 +91,21 @@ from holdfast.core.machine.member.requests import new_request, send_heartbeat, s
 from holdfast.core.machine.member.steps import (
     die,
     forget_round,
-    give_up,
     lose,
+    revoke,
     want,
     watch_metadata,
 )
-from holdfast.core.machine.modes import RebalanceMode, choose_mode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
 from holdfast.core.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import LocalProtocolError
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
-HANDING_OVER, LEAVING = MemberState.HANDING_OVER, MemberState.LEAVING
+REVOKING, LEAVING = MemberState.REVOKING, MemberState.LEAVING
 
-SHUT = ENDED | {HANDING_OVER, LEAVING}
+SHUT = ENDED | {REVOKING, LEAVING}
 """States in which the member begins nothing."""
 
 
@@ -128,7 +128,7 @@ class Member:
 
     def __init__(
         self,
-        assignors: Sequence[Embedded],
+        assignors: Sequence[AssignorProtocol],
         options: MemberOptions | None = None,
         *,
         now_ms: int = 0,
@@ -138,7 +138,7 @@ class Member:
         self.data = MemberData(
             assignors=tuple(assignors),
             options=options,
-            mode=choose_mode(assignors),
+            rebalance_protocol=choose_rebalance_protocol(assignors),
             holdings=Holdings(
                 auto_commit=options.auto_commit,
                 commit_retries=options.commit_retries,
@@ -150,7 +150,7 @@ class Member:
             contact_ms=now_ms,
             retry_at_ms=now_ms,
             nonce=nonce,
-            memory_ms=now_ms,
+            state_received_ms=now_ms,
             join_sent_ms=now_ms,
             heartbeat_sent_ms=now_ms,
             heartbeat_due_ms=now_ms,
@@ -293,7 +293,7 @@ def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PL
         case ListenerReturned():
             return member.holdings.listener_returned(event)
         case CommitAnswered():
-            return answers.on_hand_over_commit(member, event)
+            return answers.on_revocation_commit(member, event)
         case CommitRefused(generation, error):
             return answers.on_refusal(member, error, generation)
         case _:
@@ -333,7 +333,7 @@ def _stall(member: MemberData) -> Actions:
     member.leaves_stalled, join = True, member.join_request
     forget_round(member)
     member.join_request = join  # the answer still says the generation
-    member.state = HANDING_OVER
+    member.state = REVOKING
     return (Warn(text), *member.holdings.end(member.identity, member.now_ms, limit))
 
 
@@ -371,7 +371,7 @@ def _rests(member: MemberData) -> bool:
 def _advance(member: MemberData) -> Actions:
     """Take every step that is open now."""
     actions: Actions = ()
-    if member.state is HANDING_OVER and not member.holdings.handing_over:
+    if member.state is REVOKING and not member.holdings.revoking:
         member.state = UNJOINED
         if member.leaves_stalled:
             actions = _leave_stalled(member)
@@ -382,9 +382,12 @@ def _advance(member: MemberData) -> Actions:
         return (*actions, *_advance_leave(member))
     if not _wants_round(member) or not member.coordinator_known:
         return actions
-    stop = _to_give_up_before_join(member)
+    stop = _to_revoke_before_join(member)
     if stop is not None:
-        return (*actions, *give_up(member, stop, always_call=member.mode is RebalanceMode.EAGER))
+        return (
+            *actions,
+            *revoke(member, stop, always_call=member.rebalance_protocol is RebalanceProtocol.EAGER),
+        )
     return (*actions, send_join(member))
 
 
@@ -405,10 +408,10 @@ def _look_for_coordinator(member: MemberData) -> Actions:
     return (FindCoordinator(member.find_request, member.options.request_timeout_ms),)
 
 
-def _to_give_up_before_join(member: MemberData) -> frozenset[Resource] | None:
+def _to_revoke_before_join(member: MemberData) -> frozenset[Resource] | None:
     """The partitions that KIP-429's onJoinPrepare revokes; None: no hand-over, no callback."""
     owned = member.holdings.owned
-    if member.mode is RebalanceMode.EAGER:
+    if member.rebalance_protocol is RebalanceProtocol.EAGER:
         first = member.state is STABLE
         return owned if owned or first else None
     gone = topics_of(owned).difference(member.topics)
@@ -421,7 +424,7 @@ def _advance_leave(member: MemberData) -> Actions:
         return ()
     assert member.leaving is not None
     if member.holdings.owned:
-        return give_up(member, member.holdings.owned)
+        return revoke(member, member.holdings.owned)
     member.join_request = NO_REQUEST
     is_kept = member.options.instance_id is not None and member.leaving.process_ends
     if member.member_id == "" or (is_kept and member.leaving.returns):
@@ -430,7 +433,9 @@ def _advance_leave(member: MemberData) -> Actions:
     if not member.coordinator_known:  # the group notices when the session times out
         die(member)
         return ()
-    hears = member.mode is RebalanceMode.COOPERATIVE  # no eager assignor reads an announcement
+    hears = (
+        member.rebalance_protocol is RebalanceProtocol.COOPERATIVE
+    )  # no eager assignor reads an announcement
     hears = hears and member.protocol_name in member.options.announce_leave
     announce = hears and not member.leaving.returns
     if announce and not member.departure_announced and member.generation >= 0:

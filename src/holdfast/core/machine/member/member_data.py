@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.machine.events import LeaveRequested
-from holdfast.core.machine.leader.embedded import Embedded
+from holdfast.core.machine.leader.assignor_protocol import AssignorProtocol
 from holdfast.core.machine.member.holdings import Holdings, ordered
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 
@@ -46,9 +46,9 @@ class RecordSize:
 class MemberData:
     """The state of a member."""
 
-    assignors: tuple[Embedded, ...]  # in order of preference
+    assignors: tuple[AssignorProtocol, ...]  # in order of preference
     options: MemberOptions
-    mode: RebalanceMode  # whether the member gives everything up before it joins
+    rebalance_protocol: RebalanceProtocol  # whether the member gives everything up before it joins
     holdings: Holdings  # what it owns, its callbacks and its hand-over
 
     now_ms: int
@@ -85,9 +85,9 @@ class MemberData:
 
     # The last assignment
     previous: tuple[Resource, ...] = ()  # all that was owned after it
-    given_up: tuple[Resource, ...] = ()  # what it revoked
-    memory: bytes | None = None  # the leader's, to be carried to the next leader
-    memory_ms: int  # when it came
+    already_revoked: tuple[Resource, ...] = ()  # what it revoked
+    leader_state: bytes | None = None  # the leader's, to be carried to the next leader
+    state_received_ms: int  # when it came
 
     # The round that runs
     joined_topics: tuple[str, ...] = ()  # the subscription that was sent
@@ -155,7 +155,7 @@ class MemberData:
         if self.state in ENDED:
             return NEVER_MS
         soonest = self.session_ends_ms
-        if self.holdings.handing_over:
+        if self.holdings.revoking:
             soonest = min(soonest, self.holdings.deadline_ms)
         if self.options.max_poll_interval_ms:
             soonest = min(soonest, self.poll_ends_ms)

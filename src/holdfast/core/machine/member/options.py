@@ -58,9 +58,9 @@ class MemberOptions:
     # Protocols under which a member that leaves for good says so in a last round, so that a
     # deferring leader need not wait for it.
     announce_leave: frozenset[str] = frozenset()
-    # Where the member lives, from :func:`holdfast.core.machine.leader.places.digest_of`; empty if
-    # it does not say.
-    place: bytes = b""
+    # Where the member lives, from :func:`holdfast.core.machine.leader.locations.digest_of`; empty
+    # if it does not say.
+    location: bytes = b""
 
     def __post_init__(self) -> None:
         positive = {

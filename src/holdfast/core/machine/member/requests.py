@@ -11,9 +11,9 @@ References: KIP-345, KIP-394, KIP-429, KIP-800.
 from __future__ import annotations
 
 from holdfast.core.machine.actions import Action, SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.core.machine.leader.embedded import MemberView
+from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import MemberState
 from holdfast.core.wire.layouts.frames import Leaving
 
@@ -34,22 +34,22 @@ def view_of(member: MemberData) -> MemberView:
         leaving = Leaving.RETURNS if member.leaving.returns else Leaving.FOR_GOOD
     return MemberView(
         topics=member.topics,
-        owned=() if member.mode is RebalanceMode.EAGER else member.owned,
+        owned=() if member.rebalance_protocol is RebalanceProtocol.EAGER else member.owned,
         previous=member.previous,
         generation=member.claim_generation,
         rack=member.options.rack,
         nonce=member.nonce,
         leaving=leaving,
-        given_up=member.given_up,
-        memory=member.memory,
-        memory_age_ms=member.now_ms - member.memory_ms,
-        place=member.options.place,
+        already_revoked=member.already_revoked,
+        leader_state=member.leader_state,
+        state_age_ms=member.now_ms - member.state_received_ms,
+        location=member.options.location,
     )
 
 
 def send_join(member: MemberData) -> Action:
     """JoinGroup, with one subscription for each assignor; the member is PREPARING_REBALANCE."""
-    assert not member.holdings.handing_over
+    assert not member.holdings.revoking
     assert member.join_request == member.sync_request == NO_REQUEST
     member.nonce += 1
     reason, member.rejoin_reason = member.rejoin_reason or "leaving", None

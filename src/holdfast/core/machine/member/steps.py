@@ -15,7 +15,7 @@ from holdfast.core.machine.codes import EXPECTED, ErrorCode, describe
 from holdfast.core.machine.leader.counts import with_names
 from holdfast.core.machine.member.holdings import Limit
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
-from holdfast.core.machine.modes import RebalanceMode
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 
@@ -52,17 +52,17 @@ def _relevant(member: MemberData, partitions: tuple[tuple[str, int], ...]) -> di
     return {name: count for name, count in partitions if count and name in names}
 
 
-def give_up(
+def revoke(
     member: MemberData,
     resources: frozenset[Resource],
     *,
     of_round: bool = False,
     always_call: bool = False,
 ) -> Actions:
-    """Begin a hand-over; see :meth:`Holdings.give_up`."""
-    member.state = MemberState.HANDING_OVER
+    """Begin a hand-over; see :meth:`Holdings.revoke`."""
+    member.state = MemberState.REVOKING
     limit = Limit(ms=member.options.drain_timeout_ms, setting=member.options.drain_setting)
-    return member.holdings.give_up(
+    return member.holdings.revoke(
         resources,
         member.identity,
         member.now_ms + limit.ms,
@@ -96,14 +96,14 @@ def refused(member: MemberData, request: str, error: int, cause: str = "") -> Ac
     if 0 < options.error_timeout_ms <= failing_ms:
         text = f"{request} is refused since {failing_ms} ms: {describe(error)}"
         return fail(member, error, f"{text}. {cause}" if cause else text)
-    if is_told(n_before):
+    if is_reported(n_before):
         pause_ms = member.retry_at_ms - member.now_ms
         text = f"{request} was refused, the next attempt is in {pause_ms} ms: {describe(error)}"
         return (Warn(f"{text}. {cause}" if cause else text), *actions)
     return actions
 
 
-def is_told(n_before: int) -> bool:
+def is_reported(n_before: int) -> bool:
     """Whether a failure after ``n_before`` others gets a warning: the first, second, fourth..."""
     return n_before & (n_before + 1) == 0
 
@@ -129,12 +129,12 @@ def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
     References: KAFKA-12983; KIP-341.
     """
     member.generation = -1
-    if member.mode is not RebalanceMode.EAGER:
+    if member.rebalance_protocol is not RebalanceProtocol.EAGER:
         member.claim_generation, member.previous = -1, ()
     if reset_id:
         member.member_id = ""
     member.is_leader = False
-    member.given_up = ()
+    member.already_revoked = ()
     member.leaves_stalled = False
     forget_round(member)
     member.heartbeat_request = NO_REQUEST

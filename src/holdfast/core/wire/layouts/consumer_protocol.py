@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.memoized import memoized
 from holdfast.core.model.partitions import (
     SMALL,
     TopicPartitions,
@@ -35,7 +36,6 @@ from holdfast.core.model.partitions import (
     sort_partitions,
     weight_of,
 )
-from holdfast.core.model.remembered import remembered
 from holdfast.core.wire.one.reader import Reader
 from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
@@ -153,21 +153,21 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
 # Members mostly have the same topics and partitions as in the last round: blocks are remembered.
 
 
-@remembered(256, largest=SMALL)
+@memoized(256, largest=SMALL)
 def _topics_block(topics: tuple[str, ...], version: int) -> bytes:
     writer = Writer(SUBSCRIPTION, version)
     writer.array(sorted(topics), "topics", write_string)
     return writer.done()
 
 
-@remembered(256, largest=SMALL, size=weight_of)
+@memoized(256, largest=SMALL, size=weight_of)
 def _owned_block(owned: TopicPartitions, version: int) -> bytes:
     writer = Writer(SUBSCRIPTION, version)
     writer.array(sort_partitions(owned), "owned_partitions", write_topic_partitions)
     return writer.done()
 
 
-@remembered(256, largest=SMALL, size=weight_of)
+@memoized(256, largest=SMALL, size=weight_of)
 def _assigned_block(partitions: TopicPartitions, version: int) -> bytes:
     writer = Writer(ASSIGNMENT, version)
     writer.array(merge_topics(partitions), "assigned_partitions", write_topic_partitions)

@@ -27,7 +27,7 @@ verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, Partiti
 
 **Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
 *all* of them: the first rule gives the same result, and other tools then show what the member owns.
-The leader's memory (:mod:`holdfast.core.wire.layouts.memory`) is bytes inside both frames.
+The leader's memory (:mod:`holdfast.core.wire.layouts.state_shard`) is bytes inside both frames.
 
 References: Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose
 leader forgets.
@@ -66,7 +66,7 @@ from holdfast.errors import WireError
 SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
 SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc1", b"\xf4\xd1"
 
-PLACE_BYTES = 4
+LOCATION_BYTES = 4
 """Of the digest of a place: of 2,000 members two have equal digests once in 2,000 groups."""
 
 
@@ -77,11 +77,11 @@ MOST_FAILED = 100
 class ClaimFlag(IntFlag):
     """What else stands in a claim; bits 0 and 1 are :class:`Leaving`."""
 
-    GIVEN_UP = 4
+    ALREADY_REVOKED = 4
     ASSIGNOR_DATA = 8
     FAILED = 16
     AGE = 32
-    PLACE = 64
+    LOCATION = 64
 
 
 class VerdictFlag(IntFlag):
@@ -92,7 +92,7 @@ class VerdictFlag(IntFlag):
     PLANNED = 8
 
 
-_GIVEN_UP, _ASSIGNOR_DATA, _FAILED, _AGE, _PLACE = map(int, ClaimFlag)
+_ALREADY_REVOKED, _ASSIGNOR_DATA, _FAILED, _AGE, _LOCATION = map(int, ClaimFlag)
 _REVOKED, _DELAY, _PLANNED = map(int, VerdictFlag)
 _CLAIM_FLAGS, _VERDICT_FLAGS = sum(ClaimFlag), sum(VerdictFlag)
 
@@ -118,14 +118,16 @@ class MemberSubscription:
     # bytes; a new nonce makes them differ.
     nonce: int = 0
     leaving: Leaving = Leaving.STAYS  # the announcement of the member
-    memory_age_ms: int = 0  # time since the memory came, by the member's clock
+    state_age_ms: int = 0  # time since the memory came, by the member's clock
     # Partitions given up since ``generation`` because the leader revoked them; they are not lost.
-    given_up: TopicPartitions = ()
+    already_revoked: TopicPartitions = ()
     # What has failed at this member, owned or not, sorted by topic and error.
     failed: tuple[FailedPartitions, ...] = ()
-    memory: bytes | None = None  # this member's share of the leader's memory as it came, unread
-    # A digest of where the member lives, :data:`PLACE_BYTES` long; empty if it does not say.
-    place: bytes = b""
+    leader_state: bytes | None = (
+        None  # this member's share of the leader's memory as it came, unread
+    )
+    # A digest of where the member lives, :data:`LOCATION_BYTES` long; empty if it does not say.
+    location: bytes = b""
     # The document's ``PartitionAssignorData``; a worker reports the version of its resources.
     assignor_data: bytes | None = None
 
@@ -140,7 +142,7 @@ class MemberAssignment:
     revoked: TopicPartitions | None = None
     delay_ms: int = 0  # when to join again at the latest, in ms from now; 0 for no such time
     # This member's share of the leader's memory; the member sends it back unread.
-    memory: bytes | None = None
+    leader_state: bytes | None = None
     # For a static leader: the partition counts that were planned with, by topic hash.
     planned: bytes | None = None
 
@@ -226,11 +228,11 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
     if flags & LEAVING_BITS not in LEAVING:
         reader.fail(Reason.OUT_OF_RANGE, "flags", reader.pos - 1, f"{flags}")
     nonce = reader.uvarint("nonce")
-    place = _read_place(reader) if flags & _PLACE else b""
-    age_ms = _read_ms(reader, "memory_age_ms") if flags & _AGE else 0
-    given_up: TopicPartitions = ()
-    if flags & _GIVEN_UP:
-        given_up = reader.compact_array("given_up", _read_topic_set, _TOPIC_SET_MIN)
+    location = _read_location(reader) if flags & _LOCATION else b""
+    age_ms = _read_ms(reader, "state_age_ms") if flags & _AGE else 0
+    already_revoked: TopicPartitions = ()
+    if flags & _ALREADY_REVOKED:
+        already_revoked = reader.compact_array("already_revoked", _read_topic_set, _TOPIC_SET_MIN)
     failed: tuple[FailedPartitions, ...] = ()
     if flags & _FAILED:
         failed = reader.compact_array("failed", _read_failed, _FAILED_MIN)
@@ -242,40 +244,42 @@ def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
         rack=message.rack,
         nonce=nonce,
         leaving=LEAVING[flags & LEAVING_BITS],
-        memory_age_ms=age_ms,
-        given_up=given_up,
+        state_age_ms=age_ms,
+        already_revoked=already_revoked,
         failed=failed,
-        memory=_read_rest(reader) or None,
-        place=place,
+        leader_state=_read_rest(reader) or None,
+        location=location,
         assignor_data=assignor_data,
     )
 
 
 def _claim_frame(value: MemberSubscription) -> bytes:
-    given_up = sort_partitions(value.given_up) if value.given_up else ()
+    already_revoked = sort_partitions(value.already_revoked) if value.already_revoked else ()
     flags = (
         value.leaving
-        | _GIVEN_UP * bool(given_up)
+        | _ALREADY_REVOKED * bool(already_revoked)
         | _FAILED * bool(value.failed)
         | _ASSIGNOR_DATA * (value.assignor_data is not None)
-        | _AGE * (value.memory_age_ms != 0)
-        | _PLACE * (value.place != b"")
+        | _AGE * (value.state_age_ms != 0)
+        | _LOCATION * (value.location != b"")
     )
     writer = start_frame(SUBSCRIPTION, SUBSCRIPTION_MAGIC)
     writer.int8(flags, "flags")
     writer.uvarint(value.nonce, "nonce")
-    if value.place and len(value.place) != PLACE_BYTES:
-        writer.fail(Reason.BAD_LENGTH, "place", f"{len(value.place)} bytes, not {PLACE_BYTES}")
-    writer.raw(value.place)
-    if value.memory_age_ms:
-        _write_ms(writer, value.memory_age_ms, "memory_age_ms")
-    if given_up:
-        writer.compact_array(given_up, "given_up", _write_topic_set)
+    if value.location and len(value.location) != LOCATION_BYTES:
+        writer.fail(
+            Reason.BAD_LENGTH, "location", f"{len(value.location)} bytes, not {LOCATION_BYTES}"
+        )
+    writer.raw(value.location)
+    if value.state_age_ms:
+        _write_ms(writer, value.state_age_ms, "state_age_ms")
+    if already_revoked:
+        writer.compact_array(already_revoked, "already_revoked", _write_topic_set)
     if value.failed:
         writer.compact_array(sorted(value.failed), "failed", _write_failed)
     if value.assignor_data is not None:
         writer.compact_bytes(value.assignor_data, "assignor_data")
-    writer.raw(value.memory or b"")
+    writer.raw(value.leader_state or b"")
     return writer.done()
 
 
@@ -291,7 +295,7 @@ def _read_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
         assigned=message.partitions,
         revoked=revoked,
         delay_ms=delay_ms,
-        memory=_read_rest(reader) or None,
+        leader_state=_read_rest(reader) or None,
         planned=planned,
     )
 
@@ -310,7 +314,7 @@ def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> 
         _write_ms(writer, value.delay_ms, "delay_ms")
     if value.planned is not None:
         writer.compact_bytes(value.planned, "planned")
-    writer.raw(value.memory or b"")
+    writer.raw(value.leader_state or b"")
     return writer.done()
 
 
@@ -322,8 +326,8 @@ def _read_flags(reader: Reader, known: int) -> int:
     return flags
 
 
-def _read_place(reader: Reader) -> bytes:
-    return reader.int32("place").to_bytes(PLACE_BYTES, "big", signed=True)
+def _read_location(reader: Reader) -> bytes:
+    return reader.int32("location").to_bytes(LOCATION_BYTES, "big", signed=True)
 
 
 def _read_ms(reader: Reader, field: str) -> int:

@@ -10,7 +10,7 @@
 * Records are read in chunks that fit a cache, so memory stays within a small multiple of a chunk.
 
 **Strategy.** The records of a chunk are grouped by record type and value version. Each such family
-is one flat batch for :mod:`holdfast.core.wire.many.lockstep`. For bad records the scalar reader is
+is one flat batch for :mod:`holdfast.core.wire.many.columnar`. For bad records the scalar reader is
 called to get the reasons, and the family is read again without them, so no column is ever filtered.
 
 References: KIP-482, KIP-848, KIP-915, KIP-932, KIP-1071.
@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from holdfast.core.model.columns import I64, U8, Mask
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, schema_layout
+from holdfast.core.wire.many.columnar import read
 from holdfast.core.wire.many.columns import Columns
-from holdfast.core.wire.many.lockstep import read
 from holdfast.core.wire.many.programs import program_of
 from holdfast.core.wire.many.ragged import PAD, Cursor, keep_freed_memory, padded, read_at
 from holdfast.core.wire.one.reasons import reason_code

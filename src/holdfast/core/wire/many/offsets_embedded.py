@@ -31,8 +31,8 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     Schema,
     layout,
 )
+from holdfast.core.wire.many.columnar import Program, read
 from holdfast.core.wire.many.columns import ABSENT, Columns, Numbers, Slices, spread
-from holdfast.core.wire.many.lockstep import Program, read
 from holdfast.core.wire.many.programs import message_program, program_of
 from holdfast.core.wire.many.ragged import Cursor
 from holdfast.core.wire.one.reasons import reason_code

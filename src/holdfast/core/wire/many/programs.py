@@ -31,15 +31,14 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     layout,
     schema_layout,
 )
-from holdfast.core.wire.many.columns import ABSENT, Column, Columns, Numbers, Slices, spread
-from holdfast.core.wire.many.lockstep import (
+from holdfast.core.wire.many.columnar import (
     FixedRun,
-    ItemsTail,
-    NumbersTail,
-    OptionalTail,
+    ItemsSuffix,
+    NumbersSuffix,
+    OptionalSuffix,
     Program,
-    SizedTail,
-    Tail,
+    SizedSuffix,
+    Suffix,
     holdable,
     locate,
     packed,
@@ -49,6 +48,7 @@ from holdfast.core.wire.many.lockstep import (
     walk,
     walk_uvarint,
 )
+from holdfast.core.wire.many.columns import ABSENT, Column, Columns, Numbers, Slices, spread
 from holdfast.core.wire.many.ragged import Cursor, read_at
 
 _DTYPES: Final = {
@@ -84,7 +84,7 @@ def program_of(struct: Layout, version: int) -> Program:
             for field in struct.tagged
             if field.tag is not None
         )
-        builder.close(">u1", TagsTail(known=known))
+        builder.close(">u1", TagsSuffix(known=known))
     return builder.done()
 
 
@@ -114,13 +114,13 @@ class _Builder:
             self.close("", None)
         return tuple(self.runs)
 
-    def close(self, prefix: str, tail: Tail | None) -> None:
+    def close(self, prefix: str, suffix: Suffix | None) -> None:
         formats = [dtype for _, dtype in self.fixed] + [prefix] * bool(prefix)
         run = FixedRun(
             dtype=packed(formats, len(self.fixed)),
             names=tuple(name for name, _ in self.fixed),
             prefix=prefix,
-            tail=tail,
+            suffix=suffix,
         )
         self.runs.append(run)
         self.fixed = []
@@ -129,7 +129,7 @@ class _Builder:
         name = field.name if name is None else name
         prefix = ">u1" if flexible else ">i4"
         if field.is_array:
-            self.close(prefix, _array_tail(field, version, flexible, name))
+            self.close(prefix, _array_suffix(field, version, flexible, name))
         elif field.kind in SIZES:
             self.fixed.append((name, _DTYPES[field.kind]))
         elif field.kind is Kind.STRUCT:
@@ -137,18 +137,19 @@ class _Builder:
             program = program_of(layout(field.fields, version, flexible), version)
             tagged = field.tag is not None
             self.close(
-                ">u1" if tagged else ">i1", OptionalTail(name=name, tagged=tagged, program=program)
+                ">u1" if tagged else ">i1",
+                OptionalSuffix(name=name, tagged=tagged, program=program),
             )
         else:
-            self.close(_size_prefix(field.kind, flexible), _sized_tail(field, flexible, name))
+            self.close(_size_prefix(field.kind, flexible), _sized_suffix(field, flexible, name))
 
 
 def _size_prefix(kind: Kind, flexible: bool) -> str:
     return ">u1" if flexible else ">i2" if kind is Kind.STRING else ">i4"
 
 
-def _sized_tail(field: Field, flexible: bool, name: str) -> SizedTail:
-    return SizedTail(
+def _sized_suffix(field: Field, flexible: bool, name: str) -> SizedSuffix:
+    return SizedSuffix(
         name=name,
         flexible=flexible,
         nullable=field.nullable and not field.is_array,
@@ -156,9 +157,9 @@ def _sized_tail(field: Field, flexible: bool, name: str) -> SizedTail:
     )
 
 
-def _array_tail(field: Field, version: int, flexible: bool, name: str) -> Tail:
+def _array_suffix(field: Field, version: int, flexible: bool, name: str) -> Suffix:
     if field.kind in SIZES:
-        return NumbersTail(
+        return NumbersSuffix(
             name=name,
             flexible=flexible,
             nullable=field.nullable,
@@ -168,9 +169,9 @@ def _array_tail(field: Field, version: int, flexible: bool, name: str) -> Tail:
         program = program_of(layout(field.fields, version, flexible), version)
     else:
         builder = _Builder()
-        builder.close(_size_prefix(field.kind, flexible), _sized_tail(field, flexible, ""))
+        builder.close(_size_prefix(field.kind, flexible), _sized_suffix(field, flexible, ""))
         program = builder.done()
-    return ItemsTail(
+    return ItemsSuffix(
         name=name,
         flexible=flexible,
         nullable=field.nullable,
@@ -193,7 +194,7 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TagsTail:
+class TagsSuffix:
     """The tagged fields at the end of a struct."""
 
     known: tuple[Tag, ...]
@@ -302,7 +303,7 @@ def _read_one_size(program: Program, size: int, cursor: Cursor, parent: I64) -> 
 
 def _fixed_size(program: Program) -> int | None:
     """Bytes of a program without anything of variable size."""
-    return program[0].dtype.itemsize if len(program) == 1 and program[0].tail is None else None
+    return program[0].dtype.itemsize if len(program) == 1 and program[0].suffix is None else None
 
 
 def _is_constant(*columns: NDArray[Any]) -> bool:
@@ -310,7 +311,7 @@ def _is_constant(*columns: NDArray[Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TagTail:
+class TagSuffix:
     """One tagged field: its number (the prefix), its size, its bytes."""
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
@@ -335,5 +336,5 @@ class TagTail:
 
 
 _TAG_PROGRAM: Final[Program] = (
-    FixedRun(dtype=packed([">u1"]), names=(), prefix=">u1", tail=TagTail()),
+    FixedRun(dtype=packed([">u1"]), names=(), prefix=">u1", suffix=TagSuffix()),
 )

@@ -187,13 +187,13 @@ def invalid_utf8(data: U8, start: I64) -> Mask | None:
     lead, lead_row, first = high[is_lead], row[is_lead], byte[is_lead]
     need = 1 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
     bad_lead = (first < 0xC2) | (first > 0xF4) | (lead + need >= start[lead_row + 1])
-    tail = np.zeros(len(data) + 3, np.uint8)
-    tail[: len(data)] = data
+    suffix = np.zeros(len(data) + 3, np.uint8)
+    suffix[: len(data)] = data
     low, top = _second_byte_range(first)
-    second = tail[lead + 1]
+    second = suffix[lead + 1]
     bad_lead |= (second < low) | (second > top)
     for nth in (2, 3):
-        bad_lead |= (need >= nth) & (tail[lead + nth] & 0xC0 != _ASCII_END)
+        bad_lead |= (need >= nth) & (suffix[lead + nth] & 0xC0 != _ASCII_END)
     n_rows = len(start) - 1
     surplus = np.bincount(row[~is_lead], minlength=n_rows)
     surplus = surplus - np.bincount(lead_row, need, minlength=n_rows).astype(np.int64)

@@ -41,7 +41,7 @@ class SubscriptionColumns:
     racks: list[str | None]  # rack of each member
     # Members of a cooperative group whose claims stand in sticky user data alone: eager members in
     # the middle of an upgrade, which gave everything up before they joined.
-    given_up: tuple[int, ...] = ()
+    user_data_claimants: tuple[int, ...] = ()
 
 
 def decode_subscriptions(
@@ -61,12 +61,12 @@ def decode_subscriptions(
     keep_freed_memory()
     blocks = TopicBlocks(table)
     ends = blocks.read(messages)
-    tails = _read_tails(messages, blocks, ends, cooperative=cooperative)
-    return _merge(messages, blocks, tails, cooperative=cooperative)
+    suffixes = _read_suffixes(messages, blocks, ends, cooperative=cooperative)
+    return _merge(messages, blocks, suffixes, cooperative=cooperative)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Tails:
+class _Suffixes:
     """What stands behind the topics of each member."""
 
     buffer: U8
@@ -78,9 +78,9 @@ class _Tails:
     odd: Mask  # members to be read the slow way
 
 
-def _read_tails(
+def _read_suffixes(
     messages: Sequence[bytes], blocks: TopicBlocks, ends: I64, *, cooperative: bool
-) -> _Tails:
+) -> _Suffixes:
     """Read user data, claims, generation and rack of every member whose topics were readable."""
     buffer, first, last = join(messages, ends, blocks.table.n_pad)
     int32, int16 = int32_at(buffer), int16_at(buffer)
@@ -111,7 +111,7 @@ def _read_tails(
     else:
         has = good & (after - names.end >= 4) & (n_user >= 4)
         generation = np.where(has, int32[np.where(has, names.end, 0)], -1)
-    return _Tails(
+    return _Suffixes(
         buffer=buffer,
         names=names,
         generation=np.maximum(generation, -1).astype(np.int32),
@@ -123,15 +123,15 @@ def _read_tails(
 
 
 def _merge(
-    messages: Sequence[bytes], blocks: TopicBlocks, tails: _Tails, *, cooperative: bool
+    messages: Sequence[bytes], blocks: TopicBlocks, suffixes: _Suffixes, *, cooperative: bool
 ) -> SubscriptionColumns:
     """Join the members that were read fast, and read the others one by one."""
-    arrays, n_members = tails.names, len(messages)
-    topic = blocks.table.find(tails.buffer, arrays.name_at, arrays.name_length)
+    arrays, n_members = suffixes.names, len(messages)
+    topic = blocks.table.find(suffixes.buffer, arrays.name_at, arrays.name_length)
     run_member = np.repeat(np.arange(n_members, dtype=np.int32), row_sizes(arrays.start))
-    racks = _racks(tails)
-    _check_names(tails, run_member, np.flatnonzero(topic < 0))
-    fine = ~tails.odd & tails.readable
+    racks = _racks(suffixes)
+    _check_names(suffixes, run_member, np.flatnonzero(topic < 0))
+    fine = ~suffixes.odd & suffixes.readable
     counts = np.where(np.repeat(fine, row_sizes(arrays.start)), arrays.count, 0)
     run = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     numbers_at = arrays.name_at + arrays.name_length + 4
@@ -140,18 +140,18 @@ def _merge(
         if len(run) == len(counts) and (counts == 1).all()
         else (numbers_at[run] + 4 * within(counts))
     )
-    partition = int32_at(tails.buffer)[at].astype(np.int32)
+    partition = int32_at(suffixes.buffer)[at].astype(np.int32)
     columns = (run_member[run], topic[run], partition)
-    names: Sequence[str] = ClaimNames(tails.buffer, arrays, run)
-    generation, given_up = tails.generation, tuple[int, ...]()
-    if tails.odd.any():
+    names: Sequence[str] = ClaimNames(suffixes.buffer, arrays, run)
+    generation, user_data_claimants = suffixes.generation, tuple[int, ...]()
+    if suffixes.odd.any():
         generation = generation.copy()
         slow = OneByOne(blocks, columns, names)
-        for member in np.flatnonzero(tails.odd).tolist():
+        for member in np.flatnonzero(suffixes.odd).tolist():
             claim, racks[member] = slow.read(member, messages[member], cooperative)
             generation[member] = claim.generation
         columns, names = slow.merged()
-        given_up = tuple(slow.given_up)
+        user_data_claimants = tuple(slow.user_data_claimants)
     row = blocks.row
     if (row < 0).any():
         generation = np.where(row < 0, -1, generation)
@@ -161,31 +161,34 @@ def _merge(
         claims=ReportedClaims(*columns, names),
         generation=generation,
         racks=racks,
-        given_up=given_up,
+        user_data_claimants=user_data_claimants,
     )
 
 
-def _check_names(tails: _Tails, run_member: I32, unknown: I64) -> None:
+def _check_names(suffixes: _Suffixes, run_member: I32, unknown: I64) -> None:
     """Mark members as odd that claim a topic whose name is no UTF-8; a known name is."""
-    raw = tails.buffer.tobytes() if len(unknown) else b""
-    names_at, lengths = tails.names.name_at[unknown].tolist(), tails.names.name_length[unknown]
+    raw = suffixes.buffer.tobytes() if len(unknown) else b""
+    names_at, lengths = (
+        suffixes.names.name_at[unknown].tolist(),
+        suffixes.names.name_length[unknown],
+    )
     members = run_member[unknown].tolist()
     for member, first, length in zip(members, names_at, lengths.tolist(), strict=True):
         try:
             raw[first : first + length].decode()
         except UnicodeDecodeError:
-            tails.odd[member] = True
+            suffixes.odd[member] = True
 
 
-def _racks(tails: _Tails) -> list[str | None]:
+def _racks(suffixes: _Suffixes) -> list[str | None]:
     """Rack of each member; an empty name is none."""
-    racks: list[str | None] = [None] * len(tails.rack_at)
-    named = np.flatnonzero((tails.rack_length > 0) & ~tails.odd)
-    raw = tails.buffer.tobytes() if len(named) else b""
+    racks: list[str | None] = [None] * len(suffixes.rack_at)
+    named = np.flatnonzero((suffixes.rack_length > 0) & ~suffixes.odd)
+    raw = suffixes.buffer.tobytes() if len(named) else b""
     for member in named.tolist():
-        first = int(tails.rack_at[member])
+        first = int(suffixes.rack_at[member])
         try:
-            racks[member] = raw[first : first + int(tails.rack_length[member])].decode()
+            racks[member] = raw[first : first + int(suffixes.rack_length[member])].decode()
         except UnicodeDecodeError:
-            tails.odd[member] = True
+            suffixes.odd[member] = True
     return racks

@@ -46,7 +46,9 @@ class OneByOne:
         self.blocks, self.columns, self.names = blocks, columns, names
         self.index = {name.decode(): topic for name, topic in blocks.table.index.items()}
         self.claims: list[tuple[int, int, int, str]] = []
-        self.given_up: list[int] = []  # cooperative members with claims in user data alone
+        self.user_data_claimants: list[
+            int
+        ] = []  # cooperative members with claims in user data alone
 
     def read(
         self, member: int, data: bytes, cooperative: bool
@@ -60,7 +62,7 @@ class OneByOne:
         self.blocks.row[member] = self.blocks.add(np.array(sorted(known), np.int32).tobytes())
         claim = claims_of(subscription, cooperative=cooperative)
         if cooperative and claim.partitions and not subscription.owned:
-            self.given_up.append(member)
+            self.user_data_claimants.append(member)
         self.claims += [
             (member, self.index.get(name, -1), partition, name)
             for name, numbers in claim.partitions

@@ -20,7 +20,7 @@ from holdfast.core.command_lines import SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
-from holdfast.fleet.pipeline.history.lag import AskUnread, Ends
+from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
@@ -29,7 +29,7 @@ from holdfast.fleet.tables.columns.values import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import Place, place_of, store_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -56,8 +56,8 @@ class History:
 
 def run(
     session: Session,
-    source: Dump | LiveCluster | Place | str,
-    out_dir: Place | str,
+    source: Dump | LiveCluster | StoragePath | str,
+    out_dir: StoragePath | str,
     *,
     selection: Selection | None = None,
     auto_offset_reset: str = "latest",
@@ -91,11 +91,11 @@ def run(
         The source or a log cannot be read, or nothing was read though it holds records; or the
         folder holds what is not ours, or another process writes to it.
     """
-    tables = Tables(place_of(out_dir).absolute())
+    tables = Tables(storage_path(out_dir).absolute())
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
     with tables.writing():
-        _check_kept(tables.root, overwrite=overwrite)  # a stream may have begun meanwhile
+        _refuse_stream(tables.root, overwrite=overwrite)  # a stream may have begun meanwhile
         dump, unread = _open(session, source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
@@ -113,7 +113,7 @@ def run(
     return History(tables=tables, dump=dump)
 
 
-def check_target(root: Place, *, overwrite: bool = False) -> None:
+def check_target(root: StoragePath, *, overwrite: bool = False) -> None:
     """Refuse a folder whose history would be lost, or which is not a folder of tables.
 
     Raises
@@ -124,10 +124,10 @@ def check_target(root: Place, *, overwrite: bool = False) -> None:
         It holds what is not ours.
     """
     check_folder(root)
-    _check_kept(root, overwrite=overwrite)
+    _refuse_stream(root, overwrite=overwrite)
 
 
-def _check_kept(root: Place, *, overwrite: bool) -> None:
+def _refuse_stream(root: StoragePath, *, overwrite: bool) -> None:
     """Refuse a folder that a stream keeps: a ConfigError."""
     kept = Tables(root).committed()
     if overwrite or not any("query" in batch.notes for batch in kept):
@@ -147,25 +147,25 @@ def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
 
 
-def _remove_dumps(root: Place, own: Place) -> None:
+def _remove_dumps(root: StoragePath, own: StoragePath) -> None:
     """Delete the dumps that earlier runs took for themselves."""
-    found: list[Place] = list(root.iterdir())
-    for place in found:
-        if place.name.startswith(f"{DUMP_FOLDER}-") and place != own:
-            store_of(place).remove_folder()
+    found: list[StoragePath] = list(root.iterdir())
+    for entry in found:
+        if entry.name.startswith(f"{DUMP_FOLDER}-") and entry != own:
+            file_system_of(entry).remove_folder()
 
 
 def _open(
     session: Session,
-    source: Dump | LiveCluster | Place | str,
-    root: Place,
+    source: Dump | LiveCluster | StoragePath | str,
+    root: StoragePath,
     selection: Selection,
     note: Note | None,
-) -> tuple[Dump, AskUnread | None]:
+) -> tuple[Dump, UnreadQuery | None]:
     """The dump to be read; a cluster is dumped, and can be asked for first unread records."""
     if isinstance(source, Dump):
         return source, None
-    if isinstance(source, str | Place):
+    if isinstance(source, str | StoragePath):
         return Dump.open(source), None
     assert session is not None, "a cluster is read by Spark"
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone

@@ -16,7 +16,7 @@ pauses     pauses by the records, members that went, commits of    pauses
            those groups, and what had nothing to read by ``lag``
 =========  ======================================================  ================================
 
-Step ``groups`` makes ``rebalances``; step ``pauses`` adds sums of pauses, and how members went.
+Step ``groups`` makes ``rebalances``; step ``gaps`` adds sums of pauses, and how members went.
 ``split`` and ``groups`` are one step of the runner. The tasks write their files themselves
 (:mod:`holdfast.fleet.tables.folder.writing`).
 """
@@ -37,30 +37,30 @@ from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
 from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, restated, unmistakable
+from holdfast.fleet.pipeline.history.departures import DEPARTURES, how_they_went, with_departures
 from holdfast.fleet.pipeline.history.lag import (
     INPUT,
     OLDEST_UNREAD,
     OWNERS,
-    AskUnread,
     Ends,
+    UnreadQuery,
     furthest_behind,
     lag_of_groups,
     oldest_unread,
     unread_in_advance,
 )
-from holdfast.fleet.pipeline.history.pauses import (
+from holdfast.fleet.pipeline.history.ownership_gaps import (
     OWNING,
-    PAUSES,
     SEEN,
     STAGED,
-    add_pauses,
+    STAGED_GAPS,
+    add_gaps,
     commit_rows,
+    gaps_of_each,
     idle_rows,
-    late_pauses,
+    late_gaps,
     narrow,
-    pauses_of_each,
 )
-from holdfast.fleet.pipeline.history.signs import DEPARTURES, how_they_went, with_departures
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import (
     LATEST,
@@ -87,15 +87,15 @@ from holdfast.fleet.pipeline.steps import (
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
-from holdfast.fleet.tables.folder.version import of_groups
+from holdfast.fleet.tables.folder.snapshot import of_groups
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
-from holdfast.fleet.tables.storage.places import Place
+from holdfast.fleet.tables.storage.paths import StoragePath
 
 Files = list[tuple[str, int]]
 
-STAGED_TABLES: Final = (POSITIONS, PAUSES, DEPARTURES)
+STAGED_TABLES: Final = (POSITIONS, STAGED_GAPS, DEPARTURES)
 """What one step writes for another of the same batch."""
 
 WAITING_STATE: Final = "_waiting"
@@ -138,7 +138,7 @@ class Job:
         names: Mapping[str, str],
         ends: Ends,
         *,
-        unread: AskUnread | None = None,
+        unread: UnreadQuery | None = None,
         logs: Sequence[Path] = (),
     ) -> None:
         """Make every table of some records, step by step.
@@ -150,7 +150,7 @@ class Job:
         """
         self.read(records, selection, names)
         self.lag(ends, unread)
-        self.pauses()
+        self.gaps()
         self.restate(logs)
 
     def read(self, records: Rows, selection: Selection, names: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ class Job:
         grouped = Grouping(task=task, out=FILES_SCHEMA, order=SPLIT_ORDER, columns=columns)
         self._run(Step(what="the records", inputs=inputs, schema=SPLIT, grouped=grouped))
 
-    def lag(self, ends: Ends, unread: AskUnread | None = None) -> None:
+    def lag(self, ends: Ends, unread: UnreadQuery | None = None) -> None:
         """Make the lag, of the owners that the groups step wrote or that ``files`` names.
 
         ``unread`` asks a cluster for first unread records, for
@@ -181,7 +181,7 @@ class Job:
         inputs = [self._input(owners, "lag_input"), past, self._input(positions, "lag_input")]
         kept = ("lag", LATEST) if self.keep_state else ("lag",)
 
-        def step(unread: AskUnread | None) -> Step:
+        def step(unread: UnreadQuery | None) -> Step:
             made = partial(_only, kept, partial(lag_of_groups, ends=ends, unread=unread))
             return self._by_group("positions", inputs, INPUT, made)
 
@@ -190,27 +190,30 @@ class Job:
 
         self._run(step(unread), on_spark)
 
-    def _unread(self, inputs: Sequence[Input], ends: Ends, unread: AskUnread) -> AskUnread:
+    def _unread(self, inputs: Sequence[Input], ends: Ends, unread: UnreadQuery) -> UnreadQuery:
         """Ask the cluster before tasks of Spark make the lag: they cannot ask it."""
         grouped = Grouping(task=partial(_oldest_unread, ends), out=OLDEST_UNREAD)
         step = Step(what="positions", inputs=inputs, schema=INPUT, grouped=grouped)
         assert self.session is not None, "a step that runs on Spark"
         return unread_in_advance(run_on_spark(self.session(), step), unread)
 
-    def pauses(self) -> None:
+    def gaps(self) -> None:
         """Make the bounds of pauses, and put their sums into ``rebalances``."""
-        if staged := self.files.pop(PAUSES, []):
-            inputs = self._pause_inputs(staged)
-            self._run(self._by_group("pauses", inputs, STAGED, _pauses_of_groups))
+        if staged := self.files.pop(STAGED_GAPS, []):
+            inputs = self._gap_inputs(staged)
+            self._run(self._by_group("ownership_gaps", inputs, STAGED, _gaps_of_groups))
         told = self._tables(self.files.pop(DEPARTURES, []))
-        pauses = [arrow_schema("pauses").empty_table(), *self._tables(self.files.get("pauses", []))]
+        gaps = [
+            arrow_schema("ownership_gaps").empty_table(),
+            *self._tables(self.files.get("ownership_gaps", [])),
+        ]
 
         def summed(rows: pa.Table) -> pa.Table:
-            return add_pauses(with_departures(rows, told), pa.concat_tables(pauses))
+            return add_gaps(with_departures(rows, told), pa.concat_tables(gaps))
 
         self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
 
-    def _pause_inputs(self, staged: Files) -> list[Input]:
+    def _gap_inputs(self, staged: Files) -> list[Input]:
         """Pauses, and what tells of the same groups: commits, log ends, what a stream kept."""
         columns = [BoundedParquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
@@ -222,10 +225,10 @@ class Job:
         idle = by_table(lambda rows: idle_rows(asked(rows), taken_at_us))
         made = self.files.get("offset_commits", [])
         return [
-            self._input(staged, "pause_input"),
+            self._input(staged, "gap_input"),
             self._input(made, "offset_commits", commits),
             self._input(self.past.get(LATEST, []), "positions", latest),
-            self._input(self.past.get(SEEN, []), "pause_input", by_table(asked)),
+            self._input(self.past.get(SEEN, []), "gap_input", by_table(asked)),
             self._input(self.files.get("lag", []), "lag", idle),
         ]
 
@@ -254,9 +257,9 @@ class Job:
 
         ``amended`` then names the files whose rows are in this batch's files instead.
         """
-        pauses = self._tables(self.files.get("pauses", []))
+        gaps = self._tables(self.files.get("ownership_gaps", []))
         own = self._tables(self.files.get("rebalances", []))
-        late = late_pauses(pauses, own)
+        late = late_gaps(gaps, own)
         if not late.num_rows:
             return
         groups = sorted(pc.unique(late["group"]).to_pylist())
@@ -264,20 +267,20 @@ class Job:
         names = [
             (file.name, file.rows)
             for file in self.tables.data_files("rebalances")
-            if file.may_hold("group", groups) and file.may_hold("generation", generations)
+            if file.may_contain("group", groups) and file.may_contain("generation", generations)
         ]
         keys = [BoundedParquet(path).read(columns=list(OWNING)) for path in self._paths(names)]
-        for name, mine in zip(names, pauses_of_each(late, keys) if keys else (), strict=True):
+        for name, mine in zip(names, gaps_of_each(late, keys) if keys else (), strict=True):
             if mine.num_rows:
                 (rows,) = self._tables([name])
                 self.amended.append(name[0])
-                more = self._write("rebalances", add_pauses(rows, mine))
+                more = self._write("rebalances", add_gaps(rows, mine))
                 self.files.setdefault("rebalances", []).extend(more)
 
     def _tables(self, files: Files) -> list[pa.Table]:
         return [BoundedParquet(file).read() for file in self._paths(files)]
 
-    def _paths(self, files: Files) -> list[Place]:
+    def _paths(self, files: Files) -> list[StoragePath]:
         return checked_files(self.tables.root, [name for name, _ in files])
 
     def _write(self, name: str, rows: pa.Table) -> Files:
@@ -336,10 +339,10 @@ def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.
     return {name: made[name] for name in names}
 
 
-def _pauses_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
-    """Rows of STAGED of whole groups to ``pauses``, SEEN and DEPARTURES."""
-    pauses, seen = narrow(rows)
-    return {DEPARTURES: how_they_went(rows), "pauses": pauses, SEEN: seen}
+def _gaps_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
+    """Rows of STAGED of whole groups to ``gaps``, SEEN and DEPARTURES."""
+    gaps, seen = narrow(rows)
+    return {DEPARTURES: how_they_went(rows), "ownership_gaps": gaps, SEEN: seen}
 
 
 def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
@@ -349,13 +352,13 @@ def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
         yield from oldest_unread(lag, furthest_behind(lag), ends.taken_at_us).to_batches()
 
 
-def remove_staged(root: Place) -> None:
+def remove_staged(root: StoragePath) -> None:
     """Delete the files that the steps of a batch wrote for each other."""
     for name in STAGED_TABLES:
         remove_table(root, name)
 
 
-def remove_state(root: Place, *, but: str = "") -> None:
+def remove_state(root: StoragePath, *, but: str = "") -> None:
     """Delete what batches of a stream wrote for the next ones, but that of one batch folder."""
     for name in STATE_TABLES:
         remove_table(root, name, but=but)

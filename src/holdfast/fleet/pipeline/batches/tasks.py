@@ -31,11 +31,11 @@ from holdfast.fleet.pipeline.batches.state import (
 )
 from holdfast.fleet.pipeline.history.consumer_groups import Reconciled, fold
 from holdfast.fleet.pipeline.history.dense import cells_needed, dense, group_codes
+from holdfast.fleet.pipeline.history.departures import departure_rows
 from holdfast.fleet.pipeline.history.lag import OWNERS, owners_of
 from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
-from holdfast.fleet.pipeline.history.pauses import PAUSES, open_pauses, pause_candidates
+from holdfast.fleet.pipeline.history.ownership_gaps import STAGED_GAPS, gap_candidates, open_gaps
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
-from holdfast.fleet.pipeline.history.signs import departure_rows
 from holdfast.fleet.pipeline.ingest.decode import BAD
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent, Decoded, read_groups
 from holdfast.fleet.pipeline.ingest.generations import (
@@ -121,7 +121,7 @@ class GroupWork:
             gens, events = self._hold_back(gens, events, waiting, remembered)
         folded, reconciled = fold(events, self.topic_names, reported)
         gens = concat([gens, folded]).sorted()
-        self.writer.write(PAUSES, reconciled.table(with_open=self.keep_state))
+        self.writer.write(STAGED_GAPS, reconciled.table(with_open=self.keep_state))
         last = [len(group_codes(gens)[1]) - 1] if last_goes_on and gens.n_rows else []
         keep = np.array(last, np.int64)
         past = work(gens, self.writer, keep, reconciled, every_past=self.keep_state)
@@ -231,18 +231,18 @@ def _write(
     tables["movements"] = movement_table(alone, layout, events)
     tables["rebalances"] = rebalance_table(alone, layout, events, gens)
     reads = gens.reads()
-    tables[PAUSES] = pause_candidates(alone, layout, events, reconciled.covered(gens), reads)
+    tables[STAGED_GAPS] = gap_candidates(alone, layout, events, reconciled.covered(gens), reads)
     tables["anomalies"] = anomaly_table(gens, layout, events, reconciled.topic_names)
     for name, rows in tables.items():
         writer.write(name, rows)
-    writer.write(PAUSES, departure_rows(alone, layout, events, reads))
+    writer.write(STAGED_GAPS, departure_rows(alone, layout, events, reads))
     last = np.append(layout.first_row[1:], gens.n_rows) - 1
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
     every = np.arange(len(layout.first_row))
     if every_past:
         inferred = every[~reconciled.covered(gens)[last]]
         inferred = inferred[~np.isin(inferred, keep)]
-        writer.write(PAUSES, open_pauses(alone, layout, events, inferred, reads))
+        writer.write(STAGED_GAPS, open_gaps(alone, layout, events, inferred, reads))
     wanted = every if every_past else keep
     return carry(gens, layout, events, wanted)
 

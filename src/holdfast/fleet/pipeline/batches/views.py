@@ -19,7 +19,7 @@ from holdfast.fleet.pipeline.steps import rows_of_files, unchanged
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
-from holdfast.fleet.tables.storage.places import store_of
+from holdfast.fleet.tables.storage.paths import file_system_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
     """
     definition, schema = TABLES[name], arrow_schema(name)
     files = tables.files(name)
-    if files and store_of(tables.root).spark_reads:
+    if files and file_system_of(tables.root).spark_reads:
         names = [str(file) for file in files]
         rows = plain_reader(spark).schema(ddl_of(schema)).parquet(*names)
     else:

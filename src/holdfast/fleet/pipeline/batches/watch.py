@@ -48,9 +48,9 @@ from holdfast.fleet.pipeline.batches.jobs import (
     remove_staged,
     remove_state,
 )
-from holdfast.fleet.pipeline.batches.kept import kept_groups, kept_positions
+from holdfast.fleet.pipeline.batches.known_keys import known_groups, known_positions
 from holdfast.fleet.pipeline.batches.state import STATE, CarriedState, read_state
-from holdfast.fleet.pipeline.history.lag import OWNERS, AskUnread, Ends
+from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
@@ -74,16 +74,21 @@ from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.spark_errors import reading
-from holdfast.fleet.pipeline.steps import HeldRows, Session
+from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.values import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder, checked_files
+from holdfast.fleet.tables.folder.maintenance import (
+    DROPPED,
+    MAINTENANCE_EVERY,
+    RETENTION_DAYS,
+    maintain,
+)
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
-from holdfast.fleet.tables.folder.upkeep import DROPPED, KEEP_DAYS, UPKEEP_EVERY, keep_up
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
-from holdfast.fleet.tables.storage.places import Place, place_of
+from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +111,7 @@ class Stream:
     broker_logs : sequence of Path
         Logs of group coordinators, read anew for every batch with rebalances; one that is not
         there at the moment (it is being rotated) is left out.
-    keep_days : float, optional
+    retention_days : float, optional
         Rows that are older are dropped, but what still stands; None keeps everything.
     every_seconds : float, optional
         Pause between two looks; noted, so that a reader can tell a stream that has died.
@@ -132,9 +137,9 @@ class Stream:
     selection: Selection
     auto_offset_reset: str = "latest"
     broker_logs: Sequence[Path] = ()
-    keep_days: float | None = None
+    retention_days: float | None = None
     every_seconds: float | None = None
-    unread: AskUnread | None = None
+    unread: UnreadQuery | None = None
     started_with: Sequence[str] = ()
     max_records: int | None = None
     before_batch: Callable[[int, int], None] | None = None
@@ -155,8 +160,8 @@ class Stream:
         SourceError
             The folder belongs to another run, or another process has written to it since.
         """
-        kept = self.tables.manifest()
-        before = kept.batches[-1] if kept.batches else None
+        known = self.tables.manifest()
+        before = known.batches[-1] if known.batches else None
         if before is not None and "query" not in before.notes:
             raise _of_another_run(self.tables.root)
         batch_id = before.id + 1 if before else 0
@@ -188,27 +193,27 @@ class Stream:
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
         made = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(made, anew=["lag"], without=job.amended, made_from=kept)
+        self.tables.commit(made, anew=["lag"], without=job.amended, made_from=known)
         remove_staged(self.tables.root)
         remove_state(self.tables.root, but=batch_folder(batch_id))
-        if batch_id % UPKEEP_EVERY == UPKEEP_EVERY - 1:
-            keep_up(self.tables.folder, keep_days=self.keep_days)
+        if batch_id % MAINTENANCE_EVERY == MAINTENANCE_EVERY - 1:
+            maintain(self.tables.folder, retention_days=self.retention_days)
         return batch_id
 
     def left(self) -> tuple[Offsets, pa.Table]:
         """How far the folder's batches have read, and what waits there; nothing for a new one."""
-        kept = self.tables.committed()
-        if not kept:
+        known = self.tables.committed()
+        if not known:
             return {}, WAITING.empty_table()
-        return ends_of_batch(kept[-1]) or {}, self._state(WAITING_STATE, "waiting")
+        return ends_of_batch(known[-1]) or {}, self._state(WAITING_STATE, "waiting")
 
-    def kept(self, before: Offsets) -> pa.Table:
-        """Last records of keys before an offset of some partitions, as KEPT."""
+    def known(self, before: Offsets) -> pa.Table:
+        """Last records of keys before an offset of some partitions, as KNOWN_KEYS."""
         state = CarriedState()
         for batch in self._state(STATE, "state").rename_columns(["group", "message"]).to_batches():
             read_state(batch, state)
-        positions = kept_positions(self._state(LATEST, "positions"), before)
-        return pa.concat_tables([positions, kept_groups(state, before)])
+        positions = known_positions(self._state(LATEST, "positions"), before)
+        return pa.concat_tables([positions, known_groups(state, before)])
 
     def _state(self, name: str, definition: str) -> pa.Table:
         """A table of the state that the last batch left."""
@@ -230,8 +235,8 @@ class Stream:
         SourceError
             The cluster cannot be read, or another process has written to the folder since.
         """
-        kept = self.tables.manifest()
-        last = kept.batches[-1] if kept.batches else None
+        known = self.tables.manifest()
+        last = known.batches[-1] if known.batches else None
         if last is None:
             return False
         state = last.notes.get("state", {})
@@ -242,7 +247,7 @@ class Stream:
         job.lag(self._ends(cluster), self.unread)
         files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
-        self.tables.commit(done, anew=["lag"], made_from=kept, operation="UPDATE")
+        self.tables.commit(done, anew=["lag"], made_from=known, operation="UPDATE")
         remove_staged(self.tables.root)
         return True
 
@@ -281,12 +286,12 @@ def check_watched(tables: Tables) -> None:
         It holds the tables of another run, or what is not ours.
     """
     check_folder(tables.root)
-    kept = tables.committed()
-    if kept and ("query" not in kept[-1].notes or ends_of_batch(kept[-1]) is None):
+    known = tables.committed()
+    if known and ("query" not in known[-1].notes or ends_of_batch(known[-1]) is None):
         raise _of_another_run(tables.root)
 
 
-def _of_another_run(root: Place) -> SourceError:
+def _of_another_run(root: StoragePath) -> SourceError:
     line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
         f"{root} holds the tables of another run, such as a history: a stream needs its own "
@@ -297,12 +302,12 @@ def _of_another_run(root: Place) -> SourceError:
 def watch(
     spark: SparkSession,
     cluster: LiveCluster,
-    out_dir: Place | str,
+    out_dir: StoragePath | str,
     *,
     selection: Selection | None = None,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
-    keep_days: float | None = KEEP_DAYS,
+    retention_days: float | None = RETENTION_DAYS,
     every_seconds: float | None = None,
     started_with: Sequence[str] = (),
     max_records: int | None = None,
@@ -321,7 +326,7 @@ def watch(
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
         process writes to the folder, or it holds what no stream has kept.
     """
-    tables = Tables(place_of(out_dir).absolute())
+    tables = Tables(storage_path(out_dir).absolute())
     check_watched(tables)
     check_session(spark)
     into = Stream(
@@ -330,7 +335,7 @@ def watch(
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
         broker_logs=[log.absolute() for log in broker_logs],
-        keep_days=keep_days,
+        retention_days=retention_days,
         every_seconds=every_seconds,
         unread=cluster.first_unread,
         started_with=started_with,
@@ -347,20 +352,20 @@ def watch(
 def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
     """Take what a feed has into tables, batch after batch, as the only writer of their folder."""
     with into.tables.writing(into.every_seconds or 0.0):
-        asked_us, ends = _now_us(), feed.ends()  # a cluster that cannot be read now ends the run
+        queried_us, ends = _now_us(), feed.ends()  # a cluster that cannot be read now ends the run
         catching_up = _CatchingUp(feed, into, knows_all=bool(into.left()[0]))
         while True:
             began = time.monotonic()
-            n_taken = catching_up.take(ends, asked_us)
+            n_taken = catching_up.take(ends, queried_us)
             if into.every_seconds is None:
                 return
-            into.complete_us = asked_us
+            into.complete_us = queried_us
             if not n_taken and _read(into, lambda: into.look(feed.spark)) and into.after_look:
                 into.after_look(into.tables, None)
             wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
             next_us = _now_us()
             if (found := _read(into, feed.ends)) is not None:
-                asked_us, ends = next_us, found
+                queried_us, ends = next_us, found
 
 
 @dataclass(slots=True)
@@ -378,12 +383,12 @@ class _CatchingUp:
     into: Stream
     knows_all: bool
 
-    def take(self, ends: LogEnds, asked_us: int) -> int:
+    def take(self, ends: LogEnds, queried_us: int) -> int:
         """Take parts until nothing that was cleaned is missed; returns how many there were.
 
         Parameters
         ----------
-        asked_us : int
+        queried_us : int
             When ``ends`` were asked for, in microseconds since 1970: the tables are complete up to
             then with the last of the parts.
 
@@ -398,13 +403,13 @@ class _CatchingUp:
             while (part := self._next(ends)) is not None:
                 missing |= part.missing_until.keys()
                 is_last = not any(spans(part.upto, ends, part.waiting, None))
-                self.into.complete_us = asked_us if is_last else None
+                self.into.complete_us = queried_us if is_last else None
                 self._process(part)
                 n_taken += 1
             self.knows_all = True
             if not missing:
                 return n_taken
-            asked_us, ends = _now_us(), self.feed.ends()
+            queried_us, ends = _now_us(), self.feed.ends()
         error = SourceError(cleaned_text(missing))
         if self.into.every_seconds is None:
             raise error
@@ -432,11 +437,11 @@ class _CatchingUp:
 
         Its tombstones come before everything new.
         """
-        kept = self.into.kept({p: done[p] for p in missing if p in done})
+        known = self.into.known({p: done[p] for p in missing if p in done})
         with self.feed.reader(waiting) as reader:
-            rows = deletions(reader, kept, done, time.time_ns() // 1000)
+            rows = deletions(reader, known, done, time.time_ns() // 1000)
         if rows.num_rows:
-            held = HeldRows(rows=rows, cost_rows=rows.num_rows)
+            held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)
             self._process(LogPart(rows=held, upto=done, waiting=waiting))
 
     def _process(self, part: LogPart) -> None:

@@ -39,7 +39,7 @@ from holdfast.fleet.pipeline.ingest.envelopes import (
     CollectedLine,
     TextFile,
     moment_of,
-    tail_of,
+    suffix_of,
     unwrapped,
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
@@ -63,7 +63,7 @@ _CHANGES: Final = frozenset(
         "protocol_change",
     }
 )
-SAYS_MORE: Final = {
+MORE_SPECIFIC: Final = {
     "join": frozenset({"restart"}),
     "leave": frozenset({"restart"}),
     "session_timeout": frozenset({"restart"}),
@@ -144,10 +144,10 @@ def messages(lines: Iterable[str]) -> Iterator[CollectedLine]:
         if (at := words_at(entry.text)) >= 0
     )
     sample = [*islice(found, _SAMPLE)]
-    tail = tail_of([entry.text for entry in sample])
+    suffix = suffix_of([entry.text for entry in sample])
     whole: Iterable[CollectedLine] = chain(sample, found)
     for entry in reversed([*whole]) if file.newest_first else whole:
-        yield CollectedLine(entry.time, tail.sub("", entry.text))
+        yield CollectedLine(entry.time, suffix.sub("", entry.text))
 
 
 def together(causes: Collection[str | None]) -> str | None:
@@ -208,7 +208,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
         if wrong:
             named = sorted({word.member for word in words if word.member is not None})
             anomalies.append({**row, "kind": CONTRADICTED, "member_ids": named, "detail": wrong})
-        elif cause is not None and row["cause"] not in SAYS_MORE.get(cause, ()):
+        elif cause is not None and row["cause"] not in MORE_SPECIFIC.get(cause, ()):
             row |= {"cause": cause, "confidence": 1.0, "cause_basis": STATED}
     rebalances = replaced(rebalances, **{n: [row[n] for row in rows] for n in _CHANGED})
     return rebalances, pa.Table.from_pylist(anomalies[::-1], schema=arrow_schema("anomalies"))

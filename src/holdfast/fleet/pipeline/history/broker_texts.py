@@ -177,10 +177,10 @@ class BrokerText:
     def __init__(self, mark: str, text: str):
         self.brief, self.mark = mark.startswith("brief "), mark.removeprefix("brief ")
         self.silent = "share group" in text or "treams" in text
-        front, _, tail = text.partition("{g}")
+        front, _, suffix = text.partition("{g}")
         self._begin = front.partition("{")[0].lower()
         self._front = _pattern(front, "") if "{" in front else None
-        self._tail = _pattern(tail)
+        self._suffix = _pattern(suffix)
 
     def read(self, line: str, groups: _Groups) -> tuple[str, int, dict[str, str]] | None:
         """The longest known group that a line is about, where its name ends, and other values.
@@ -195,9 +195,9 @@ class BrokerText:
             return None
         if self._front is None:
             for group in groups.at(line, begin):
-                if match := self._tail.match(line, begin + len(group)):
+                if match := self._suffix.match(line, begin + len(group)):
                     return group, begin + len(group), match.groupdict()
-        elif match := self._tail.search(line, begin):
+        elif match := self._suffix.search(line, begin):
             for group in groups.before(line, match.start()):
                 if front := self._front.match(line[: match.start() - len(group)]):
                     return group, match.start(), match.groupdict() | front.groupdict()
@@ -258,7 +258,7 @@ def words_at(line: str) -> int:
 
 
 @dataclass(slots=True)
-class _Said:
+class _PendingWords:
     """What was said of one group and has no number yet.
 
     ``present``: ids of members who came and did not go; ``gone``: of those who went. ``begun``: the
@@ -293,7 +293,7 @@ def statements_of(messages: Iterable[str], groups: Iterable[str]) -> list[Statem
     reader = _LogReader(groups)
     for line in messages:
         reader.take(line)
-    for group in reader.said:
+    for group in reader.pending:
         reader.ends(group)
     return reader.found
 
@@ -304,7 +304,7 @@ class _LogReader:
     def __init__(self, groups: Iterable[str]):
         self.groups = _Groups(groups)
         self.found: list[Statement] = []
-        self.said: dict[str, _Said] = {}
+        self.pending: dict[str, _PendingWords] = {}
 
     def take(self, line: str) -> None:
         """Read one line, which begins with the coordinator's words."""
@@ -313,8 +313,8 @@ class _LogReader:
         if not hits:
             return
         text, (group, end, values) = max(hits, key=lambda one: len(one[1][0]))
-        said = self.said.setdefault(group, _Said())
-        said.silent = said.silent or text.silent
+        pending = self.pending.setdefault(group, _PendingWords())
+        pending.silent = pending.silent or text.silent
         words = line[end:].partition("] ")[2] if line.startswith("[") else line
         reason, words = values.get("reason"), words.removesuffix(".")
         if text in _NUMBERS:
@@ -324,7 +324,7 @@ class _LogReader:
             return
         if line.startswith("[GroupId "):
             self.ends(group)
-        said.brief = []
+        pending.brief = []
         if text.mark != "-":
             cause = (reason and stated(reason).cause) or _why_it_left(text.mark, words)
             certain = values.get("protocol") != "classic"
@@ -333,69 +333,73 @@ class _LogReader:
 
     def _word(self, group: str, word: Word, *, brief: bool) -> None:
         """Hold what a line says of a member until a line gives it a number."""
-        said, member, goes = self.said[group], word.member, word.cause in DEPARTURES
-        if goes and member in said.gone:  # Kafka 3 says it again when the round is over
+        pending, member, goes = self.pending[group], word.member, word.cause in DEPARTURES
+        if goes and member in pending.gone:  # Kafka 3 says it again when the round is over
             return
         if member is not None and word.cause == "join":
-            if member in said.present:
+            if member in pending.present:
                 word, brief = replace(word, cause="rejoin"), True
-            said.present.add(member)
-            said.gone.discard(member)
+            pending.present.add(member)
+            pending.gone.discard(member)
         elif member is not None and goes:
-            said.present.discard(member)
-            said.gone.add(member)
+            pending.present.discard(member)
+            pending.gone.add(member)
         if brief:
-            said.brief = [word] if said.begun is None else []
-        elif goes and said.silent and said.epoch is not None:
-            said.epoch += 1
-            self._say(group, said.epoch, (word,), classic=False)
+            pending.brief = [word] if pending.begun is None else []
+        elif goes and pending.silent and pending.epoch is not None:
+            pending.epoch += 1
+            self._add_statement(group, pending.epoch, (word,), classic=False)
         else:
-            said.waiting.append(word)
+            pending.waiting.append(word)
 
     def _number(self, group: str, what: str, number: int, words: str) -> None:
         """Give a number to what waits."""
-        said = self.said[group]
+        pending = self.pending[group]
         if what == "begins":
             self._begins(group, number + 1, stated(words))
             return
         if what == "generation":
-            said.begun = said.begun or number
+            pending.begun = pending.begun or number
         self.ends(group)
         if what == "generation":
             return
-        waiting, every = tuple(said.waiting), said.take()
+        waiting, every = tuple(pending.waiting), pending.take()
         if what == "epoch":
-            self._say(group, number, every or (Word(cause=None, text=words),), classic=False)
-        elif waiting and number == said.epoch and said.last is not None:
-            one = self.found[said.last]
-            self.found[said.last] = replace(one, words=(*one.words, *waiting))
+            self._add_statement(
+                group, number, every or (Word(cause=None, text=words),), classic=False
+            )
+        elif waiting and number == pending.epoch and pending.last is not None:
+            one = self.found[pending.last]
+            self.found[pending.last] = replace(one, words=(*one.words, *waiting))
         elif waiting:
-            self._say(group, number, waiting, classic=False)
-        said.epoch = number
+            self._add_statement(group, number, waiting, classic=False)
+        pending.epoch = number
 
     def _begins(self, group: str, generation: int, word: Word) -> None:
         """A classic round begins; what waits is part of it, and may be the same event."""
         self.ends(group)
-        said = self.said[group]
-        if word.cause == "protocol_change" and said.waiting:
+        pending = self.pending[group]
+        if word.cause == "protocol_change" and pending.waiting:
             # the record that was converted lacks who left
-            self._say(group, generation - 1, said.take(), classic=True)
-        told = said.take()
+            self._add_statement(group, generation - 1, pending.take(), classic=True)
+        told = pending.take()
         if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in told}):
             # What the client said stands in the line before.
             word = word if "leave" in why else replace(word, cause="poll_timeout", text="")
         same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in told]
         if word.cause in DEPARTURES and word.member is not None:
-            said.gone.add(word.member)
-        said.waiting, said.begun, said.epoch = [*same, word], generation, None
+            pending.gone.add(word.member)
+        pending.waiting, pending.begun, pending.epoch = [*same, word], generation, None
 
     def ends(self, group: str) -> None:
         """The round of a classic group is over, if one goes on."""
-        said = self.said[group]
-        if said.begun is not None and (words := said.take()):
-            self._say(group, said.begun, words, classic=True)
-        said.begun = None
+        pending = self.pending[group]
+        if pending.begun is not None and (words := pending.take()):
+            self._add_statement(group, pending.begun, words, classic=True)
+        pending.begun = None
 
-    def _say(self, group: str, number: int, words: tuple[Word, ...], *, classic: bool) -> None:
-        self.said[group].last = len(self.found)
+    def _add_statement(
+        self, group: str, number: int, words: tuple[Word, ...], *, classic: bool
+    ) -> None:
+        self.pending[group].last = len(self.found)
         self.found.append(Statement(group=group, generation=number, words=words, classic=classic))

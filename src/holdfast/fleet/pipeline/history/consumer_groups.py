@@ -36,7 +36,7 @@ import pyarrow as pa
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
 from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import Mask
-from holdfast.fleet.pipeline.history.pauses import OPEN, STAGED
+from holdfast.fleet.pipeline.history.ownership_gaps import OPEN, STAGED
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
@@ -78,7 +78,7 @@ class _RecordRows:
 class _Owners:
     """What the members of one group have now."""
 
-    held: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
+    members_now: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
     released: dict[Tp, tuple[int, int, int]] = field(default_factory=dict)
     """A partition that was given up: when its owner was last known to have it, when and where."""
     last: ConsumerGroupEvent | None = None
@@ -94,8 +94,8 @@ class Reconciled:
     topic_names : mapping
         Topic id to name.
     pauses, open : list of dict
-        Rows of :data:`~holdfast.fleet.pipeline.history.pauses.STAGED`: pauses that are over, and
-        partitions given up that no member took.
+        Rows of :data:`~holdfast.fleet.pipeline.history.ownership_gaps.STAGED`: pauses that are
+        over, and partitions given up that no member took.
     since : dict of group to (log partition, log offset)
         Where the first such record of each group stands; before all there is where it was read
         in an earlier batch.
@@ -104,14 +104,14 @@ class Reconciled:
     """
 
     topic_names: Mapping[str, str] = field(default_factory=dict)
-    pauses: list[dict[str, Any]] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
     open: list[dict[str, Any]] = field(default_factory=list)
     since: dict[str, tuple[int, int]] = field(default_factory=dict)
     released: list[ConsumerGroupEvent] = field(default_factory=list)
 
     def table(self, *, with_open: bool) -> pa.Table:
         """The pauses as STAGED."""
-        return pa.Table.from_pylist(self.pauses + self.open * with_open, schema=STAGED)
+        return pa.Table.from_pylist(self.gaps + self.open * with_open, schema=STAGED)
 
     def covered(self, gens: Generations) -> Mask:
         """Mark the rows after the group's first record of a current assignment, bool[n_rows]."""
@@ -161,7 +161,7 @@ def fold(
             continue
         kind, records = BY_RECORD[event["type"]]
         group = groups.setdefault((name, kind.group_type), _GroupColumns())
-        known = _place(event) <= reported.get(name, (-1, -1))
+        known = _log_position(event) <= reported.get(name, (-1, -1))
         if _apply(group, records, event, topic_names) and not known:
             _append(rows, group, kind, event)
         if event["type"] == records.topology:
@@ -171,7 +171,7 @@ def fold(
             if event["type"] == records.current:
                 _current(own, records, event, out)
             elif event["value"] is None:
-                own.held, own.released = {}, {}
+                own.members_now, own.released = {}, {}
     for own in owners.values():
         _keep(own, out)
     gens = Generations(
@@ -182,7 +182,7 @@ def fold(
     return gens.sorted(), out
 
 
-def _place(event: ConsumerGroupEvent) -> tuple[int, int]:
+def _log_position(event: ConsumerGroupEvent) -> tuple[int, int]:
     return int(event["log_partition"]), int(event["log_offset"])
 
 
@@ -312,31 +312,31 @@ def _current(
 ) -> None:
     """Take in one record of a member's current assignment."""
     member, value, at = event["member_id"], event["value"], int(event["timestamp"])
-    seen, assigned, pending = own.held.pop(member, (at, set(), set()))
-    out.since.setdefault(event["group"], (-1, -1) if event.get("old") else _place(event))
+    seen, assigned, pending = own.members_now.pop(member, (at, set(), set()))
+    out.since.setdefault(event["group"], (-1, -1) if event.get("old") else _log_position(event))
     now = _tps(value, records, records.assigned)
     still = now | _tps(value, records, records.pending)
     if event.get("old"):
-        own.held[member] = (at, now, still - now)
+        own.members_now[member] = (at, now, still - now)
         return
     for tp in sorted((assigned | pending) - still):
-        if not any(tp in a for _, a, _ in own.held.values()):
+        if not any(tp in a for _, a, _ in own.members_now.values()):
             own.released[tp] = (seen, at, int(event["log_offset"]))
     for tp in sorted(now - assigned):
         if tp in own.released:
             seen_us, since_us, log_offset = own.released.pop(tp)
-            pause = {
+            gap = {
                 "generation": value["memberEpoch"],
-                "pause_lower_seconds": max(at - since_us, 0) / 1e6,
+                "gap_lower_seconds": max(at - since_us, 0) / 1e6,
                 "unowned_since": since_us,
                 "last_seen": seen_us,
                 "timestamp": at,
                 "basis": RECONCILED,
                 "log_offset": log_offset,
             }
-            out.pauses.append(pause | _where(own, event["group"], tp, out))
+            out.gaps.append(gap | _where(own, event["group"], tp, out))
     if value is not None:
-        own.held[member] = (at, now, still - now)
+        own.members_now[member] = (at, now, still - now)
 
 
 def _where(own: _Owners, group: str, tp: Tp, out: Reconciled) -> dict[str, Any]:

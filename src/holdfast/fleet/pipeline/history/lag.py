@@ -71,7 +71,7 @@ OWNERS: Final = "_owners"
 OLDEST_UNREAD: Final = arrow_schema("oldest_unread")
 """Records to be asked for, and how far behind their groups are."""
 
-AskUnread = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
+UnreadQuery = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
 """Finds the first unread record of partitions."""
 
 
@@ -121,7 +121,7 @@ class Ends:
 
 
 def lag_of_groups(
-    rows: pa.Table, ends: Ends, unread: AskUnread | None = None
+    rows: pa.Table, ends: Ends, unread: UnreadQuery | None = None
 ) -> dict[str, pa.Table]:
     """The table ``lag`` of whole groups, and LATEST.
 
@@ -144,7 +144,7 @@ def lag_of_groups(
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
     """What the members of the generations at ``rows`` own and ask for, as rows of :data:`INPUT`."""
     last = gens.take(rows)
-    asked = _subscriptions(last)
+    subscribed = _subscriptions(last)
     last = replace(last, owned=last.owned.filter(pa.array(_reads_itself(last))))
     member = pa.array(ints(last.owned, "member"))
     row = pa.array(ints(last.members, "row")).take(member)
@@ -157,7 +157,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
     }
     for name in ("member_id", "client_id", "client_host"):
         columns[name] = last.members[name].take(member)
-    return pa.concat_tables([filled_table(columns, INPUT, n), asked])
+    return pa.concat_tables([filled_table(columns, INPUT, n), subscribed])
 
 
 def _subscriptions(gens: Generations) -> pa.Table:
@@ -168,13 +168,13 @@ def _subscriptions(gens: Generations) -> pa.Table:
     picked = lists.filter(pa.array(known))
     of_topic = row[known][pc.list_parent_indices(picked).to_numpy()]
     pairs = pa.table({"row": of_topic, "topic": picked.flatten()}).group_by(["row", "topic"])
-    asked = pairs.aggregate([])
+    subscribed = pairs.aggregate([])
     columns: Arrays = {
-        "group": gens.head["group"].take(asked["row"].combine_chunks()),
-        "topic": asked["topic"],
-        "partitions": make_lists(np.zeros(0, np.int32), np.zeros(asked.num_rows, np.int64)),
+        "group": gens.head["group"].take(subscribed["row"].combine_chunks()),
+        "topic": subscribed["topic"],
+        "partitions": make_lists(np.zeros(0, np.int32), np.zeros(subscribed.num_rows, np.int64)),
     }
-    return filled_table(columns, INPUT, asked.num_rows)
+    return filled_table(columns, INPUT, subscribed.num_rows)
 
 
 def _reads_itself(gens: Generations) -> Mask:
@@ -199,10 +199,10 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
     group, topic = numbered(rows["group"])[row], numbered(rows["topic"])[row]
-    place = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
+    end_row = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     rank = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)[row]
-    order = np.lexsort((-rank, *place, is_owner, partition, topic, group))
+    order = np.lexsort((-rank, *end_row, is_owner, partition, topic, group))
     keys = [column[order] for column in (group, topic, partition)]
     first = np.flatnonzero(new_runs(*keys))
     last = np.append(first[1:], len(order)) - 1
@@ -212,7 +212,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     commit = np.where(commit_at >= first, row[order][np.maximum(commit_at, 0)], -1)
     owner = np.where(n_owners > 0, row[order][last], -1)
     at = row[order][first]
-    columns = _lag_columns(rows, ends, commit, owner, _places(rows, ends, at, keys[2][first]))
+    columns = _lag_columns(rows, ends, commit, owner, _end_rows(rows, ends, at, keys[2][first]))
     columns["not_subscribed"] = _not_subscribed(rows, at, commit)
     columns |= {
         "group": take(rows["group"], at),
@@ -249,7 +249,7 @@ def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
     return (commit >= 0) & is_null[np.maximum(commit, 0)]
 
 
-def _places(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
+def _end_rows(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
     """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
     n, wanted = len(at), take(rows["topic"], at)
     chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
@@ -272,7 +272,9 @@ def _is_shared(rows: pa.Table, row: I64) -> Mask:
     return found
 
 
-def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64) -> dict[str, Any]:
+def _lag_columns(
+    rows: pa.Table, ends: Ends, commit: I64, owner: I64, end_row: I64
+) -> dict[str, Any]:
     none = commit < 0
     expires, current, time, since = (
         ints(rows, name)[np.maximum(commit, 0)]
@@ -281,8 +283,8 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     deleted = _is_tombstone(rows, commit)
     expired = ~none & ~deleted & (expires >= 0) & (expires <= ends.taken_at_us) & (owner < 0)
     has = ~(none | deleted | expired)
-    known = place >= 0
-    at = np.maximum(place, 0)
+    known = end_row >= 0
+    at = np.maximum(end_row, 0)
     empty = ends.offsets.num_rows == 0
     begin = np.zeros_like(at) if empty else ints(ends.offsets, "begin_offset")[at]
     end = np.zeros_like(at) if empty else ints(ends.offsets, "end_offset")[at]
@@ -326,7 +328,7 @@ def _lag_columns(rows: pa.Table, ends: Ends, commit: I64, owner: I64, place: I64
     }
 
 
-def with_record_ages(rows: pa.Table, unread: AskUnread, taken_at_us: int) -> pa.Table:
+def with_record_ages(rows: pa.Table, unread: UnreadQuery, taken_at_us: int) -> pa.Table:
     """The table ``lag`` with ages of records in place of times at positions, where they are known.
 
     Parameters
@@ -348,22 +350,24 @@ def with_record_ages(rows: pa.Table, unread: AskUnread, taken_at_us: int) -> pa.
     return replaced(rows, **columns)
 
 
-def unread_in_advance(records: pa.Table, unread: AskUnread) -> AskUnread:
+def unread_in_advance(records: pa.Table, unread: UnreadQuery) -> UnreadQuery:
     """Ask for the records furthest behind; the answers can be sent to tasks."""
     order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_ASKED]
     wanted = _wanted(records.take(pa.array(order)))
-    return partial(_said, dict(zip(wanted, unread(wanted) if wanted else (), strict=True)))
+    return partial(_first_unread, dict(zip(wanted, unread(wanted) if wanted else (), strict=True)))
 
 
-def _said(known: Mapping[Wanted, FirstUnread], wanted: Sequence[Wanted]) -> list[FirstUnread]:
+def _first_unread(
+    known: Mapping[Wanted, FirstUnread], wanted: Sequence[Wanted]
+) -> list[FirstUnread]:
     return [known.get(record, NOT_KNOWN) for record in wanted]
 
 
 def furthest_behind(rows: pa.Table) -> I64:
     """Rows of ``lag`` whose oldest unread record is asked for, the largest lag first."""
     lag = ints(rows, "lag")
-    asked = pc.equal(rows["status"], "committed").to_numpy(zero_copy_only=False) & (lag > 0)
-    at = np.flatnonzero(asked)
+    subscribed = pc.equal(rows["status"], "committed").to_numpy(zero_copy_only=False) & (lag > 0)
+    at = np.flatnonzero(subscribed)
     return at[np.argsort(-lag[at], kind="stable")[:MOST_ASKED]]
 
 

@@ -76,7 +76,7 @@ def with_slopes(lag: pa.Table, earlier: EarlierLag | None, taken_at_us: int) -> 
 
 
 def _slopes(lag: pa.Table, earlier: EarlierLag, seconds: float) -> F64:
-    at = _places(lag, earlier.rows)
+    at = _earlier_rows(lag, earlier.rows)
     past = np.maximum(at, 0)
     before = np.where(at >= 0, floats(earlier.rows, "lag_per_second")[past], np.nan)
     behind, end = ints(lag, "lag"), ints(lag, "log_end_offset")
@@ -91,7 +91,7 @@ def _slopes(lag: pa.Table, earlier: EarlierLag, seconds: float) -> F64:
     return np.where(known, left * np.nan_to_num(before) + (1 - left) * new, np.nan)
 
 
-def _places(lag: pa.Table, rows: pa.Table) -> I64:
+def _earlier_rows(lag: pa.Table, rows: pa.Table) -> I64:
     """Row of ``rows`` for the partition of each row of ``lag``, -1 for none."""
     group, topic = (numbered_together(lag, rows, name) for name in ("group", "topic"))
     both = group * (int(topic.max()) + 1) + topic

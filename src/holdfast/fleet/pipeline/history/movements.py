@@ -58,8 +58,8 @@ class Events:
     row, tp, kind, before, after, from_row : int64
         One entry per change: row of the new generation, topic-partition, index into KINDS,
         identities, and the row in which ``before`` owned it last (-1 for none).
-    pause_row, pause_tp, pause_basis, pause_last_row : int64
-        One entry per partition that has an owner again in ``pause_row``.
+    gap_row, gap_tp, gap_basis, gap_last_row : int64
+        One entry per partition that has an owner again in ``gap_row``.
     fresh, dead, stops, converted : bool[n_rows]
         Nothing counts before the row; it is a tombstone; members stop during its rebalance; the
         broker wrote the group anew for another protocol (:func:`conversions`).
@@ -71,10 +71,10 @@ class Events:
     before: I64
     after: I64
     from_row: I64
-    pause_row: I64
-    pause_tp: I64
-    pause_basis: I64
-    pause_last_row: I64
+    gap_row: I64
+    gap_tp: I64
+    gap_basis: I64
+    gap_last_row: I64
     fresh: Mask
     dead: Mask
     stops: Mask
@@ -119,7 +119,7 @@ def _nobody_claims(gens: Generations, layout: Dense) -> Mask:
 
     That is so only if some member owned something in the row before.
     """
-    tell = marked(gens.head, lambda kind, _: kind.claims_tell)
+    tell = marked(gens.head, lambda kind, _: kind.claims_show_stops)
     if not tell.any():
         return tell
     n, row = gens.n_rows, ints(gens.members, "row")
@@ -153,7 +153,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
     last_ordinal = np.full(n, -1, np.int64)
     previous = np.full(n, NO_OWNER, np.int32)
     changes: EventParts = []
-    pauses: EventParts = []
+    gaps: EventParts = []
     for step, (start, count) in enumerate(zip(layout.step_start, layout.n_active, strict=True)):
         now = layout.owner[start : start + count]
         before, held, since = previous[:count], last[:count], last_ordinal[:count]
@@ -165,14 +165,14 @@ def compare(gens: Generations, layout: Dense) -> Events:
             before[restart], held[restart], since[restart] = now[restart], NO_OWNER, -1
             gone = special[dead[rows]]
             before[gone], held[gone], since[gone] = NO_OWNER, NO_OWNER, -1
-        _step(layout, step, (now, before, held, since), stops_before, (changes, pauses))
+        _step(layout, step, (now, before, held, since), stops_before, (changes, gaps))
         owned = now != NO_OWNER
         np.copyto(held, now, where=owned)
         since[owned] = step
         before[:] = now
     return Events(
         **_columns(("row", "tp", "kind", "before", "after", "from_row"), changes),
-        **_columns(("pause_row", "pause_tp", "pause_basis", "pause_last_row"), pauses),
+        **_columns(("gap_row", "gap_tp", "gap_basis", "gap_last_row"), gaps),
         fresh=fresh | dead,
         dead=dead,
         stops=stops,
@@ -200,24 +200,24 @@ def _step(
     out: tuple[EventParts, EventParts],
 ) -> None:
     """Append one step's changes and pauses to ``out``."""
-    changes, pauses = out
+    changes, gaps = out
     now, before, held, since = owners
     tp = np.flatnonzero(now != before)
     came, went, old = now[tp], before[tp], held[tp]
     kind = np.full(len(tp), MOVED, np.int64)
     kind[came == NO_OWNER] = LOST
-    gap = went == NO_OWNER
-    kind[gap] = np.where(
-        (old[gap] != NO_OWNER) & (old[gap] != came[gap]), MOVED_THROUGH_GAP, GAINED
+    is_gap = went == NO_OWNER
+    kind[is_gap] = np.where(
+        (old[is_gap] != NO_OWNER) & (old[is_gap] != came[is_gap]), MOVED_THROUGH_GAP, GAINED
     )
     row = layout.row(tp, np.full(len(tp), step))
     from_row = np.where(since[tp] >= 0, layout.row(tp, since[tp]), -1)
     source = np.where(kind == GAINED, NO_OWNER, old)
     changes.append((row, tp, kind, source, came, from_row))
-    back = gap & (came != NO_OWNER) & (old != NO_OWNER)
-    pauses.append((row[back], tp[back], np.full(int(back.sum()), UNOWNED), from_row[back]))
+    back = is_gap & (came != NO_OWNER) & (old != NO_OWNER)
+    gaps.append((row[back], tp[back], np.full(int(back.sum()), UNOWNED), from_row[back]))
     handed = (kind == MOVED) & ~stops[row]
-    pauses.append((row[handed], tp[handed], np.full(int(handed.sum()), HANDOVER), from_row[handed]))
+    gaps.append((row[handed], tp[handed], np.full(int(handed.sum()), HANDOVER), from_row[handed]))
     rows = layout.first_row + step
     rows = rows[rows < np.append(layout.first_row[1:], len(layout.group_of))]
     if step and bool(stops[rows].any()):
@@ -226,7 +226,7 @@ def _step(
         stopped = layout.row(tps, np.full(len(tps), step))
         still = stops[stopped]
         tps, stopped = tps[still], stopped[still]
-        pauses.append((stopped, tps, np.full(len(tps), EAGER), stopped - 1))
+        gaps.append((stopped, tps, np.full(len(tps), EAGER), stopped - 1))
 
 
 def _columns(names: tuple[str, ...], parts: EventParts) -> dict[str, I64]:
@@ -296,11 +296,11 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
         return Generations.empty()
     end = np.append(layout.first_row[1:], len(layout.group_of))
     last_row = end[groups] - 1
-    gap = without_owner(layout, events, groups)
-    owned_row = layout.row(gap, events.last_ordinal[gap])
+    is_gap = without_owner(layout, events, groups)
+    owned_row = layout.row(is_gap, events.last_ordinal[is_gap])
     recent = _recent_rows(gens, layout, groups, last_row)
     rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
-    past = _owning_only(gens, layout, events, gap, owned_row)
+    past = _owning_only(gens, layout, events, is_gap, owned_row)
     final = np.isin(rows, last_row)
     parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
     return parts.sorted()
@@ -317,11 +317,11 @@ def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -
 
 
 def _owning_only(
-    gens: Generations, layout: Dense, events: Events, gap: I64, owned_row: I64
+    gens: Generations, layout: Dense, events: Events, is_gap: I64, owned_row: I64
 ) -> Generations:
     """The same rows and members, owning only these partitions."""
-    member = layout.member(owned_row, events.last[gap].astype(np.int64))
-    topic, partition = layout.tp_topic[gap], layout.tp_partition[gap]
+    member = layout.member(owned_row, events.last[is_gap].astype(np.int64))
+    topic, partition = layout.tp_topic[is_gap], layout.tp_partition[is_gap]
     order = np.lexsort((partition, topic, member))
     member, topic, partition = member[order], topic[order], partition[order]
     first = np.flatnonzero(new_runs(member, topic))

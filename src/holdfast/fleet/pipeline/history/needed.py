@@ -61,10 +61,10 @@ class _RowGroups:
         self.owned_start = row_starts(ints(gens.owned, "member"), gens.members.num_rows)
         self.owned_topic = pc.index_in(gens.owned["topic"], layout.topics).to_numpy()
         self.part_start, self.parts = list_parts(gens.owned["partitions"])
-        asked = gens.members["subscribed_topics"].combine_chunks()
-        self.asked_start = starts(pc.fill_null(pc.list_value_length(asked), 0).to_numpy())
-        topics = pc.fill_null(pc.index_in(asked.flatten(), layout.topics), -1)
-        self.asked = topics.to_numpy().astype(np.int64)
+        subscribed = gens.members["subscribed_topics"].combine_chunks()
+        self.subscribed_start = starts(pc.fill_null(pc.list_value_length(subscribed), 0).to_numpy())
+        topics = pc.fill_null(pc.index_in(subscribed.flatten(), layout.topics), -1)
+        self.subscribed = topics.to_numpy().astype(np.int64)
         order = np.flatnonzero(events.kind != LOST)
         order = order[np.argsort(events.row[order], kind="stable")]
         self.event_start = row_starts(events.row[order], gens.n_rows)
@@ -105,15 +105,19 @@ class _RowGroups:
         return Group.build(
             topics=topics,
             member_ids=tuple(f"{number:09d}" for number in range(len(members))),
-            subscriptions=Subscriptions.from_rows(self._asks(m, there) for m in members.tolist()),
+            subscriptions=Subscriptions.from_rows(
+                self._subscribed_in(m, there) for m in members.tolist()
+            ),
             claims=ReportedClaims.from_owner(topics, claim_member.astype(np.int32)),
             generation=np.zeros(len(members), np.int32),
         )
 
-    def _asks(self, member: int, there: I64) -> tuple[int, ...]:
+    def _subscribed_in(self, member: int, there: I64) -> tuple[int, ...]:
         """Topics of the row that a member subscribes to, as places in ``there``."""
-        asked = np.unique(self.asked[self.asked_start[member] : self.asked_start[member + 1]])
-        found: list[int] = np.flatnonzero(np.isin(there, asked)).tolist()
+        subscribed = np.unique(
+            self.subscribed[self.subscribed_start[member] : self.subscribed_start[member + 1]]
+        )
+        found: list[int] = np.flatnonzero(np.isin(there, subscribed)).tolist()
         return tuple(found)
 
 

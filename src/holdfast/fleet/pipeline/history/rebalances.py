@@ -19,7 +19,7 @@ restart                      every member that came had gone a short while befor
 join                         members came, none went                                     0.97
 leave                        members went, none came; each had announced that it stops    0.96
 leave_or_timeout             members went, none came; their last signs may tell how,     0.97
-                             :mod:`holdfast.fleet.pipeline.history.signs`
+                             :mod:`holdfast.fleet.pipeline.history.departures`
 join_and_leave               both, and they do not match                                 0.75
 protocol_change              same members; the group was converted to another protocol   0.9
 announced_leave              same members; one of them announces that it stops (Designs  0.9
@@ -49,6 +49,7 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure_history import balance_scores, kept_share, needed_moves
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
 from holdfast.fleet.pipeline.history.dense import Dense, identities
+from holdfast.fleet.pipeline.history.departures import RESOLVED, UNRESOLVED, members_that_went
 from holdfast.fleet.pipeline.history.movements import (
     GAINED,
     LOST,
@@ -59,8 +60,7 @@ from holdfast.fleet.pipeline.history.movements import (
     take,
 )
 from holdfast.fleet.pipeline.history.needed import needed_of_unequal
-from holdfast.fleet.pipeline.history.pauses import PAUSE_SUMS
-from holdfast.fleet.pipeline.history.signs import TOLD, UNTOLD, members_that_went
+from holdfast.fleet.pipeline.history.ownership_gaps import GAP_SUMS
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     list_parts,
@@ -76,8 +76,8 @@ CAUSES: Final = (
     ("restart", 0.98),
     ("join_and_leave", 0.75),
     ("join", 0.97),
-    ("leave", TOLD["leave"]),
-    (UNTOLD, 0.97),
+    ("leave", RESOLVED["leave"]),
+    (UNRESOLVED, 0.97),
     ("protocol_change", 0.9),
     ("announced_leave", 0.9),
     ("scheduled_rebalance", 0.83),
@@ -148,9 +148,9 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
 def _subscriptions(gens: Generations) -> tuple[I64, Mask]:
     """A number of each row's set of subscriptions, and whether its members all ask the same."""
     lists = pc.fill_null(gens.members["subscribed_topics"], pa.scalar([], pa.list_(pa.string())))
-    asked = numbered(pc.binary_join(lists, "\0"))
+    subscribed = numbered(pc.binary_join(lists, "\0"))
     # A commutative mix of the distinct subscriptions: their order and number say nothing.
-    pair = np.unique(ints(gens.members, "row") << 32 | asked)
+    pair = np.unique(ints(gens.members, "row") << 32 | subscribed)
     mixed = ((pair & 0xFFFFFFFF).astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     total = np.zeros(gens.n_rows, np.uint64)
@@ -165,7 +165,7 @@ def _after(row_before: Mask) -> Mask:
     return found
 
 
-def _causes(gens: Generations, events: Events, did: Mapping[str, Any], asked: I64) -> I64:
+def _causes(gens: Generations, events: Events, did: Mapping[str, Any], subscribed: I64) -> I64:
     """Index into CAUSES of each row."""
     joined, left = did["n_joined"] > 0, did["n_left"] > 0
     shares = marked(gens.head, lambda kind, _: kind.is_shared)
@@ -180,13 +180,13 @@ def _causes(gens: Generations, events: Events, did: Mapping[str, Any], asked: I6
         "join_and_leave": joined & left,
         "join": joined,
         "leave": left & (did["left_as_announced"] == did["n_left"]),
-        UNTOLD: left,
+        UNRESOLVED: left,
         "protocol_change": _after(events.converted),
         "announced_leave": did["announced"] > 0,
         "scheduled_rebalance": _after((delay >= 0) & (waited_ms >= delay - PLAN_TOLERANCE_MS)),
         "cooperative_follow_up": did["cooperative"] & withheld & gave,
         "configuration_change": _after((config >= 0) & (np.diff(config, append=-1) > 0)),
-        "subscription_change": np.diff(asked, prepend=asked[:1]) != 0,
+        "subscription_change": np.diff(subscribed, prepend=subscribed[:1]) != 0,
         "partition_count_change": (did["n_gained"] > 0) | (did["n_lost"] > 0),
         "leader_change": did["leader_changed"],
     }
@@ -299,7 +299,7 @@ def rebalance_table(
         The same with what members share, where ``gens`` has only what a member alone owns.
     """
     n, fresh, head = gens.n_rows, events.fresh, gens.head
-    asked, same = _subscriptions(gens)
+    subscribed, same = _subscriptions(gens)
     did = numbers(gens, layout, events, same) | turnover(gens, layout, events)
     shares = marked(head, lambda kind, _: kind.is_shared)
     if shares.any():
@@ -309,7 +309,7 @@ def rebalance_table(
     before = np.concatenate([[-1], generation[:-1]])[:n]
     again = ~fresh & (generation == before) & ~(events.converted & (did["n_left"] > 0))
     keep = np.flatnonzero(~head["context"].to_numpy() & ~events.dead & ~again)
-    cause = _causes(gens, events, did, asked)[keep]
+    cause = _causes(gens, events, did, subscribed)[keep]
     moved = did["n_moved"] + did["n_moved_through_gap"]
     share = kept_share(did["n_kept"], moved)
     # Plain consumers divide partitions, each as good as another.
@@ -332,7 +332,7 @@ def rebalance_table(
             mask=(unproven & (fresh | (moved > 0)))[keep],
         ),
         "stickiness": pa.array(share[keep], mask=(fresh | shares | np.isnan(share))[keep]),
-        **{name: np.zeros(len(keep)) for name in PAUSE_SUMS},
+        **{name: np.zeros(len(keep)) for name in GAP_SUMS},
         "silent_seconds": pa.nulls(len(keep), pa.float64()),
         "unseen_ms": pa.nulls(len(keep), pa.list_(pa.int64())),
         "needed_moves_proven": ~unproven[keep],
@@ -354,10 +354,12 @@ def anomaly_table(
     head, ids = gens.head, gens.members["member_id"]
     new, member_row = ~head["context"].to_numpy(), ints(gens.members, "row")
 
-    def add(row: int, kind: str, members: list[str], detail: str, **place: Any) -> None:
+    def add(row: int, kind: str, members: list[str], detail: str, **location: Any) -> None:
         named = {name: head[name][row].as_py() for name in ("group", "generation", "timestamp")}
         if new[row]:
-            rows.append({**named, **place, "kind": kind, "member_ids": members, "detail": detail})
+            rows.append(
+                {**named, **location, "kind": kind, "member_ids": members, "detail": detail}
+            )
 
     strangers: dict[tuple[int, str], set[str]] = {}
     known = pa.array(sorted(set(topic_names.values())), pa.string())
@@ -382,9 +384,9 @@ def anomaly_table(
     for (row, topic, partition), errors in failed.items():
         text = ", ".join(sorted(set(errors.values())))
         add(row, "failed_resource", sorted(errors), text, topic=topic, partition=partition)
-    for row, together in _in_one_place(gens):
+    for row, together in _in_one_location(gens):
         text = f"{len(together)} members with one host name and client.id"
-        add(row, "shared_place", sorted(ids[m].as_py() for m in together), text)
+        add(row, "shared_location", sorted(ids[m].as_py() for m in together), text)
     unreadable = np.flatnonzero(~gens.members["readable"].to_numpy(zero_copy_only=False))
     for member in unreadable.tolist():
         text = "its bytes do not parse, or name a partition that cannot be"
@@ -397,16 +399,16 @@ def anomaly_table(
     return pa.Table.from_pylist(rows, schema=arrow_schema("anomalies"))
 
 
-def _in_one_place(gens: Generations) -> list[tuple[int, list[int]]]:
+def _in_one_location(gens: Generations) -> list[tuple[int, list[int]]]:
     """Members that say that they live in one place, for each row and place; no static ones."""
-    column = gens.members["place"]
+    column = gens.members["location"]
     says = column.is_valid().to_numpy() & ~gens.members["group_instance_id"].is_valid().to_numpy()
     at = np.flatnonzero(says)
     if not len(at):
         return []
-    row, place = ints(gens.members, "row")[at], column.fill_null(0).to_numpy()[at]
-    order = np.lexsort((place, row))
-    same = (np.diff(row[order]) == 0) & (np.diff(place[order]) == 0)
+    row, location = ints(gens.members, "row")[at], column.fill_null(0).to_numpy()[at]
+    order = np.lexsort((location, row))
+    same = (np.diff(row[order]) == 0) & (np.diff(location[order]) == 0)
     edges = np.flatnonzero(np.concatenate([[True], ~same, [True]]))
     return [
         (int(row[order[low]]), at[order[low:high]].tolist())

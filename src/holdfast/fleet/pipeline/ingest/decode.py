@@ -2,8 +2,8 @@
 
 A record batch has the columns ``key`` and ``value`` (binary). It may have ``partition`` (int32),
 ``offset`` (int64) and ``timestamp``, as Spark's Kafka source and a dump do. These three come out as
-``log_partition``, ``log_offset`` and ``timestamp`` (:func:`log_places`). Commits become columns in
-:mod:`holdfast.fleet.pipeline.ingest.split`, the records of groups in
+``log_partition``, ``log_offset`` and ``timestamp`` (:func:`log_positions`). Commits become columns
+in :mod:`holdfast.fleet.pipeline.ingest.split`, the records of groups in
 :mod:`holdfast.fleet.pipeline.ingest.decode_groups`.
 
 **Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and nothing
@@ -122,7 +122,7 @@ def _bad_columns(batch: pa.RecordBatch, bad: BadRows) -> Arrays:
         None if not k or len(k) < 2 else int.from_bytes(k[:2], "big", signed=True) for k in keys
     ]
     return {
-        **log_places(batch, bad.rows),
+        **log_positions(batch, bad.rows),
         "record_type": pa.array(types, pa.int32()),
         "reason": pa.array([str(REASONS[code]) for code in bad.reason.tolist()], pa.string()),
         "position": numbers(bad.position),
@@ -169,7 +169,7 @@ def _taken(family: Family, rows: I64) -> Family:
     return replace(family, rows=family.rows[rows], key=key, value=value, n_unknown_tags=None)
 
 
-def log_places(batch: pa.RecordBatch, rows: I64) -> Arrays:
+def log_positions(batch: pa.RecordBatch, rows: I64) -> Arrays:
     """Where the rows stood in the log, as far as the batch says."""
     names = {"timestamp": "timestamp", "log_partition": "partition", "log_offset": "offset"}
     here = batch.schema.names

@@ -19,7 +19,7 @@ from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.columns import I64, Mask, row_of
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.wire.layouts.container import (
-    PLACE_BYTES,
+    LOCATION_BYTES,
     SUBSCRIPTION_MAGIC,
     ClaimFlag,
     decode_member_assignment,
@@ -52,7 +52,9 @@ DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 """Protocols whose assignments say when the next round is due."""
 
 
-def group_generations(family: Family, place: Arrays, *, subscriptions: bool = True) -> Generations:
+def group_generations(
+    family: Family, position: Arrays, *, subscriptions: bool = True
+) -> Generations:
     """Records of one version as generations.
 
     Parameters
@@ -62,7 +64,7 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
     """
     n_rows = len(family)
     head = {
-        **place,
+        **position,
         "group_type": constant(GroupType.CLASSIC, pa.string(), n_rows),
         "context": constant(False, pa.bool_(), n_rows),
     }
@@ -87,12 +89,14 @@ def group_generations(family: Family, place: Arrays, *, subscriptions: bool = Tr
         "readable": pa.array(~given.unreadable),
     }
     if subscriptions:
-        asked = read_subscriptions(subscription, is_consumer)
+        subscribed = read_subscriptions(subscription, is_consumer)
         others = marked(found, lambda kind, _: kind.announces)[row] & ~is_consumer
-        of_members |= _subscription_fields(asked)
-        told = [asked, read_subscriptions(subscription, others)] if others.any() else [asked]
-        of_members["leaving"] = _announced(subscription, told, len(others))
-        of_members["place"] = _places(told, len(others))
+        of_members |= _subscription_fields(subscribed)
+        reported = (
+            [subscribed, read_subscriptions(subscription, others)] if others.any() else [subscribed]
+        )
+        of_members["leaving"] = _announced(subscription, reported, len(others))
+        of_members["location"] = _locations(reported, len(others))
     of_owned = {
         "member": numbers(row_of(owned.start)),
         "topic": text(owned.columns["topic"]),
@@ -134,15 +138,15 @@ def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
     chosen = chosen & _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
     found = np.zeros(len(chosen), np.int64)
     for row in np.flatnonzero(chosen).tolist():
-        told = (
-            _told_delay(*blobs(assignment, np.array([member])))
+        reported = (
+            _announced_delay(*blobs(assignment, np.array([member])))
             for member in range(int(start[row]), int(start[row + 1]))
         )
-        found[row] = next((delay_ms for delay_ms in told if delay_ms is not None), 0)
+        found[row] = next((delay_ms for delay_ms in reported if delay_ms is not None), 0)
     return numbers(found, found > 0)
 
 
-def _told_delay(assignment: bytes) -> int | None:
+def _announced_delay(assignment: bytes) -> int | None:
     """The delay in one member's assignment, 0 for none; None if the bytes do not parse."""
     try:
         return decode_member_assignment(assignment).delay_ms if assignment else None
@@ -185,12 +189,12 @@ def _above_zero(column: Column) -> pa.Array:
     return numbers(found, found > 0)
 
 
-def _subscription_fields(asked: Messages) -> Arrays:
-    topics, was_read = items(asked.columns["topics"]), asked.version >= 0
-    claimed = items(asked.columns["ownedPartitions"])
+def _subscription_fields(subscribed: Messages) -> Arrays:
+    topics, was_read = items(subscribed.columns["topics"]), subscribed.version >= 0
+    claimed = items(subscribed.columns["ownedPartitions"])
     n_claimed = np.diff(items(claimed.columns["partitions"]).start[claimed.start])
     return {
-        "rack": text(asked.columns["rackId"]),
+        "rack": text(subscribed.columns["rackId"]),
         "subscribed_topics": lists(topics.start, text(topics.columns[""]), was_read),
         "n_claimed": numbers(n_claimed, was_read),
     }
@@ -201,13 +205,13 @@ def _bytes(column: Column) -> Slices:
     return column
 
 
-def _announced(subscription: Slices, told: list[Messages], n_members: int) -> pa.Array:
+def _announced(subscription: Slices, reported: list[Messages], n_members: int) -> pa.Array:
     """What each member announces, int32; null where it stays, or says nothing.
 
-    ``told`` is of plain consumers, and of others whose subscriptions may carry a frame of ours.
+    ``reported`` is of plain consumers, and of others whose subscriptions may carry a frame of ours.
     """
     found = np.zeros(n_members, np.int32)
-    for messages in told:
+    for messages in reported:
         members = _may_leave(messages)
         for member, blob in zip(members.tolist(), blobs(subscription, members), strict=True):
             found[member] = _announced_by_one(blob)
@@ -217,16 +221,16 @@ def _announced(subscription: Slices, told: list[Messages], n_members: int) -> pa
 _LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
 
 
-def _may_leave(asked: Messages) -> I64:
+def _may_leave(subscribed: Messages) -> I64:
     """Members whose user data begins as a frame of ours that does not say that they stay."""
-    rows, flags, _ = _frames(asked)
+    rows, flags, _ = _frames(subscribed)
     found: I64 = rows[flags & LEAVING_BITS != Leaving.STAYS]
     return found
 
 
-def _frames(asked: Messages) -> tuple[I64, I64, Slices]:
+def _frames(subscribed: Messages) -> tuple[I64, I64, Slices]:
     """Members whose user data begins as a frame of ours, its flags, and all user data."""
-    frames = asked.columns["userData"]
+    frames = subscribed.columns["userData"]
     assert isinstance(frames, Slices)
     rows = np.flatnonzero(frames.size > len(SUBSCRIPTION_MAGIC))
     begin = frames.begin[rows]
@@ -237,16 +241,16 @@ def _frames(asked: Messages) -> tuple[I64, I64, Slices]:
     return rows[ours], flags[ours].astype(np.int64), frames
 
 
-def _places(told: list[Messages], n_members: int) -> pa.Array:
+def _locations(reported: list[Messages], n_members: int) -> pa.Array:
     """The digest of where each member lives, int32; null where it does not say.
 
     It stands behind the flags and a number of one to five bytes, of which all but the last one have
     their first bit set (:mod:`holdfast.core.wire.layouts.container`).
     """
     found, known = np.zeros(n_members, np.int32), np.zeros(n_members, bool)
-    for messages in told:
+    for messages in reported:
         rows, flags, frames = _frames(messages)
-        rows = rows[flags & ClaimFlag.PLACE != 0]
+        rows = rows[flags & ClaimFlag.LOCATION != 0]
         at = frames.begin[rows] + len(SUBSCRIPTION_MAGIC) + 1
         end = frames.begin[rows] + frames.size[rows]
         going = np.ones(len(rows), bool)
@@ -255,9 +259,11 @@ def _places(told: list[Messages], n_members: int) -> pa.Array:
             going[going] = frames.data[at[going]] >= 128
             at += going
         at += 1
-        fits = at + PLACE_BYTES <= end
+        fits = at + LOCATION_BYTES <= end
         rows, at = rows[fits], at[fits]
-        digits = [frames.data[at + i].astype(np.uint32) << 8 * (3 - i) for i in range(PLACE_BYTES)]
+        digits = [
+            frames.data[at + i].astype(np.uint32) << 8 * (3 - i) for i in range(LOCATION_BYTES)
+        ]
         found[rows] = np.bitwise_or.reduce(digits, axis=0).astype(np.uint32).view(np.int32)
         known[rows] = True
     return numbers(found, known)

@@ -29,7 +29,7 @@ from holdfast.fleet.pipeline.ingest.decode import (
     families,
     id_text,
     key_types,
-    log_places,
+    log_positions,
     numbers,
     record_sizes,
     text,
@@ -108,10 +108,10 @@ def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterato
     References: KIP-429, KIP-345.
     """
     for family in families(batch, (RecordType.GROUP_METADATA,)):
-        place = {"group": text(family.key["group"]), **log_places(batch, family.rows)}
+        position = {"group": text(family.key["group"]), **log_positions(batch, family.rows)}
         if family.value:
-            place["record_bytes"] = numbers(record_sizes(batch, family.rows))
-        yield group_generations(family, place, subscriptions=subscriptions)
+            position["record_bytes"] = numbers(record_sizes(batch, family.rows))
+        yield group_generations(family, position, subscriptions=subscriptions)
 
 
 def events(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[ConsumerGroupEvent]:
@@ -122,12 +122,12 @@ def events(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[ConsumerG
     References: KIP-848, KIP-932, KIP-1071.
     """
     for family in families(batch, (record_type,)):
-        place = log_places(batch, family.rows)
-        place["timestamp"] = place["timestamp"].cast(pa.int64())
+        position = log_positions(batch, family.rows)
+        position["timestamp"] = position["timestamp"].cast(pa.int64())
         said = {name: one for name, one in family.value.items() if name != _OLD_PROTOCOL}
         values: Sequence[Any] = _structs(said) if said else [None] * len(family)
-        places = pa.table(place).to_pylist()
-        for key, value, where in zip(_structs(family.key), values, places, strict=True):
+        positions = pa.table(position).to_pylist()
+        for key, value, where in zip(_structs(family.key), values, positions, strict=True):
             yield ConsumerGroupEvent(
                 type=record_type,
                 group=key["groupId"],

@@ -74,9 +74,9 @@ def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> G
     if not mine.any():
         return gens
     member = np.flatnonzero(mine)
-    told = blobs(assignment, member)
-    given = _read_rounds(gens.head, row[member], blobs(subscription, member), told)
-    readable = [one is not None or not blob for one, blob in zip(given, told, strict=True)]
+    assigned = blobs(assignment, member)
+    given = _read_rounds(gens.head, row[member], blobs(subscription, member), assigned)
+    readable = [one is not None or not blob for one, blob in zip(given, assigned, strict=True)]
     found = GivenTasks(member=member, given=given, readable=np.array(readable, np.bool_))
     return Generations(
         head=_with_rounds(gens, found),
@@ -86,7 +86,7 @@ def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> G
 
 
 def _read_rounds(
-    head: pa.Table, row: I64, asked: Sequence[bytes], told: Sequence[bytes]
+    head: pa.Table, row: I64, subscribed: Sequence[bytes], assigned: Sequence[bytes]
 ) -> list[Given | None]:
     """What the members say, round by round; ``row`` is the round of each."""
     rounds, first = np.unique(row, return_index=True)
@@ -95,17 +95,17 @@ def _read_rounds(
     bounds = [*first.tolist(), len(row)]
     found: list[Given | None] = []
     for kind, low, high in zip(kinds, bounds[:-1], bounds[1:], strict=True):
-        found += _read_round(kind_of(*kind), asked[low:high], told[low:high])
+        found += _read_round(kind_of(*kind), subscribed[low:high], assigned[low:high])
     return found
 
 
 def _read_round(
-    kind: GroupKind, asked: Sequence[bytes], told: Sequence[bytes]
+    kind: GroupKind, subscribed: Sequence[bytes], assigned: Sequence[bytes]
 ) -> list[Given | None]:
-    found = [_read_one(kind, *pair) for pair in zip(asked, told, strict=True)]
+    found = [_read_one(kind, *pair) for pair in zip(subscribed, assigned, strict=True)]
     if kind.among is not None:
         good = [(at, one) for at, one in enumerate(found) if one is not None]
-        whole = kind.among([asked[at] for at, _ in good], [one for _, one in good])
+        whole = kind.among([subscribed[at] for at, _ in good], [one for _, one in good])
         for (at, _), one in zip(good, whole, strict=True):
             found[at] = one
     return found

@@ -32,22 +32,22 @@ from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 from holdfast.fleet.tables.columns.values import ints
 
-KEPT: Final = arrow_schema("kept")
+KNOWN_KEYS: Final = arrow_schema("known_keys")
 """The last record known of a key: its place and the key."""
 
 _COMMITS: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 
 
 def deletions(
-    reader: TopicReader, kept: pa.Table, done: Mapping[int, int], time_us: int
+    reader: TopicReader, known: pa.Table, done: Mapping[int, int], time_us: int
 ) -> pa.Table:
-    """Return tombstones of the keys of ``kept`` that have no record now, as RECORDS.
+    """Return tombstones of the keys of ``known`` that have no record now, as RECORDS.
 
     Parameters
     ----------
     reader : TopicReader
         Of the topic, with what waits at ``done``.
-    kept : Table of KEPT
+    kept : Table of KNOWN_KEYS
         Last records, all before ``done``.
     done : mapping of int to int
         Partition -> behind the last record that was read.
@@ -59,7 +59,7 @@ def deletions(
     SourceError
         The cluster cannot be read.
     """
-    left = kept.filter(pa.array(_missing(reader, kept, done)))
+    left = known.filter(pa.array(_missing(reader, known, done)))
     partitions = left["partition"].unique().to_pylist()
     lost = set(zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True))
     parts = [RECORDS.empty_table()]
@@ -78,10 +78,10 @@ def deletions(
     return tombstones(found, begin, np.full(len(begin), time_us), partial(offsets_of, taken))
 
 
-def _missing(reader: TopicReader, kept: pa.Table, done: Mapping[int, int]) -> Mask:
+def _missing(reader: TopicReader, known: pa.Table, done: Mapping[int, int]) -> Mask:
     """Which last records are gone, whether a later one has taken their place or not."""
-    partition, offset = ints(kept, "partition"), ints(kept, "offset")
-    missing = np.zeros(kept.num_rows, np.bool_)
+    partition, offset = ints(known, "partition"), ints(known, "offset")
+    missing = np.zeros(known.num_rows, np.bool_)
     for one, end in reader.ends(np.unique(partition).tolist()).items():
         rows = np.flatnonzero((partition == one) & (offset >= end.begin))
         if len(rows):
@@ -122,22 +122,22 @@ def tombstones(keys: pa.Table, begin: I64, time_us: I64, taken: Callable[[int], 
         In the order of their places; the record of a whole group is deleted behind its members.
     """
     rank, kind = _rank(keys["key"].combine_chunks())
-    partition, place = ints(keys, "partition"), begin.copy()
+    partition, position = ints(keys, "partition"), begin.copy()
     is_commit = np.isin(kind, _COMMITS)
     for one in np.unique(partition[is_commit]).tolist():
         used = taken(one)
         own = is_commit & (partition == one)
         for low in np.unique(begin[own]).tolist():
             rows = np.flatnonzero(own & (begin == low))
-            place[rows] = free_offsets(used, low, len(rows))
-            used = np.union1d(used, place[rows])
+            position[rows] = free_offsets(used, low, len(rows))
+            used = np.union1d(used, position[rows])
     columns = {
         "partition": keys["partition"],
         "key": keys["key"],
-        "offset": pa.array(place),
+        "offset": pa.array(position),
         "timestamp": pa.array(time_us),
     }
-    order = np.lexsort((-kind, rank, place, partition))
+    order = np.lexsort((-kind, rank, position, partition))
     return filled_table(columns, RECORDS, keys.num_rows).take(pa.array(order))
 
 

@@ -44,12 +44,17 @@ from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, describ
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import FrameRows, Input, Rows, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.folder.contents import held_in
+from holdfast.fleet.tables.folder.contents import contents_of
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
-from holdfast.fleet.tables.storage.clients import telling
+from holdfast.fleet.tables.storage.clients import translated_errors
+from holdfast.fleet.tables.storage.file_system import is_draft
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
-from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
-from holdfast.fleet.tables.storage.store import is_draft
+from holdfast.fleet.tables.storage.paths import (
+    StoragePath,
+    file_system_of,
+    parquet_files,
+    storage_path,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +76,7 @@ WRITTEN: Final = arrow_schema("dumped")
 def write_dump(
     spark: SparkSession,
     cluster: LiveCluster,
-    folder: Place | str,
+    folder: StoragePath | str,
     *,
     groups: Sequence[str] = (),
     note: Note | None = None,
@@ -93,7 +98,7 @@ def write_dump(
         The cluster cannot be read, ``folder`` holds something else, or Spark read nothing from a
         topic that is not empty.
     """
-    root = place_of(folder).absolute()
+    root = storage_path(folder).absolute()
     make_room(root)
     chosen = Selection(groups=groups, all_groups=True)
     complete_at = datetime.now(UTC).isoformat()  # what is written later may be left out
@@ -104,8 +109,8 @@ def write_dump(
         rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(stable))
         files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
     _check_counts(stable, n_tasks, counts, note)
-    with cluster.asking() as asked:
-        reader = TopicReader(asked, OFFSETS_TOPIC)
+    with cluster.asking() as request:
+        reader = TopicReader(request, OFFSETS_TOPIC)
         rest = reader.to_end({p: end for p, (_, end) in stable.items()})
         files += _write_rest(root / "records", rest, chosen)
     if note is not None and reader.missing_until:
@@ -124,7 +129,7 @@ def write_dump(
 
 
 def write_log(
-    folder: Place | str, columns: Mapping[str, object], snapshot: ClusterSnapshot
+    folder: StoragePath | str, columns: Mapping[str, object], snapshot: ClusterSnapshot
 ) -> Dump:
     """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
 
@@ -140,14 +145,14 @@ def write_log(
     SourceError
         If ``folder`` holds something else.
     """
-    root = place_of(folder).absolute()
+    root = storage_path(folder).absolute()
     make_room(root)
     write_parts(root, snapshot, [_write(root / "records", from_columns("records", columns))])
     return Dump.open(root)
 
 
 def write_parts(
-    root: Place,
+    root: StoragePath,
     snapshot: ClusterSnapshot,
     records: Sequence[str],
     groups: Sequence[str] = (),
@@ -180,8 +185,8 @@ def write_parts(
     if open_transactions:
         document["open_transactions"] = [one.as_note() for one in open_transactions]
     data = f"{json.dumps(document, indent=1)}\n".encode()
-    store_of(root).sync(files)
-    store_of(root / DUMP_FILE).write(data)
+    file_system_of(root).sync(files)
+    file_system_of(root / DUMP_FILE).write(data)
 
 
 def part_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
@@ -191,14 +196,14 @@ def part_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
     return from_columns(name, dict(zip(names, columns, strict=True)))
 
 
-def make_room(root: Place) -> None:
+def make_room(root: StoragePath) -> None:
     """Empty a folder that is an older dump; refuse one that holds anything else."""
-    found = held_in(root, "a dump")
+    found = contents_of(root, "a dump")
     ours = {*PARTS, DUMP_FILE}
-    foreign = [place.name for place in found if place.name not in ours and not is_draft(place.name)]
+    foreign = [path.name for path in found if path.name not in ours and not is_draft(path.name)]
     if foreign:
         raise SourceError(f"cannot write a dump to {root}: it already holds {foreign[0]!r}")
-    linked = [place for place in found if place.is_symlink()]
+    linked = [path for path in found if path.is_symlink()]
     if linked:
         raise SourceError(f"{linked[0]} is a link: a dump is not written through links")
     (root / DUMP_FILE).unlink(missing_ok=True)
@@ -206,14 +211,14 @@ def make_room(root: Place) -> None:
         for file in parquet_files(root / part):
             file.unlink()
         if part not in OPTIONAL:
-            store_of(root / part).make_folder()
+            file_system_of(root / part).make_folder()
 
 
-def _write(folder: Place, rows: pa.Table) -> str:
+def _write(folder: StoragePath, rows: pa.Table) -> str:
     """Write a part of one file; returns its name."""
-    store_of(folder).make_folder()
+    file_system_of(folder).make_folder()
     file = folder / "part-0.parquet"
-    with store_of(file).writable() as sink, telling(file, "written"):
+    with file_system_of(file).writable() as sink, translated_errors(file, "written"):
         pq.write_table(rows, sink)
     return file.name
 
@@ -238,7 +243,7 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
 
 
 def _write_records(
-    spark: SparkSession, records: Rows, folder: Place, chosen: Selection
+    spark: SparkSession, records: Rows, folder: StoragePath, chosen: Selection
 ) -> tuple[list[str], Counter[int], int]:
     """Write the records, one file a task.
 
@@ -264,7 +269,7 @@ def _write_records(
     return files, rows, sum(row["n_tasks"] for row in made)
 
 
-def _write_rest(folder: Place, rest: Iterator[pa.Table], chosen: Selection) -> list[str]:
+def _write_rest(folder: StoragePath, rest: Iterator[pa.Table], chosen: Selection) -> list[str]:
     """Write the records that this process reads; the file, or none where there is none."""
     name = _new_file()
     batches = (batch for rows in rest for batch in rows.to_batches())
@@ -300,14 +305,14 @@ def _written_to(file: str, parts: Iterator[pa.Table], chosen: Selection) -> Iter
     first = next(parts, None)
     if first is None:
         return
-    with store_of(file).writable() as sink:
-        with telling(file, "written"):
+    with file_system_of(file).writable() as sink:
+        with translated_errors(file, "written"):
             writer = pq.ParquetWriter(sink, RECORDS)
         for part in chain([first], parts):
-            with telling(file, "written"):
+            with translated_errors(file, "written"):
                 writer.write_table(_only(part, chosen))
             yield part
-        with telling(file, "written"):
+        with translated_errors(file, "written"):
             writer.close()
 
 

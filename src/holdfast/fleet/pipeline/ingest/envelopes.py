@@ -73,9 +73,9 @@ _OTHER_TIMES: Final = (
     (re.compile(r"(\w{3} \d\d?, \d{4} @ \d\d:\d\d:\d\d)\.(\d{3})"), "%b %d, %Y @ %H:%M:%S%f"),
     (re.compile(r"(\d\d:\d\d:\d\d)[.,](\d{3})"), "%H:%M:%S%f"),
 )
-_TAILS: Final = tuple(
-    re.compile(rf"\s+{tail}\Z")
-    for tail in (
+_SUFFIXES: Final = tuple(
+    re.compile(rf"\s+{suffix}\Z")
+    for suffix in (
         r"\([\w.$]+(?::\d+)?\)",  # (%c), (%c:%L), (%F:%L)
         r"\[[^\[\]]*\]",  # [%t]
         r"\{[^{}]*\}",  # %X
@@ -169,13 +169,13 @@ def unwrapped(lines: Iterable[str]) -> Unwrapped:
     return Unwrapped(whole, newest_first=steps[False] > steps[True])
 
 
-def tail_of(texts: Sequence[str]) -> re.Pattern[str]:
+def suffix_of(texts: Sequence[str]) -> re.Pattern[str]:
     """What nearly all lines of a layout have behind the message: a logger, a thread, a place."""
     found = ""
     for _ in range(_DEEPEST):
-        cut = {tail: [tail.sub("", text) for text in texts] for tail in _TAILS}
-        hits = {tail: sum(map(str.__ne__, texts, rest)) for tail, rest in cut.items()}
-        best = max(_TAILS, key=hits.__getitem__)
+        cut = {suffix: [suffix.sub("", text) for text in texts] for suffix in _SUFFIXES}
+        hits = {suffix: sum(map(str.__ne__, texts, rest)) for suffix, rest in cut.items()}
+        best = max(_SUFFIXES, key=hits.__getitem__)
         if not texts or hits[best] < 0.8 * len(texts):
             break
         found, texts = best.pattern.removesuffix(r"\Z") + found, cut[best]
@@ -293,7 +293,7 @@ def _without_cri(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
 
 def _json(first: Sequence[CollectedLine]) -> Layer | None:
     """Objects of which one field is the line."""
-    found = [_said(part) for part in _documents(first) if isinstance(part, dict)]
+    found = [_message_of(part) for part in _documents(first) if isinstance(part, dict)]
     lines = [said for said in found if said is not None]
     n_others = sum(not isinstance(part, dict) for part in _documents(first))
     if not lines or len(lines) <= n_others + len(found) - len(lines):
@@ -321,7 +321,7 @@ def _joined(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
 def _texts(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
     """What each object says; a line that is none, and an object that says nothing, as they are."""
     for part in _documents(entries):
-        said = part if isinstance(part, CollectedLine) else _said(part)
+        said = part if isinstance(part, CollectedLine) else _message_of(part)
         yield (
             said if said is not None else CollectedLine(None, json.dumps(part, ensure_ascii=False))
         )
@@ -367,7 +367,7 @@ def _decoded(text: str) -> list[dict[str, Any]] | None:
     return None
 
 
-def _said(document: Mapping[str, Any], deep: int = _DEEPEST) -> CollectedLine | None:
+def _message_of(document: Mapping[str, Any], deep: int = _DEEPEST) -> CollectedLine | None:
     """The line that an object holds, and its time."""
     fields = {name.lower(): value for name, value in document.items()}
     text = next((fields[name] for name in _MESSAGES if isinstance(fields.get(name), str)), None)
@@ -376,5 +376,5 @@ def _said(document: Mapping[str, Any], deep: int = _DEEPEST) -> CollectedLine | 
     if text is not None:
         return CollectedLine(time, text)
     inner = (value for value in document.values() if deep and isinstance(value, Mapping))
-    found = next((said for value in inner if (said := _said(value, deep - 1))), None)
+    found = next((said for value in inner if (said := _message_of(value, deep - 1))), None)
     return found and CollectedLine(found.time if time is None else time, found.text)

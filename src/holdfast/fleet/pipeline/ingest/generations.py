@@ -146,8 +146,10 @@ def concat(parts: Sequence[Generations]) -> Generations:
     )
 
 
-def marked(head: pa.Table, says: Callable[[GroupKind, str | None], bool]) -> Mask:
-    """Rows of ``head`` of whose kind and protocol ``says`` is true, bool[n]; it is asked once each.
+def marked(head: pa.Table, predicate: Callable[[GroupKind, str | None], bool]) -> Mask:
+    """Return the rows of ``head`` of whose kind and protocol ``predicate`` is true, bool[n].
+
+    It is called once for each kind and protocol.
 
     Parameters
     ----------
@@ -163,7 +165,7 @@ def marked(head: pa.Table, says: Callable[[GroupKind, str | None], bool]) -> Mas
         seen, code = np.unique(both, return_inverse=True)
         pairs = (divmod(one, len(values)) for one in seen.tolist())
         names = [(*names[before], values[last]) for before, last in pairs]
-    found = [says(kind_of(str(one), two, three), three) for one, two, three in names]
+    found = [predicate(kind_of(str(one), two, three), three) for one, two, three in names]
     return np.array(found, np.bool_)[code]
 
 

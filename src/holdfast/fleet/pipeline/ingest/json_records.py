@@ -34,8 +34,8 @@ JSON_RECORDS: Final = pa.schema(
         ("error", pa.string()),
     ]
 )
-_PLACE: Final = ("partition", "offset", "timestamp")
-_READ: Final = tuple(name for name in JSON_RECORDS.names if name not in _PLACE)
+_LOG_POSITION: Final = ("partition", "offset", "timestamp")
+_READ: Final = tuple(name for name in JSON_RECORDS.names if name not in _LOG_POSITION)
 
 
 def json_records(batches: Batches) -> Batches:
@@ -43,7 +43,7 @@ def json_records(batches: Batches) -> Batches:
     for batch in batches:
         pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
         read = [_row(key, value) for key, value in pairs]
-        columns = {name: batch[name] for name in _PLACE}
+        columns = {name: batch[name] for name in _LOG_POSITION}
         columns |= {name: [row.get(name) for row in read] for name in _READ}
         yield filled_batch(columns, JSON_RECORDS, batch.num_rows)
 

@@ -40,9 +40,9 @@ from holdfast.fleet.pipeline.ingest.last_of_keys import DumpView, LastOfKeys, jo
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.tables.columns.values import ints, to_us
-from holdfast.fleet.tables.storage.clients import telling
+from holdfast.fleet.tables.storage.clients import translated_errors
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of, statistics_of
-from holdfast.fleet.tables.storage.places import Place, place_of, store_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
 WINDOW_BYTES: Final = 256 << 20
 FILE: Final = "part-0.parquet"
@@ -74,7 +74,7 @@ class _RowGroup:
     may_be_bad: bool
 
 
-def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
+def merge_dumps(sources: Sequence[StoragePath | str], folder: StoragePath | str) -> Dump:
     """Write one dump that holds every record of several.
 
     Parameters
@@ -89,7 +89,7 @@ def merge_dumps(sources: Sequence[Place | str], folder: Place | str) -> Dump:
         ``folder`` holds something else.
     """
     dumps = sorted((Dump.open(source) for source in sources), key=_taken)
-    root = place_of(folder).absolute()
+    root = storage_path(folder).absolute()
     if any(root.resolve() == dump.path.resolve() for dump in dumps):
         raise SourceError(f"{root} is one of the dumps to merge: name another place for the result")
     ids = {dump.cluster_id: dump.path for dump in dumps if dump.cluster_id}
@@ -179,14 +179,14 @@ def _same(one: pa.Table, other: pa.Table, names: Sequence[str]) -> Any:
 
 
 def _write_records(
-    dumps: Sequence[Dump], views: Sequence[DumpView], file: Place
+    dumps: Sequence[Dump], views: Sequence[DumpView], file: StoragePath
 ) -> tuple[pa.Table, pa.Table]:
     """Write the records of all dumps; what :meth:`LastOfKeys.deleted` finds among them."""
     listed = _tuples(dumps[-1].offsets())
     ends = {partition: end for topic, partition, _, end in listed if topic == OFFSETS_TOPIC}
     groups = [group for number, dump in enumerate(dumps) for group in _row_groups(number, dump)]
     keys = LastOfKeys(views)
-    with store_of(file).writable() as sink, pq.ParquetWriter(sink, RECORDS) as writer:
+    with file_system_of(file).writable() as sink, pq.ParquetWriter(sink, RECORDS) as writer:
         for first, last in _windows(groups):
             near = [one for one in groups if one.last >= first and one.first < last]
             parts = [
@@ -196,15 +196,15 @@ def _write_records(
             rows = once(pa.concat_tables(parts), OFFSETS_TOPIC)
             _check_ends(rows, ends, dumps[-1])
             keys.take(rows, parts)
-            with telling(file, "written"):
+            with translated_errors(file, "written"):
                 writer.write_table(rows)
         bad = _read([one for one in groups if one.may_be_bad], _BAD)
-        with telling(file, "written"):
+        with translated_errors(file, "written"):
             writer.write_table(bad)
     return keys.deleted()
 
 
-def _placed(found: pa.Table, kept: pa.Table, file: Place) -> pa.Table:
+def _placed(found: pa.Table, retained: pa.Table, file: StoragePath) -> pa.Table:
     """Tombstones of keys, at places that no record of a file has, and those that are kept."""
 
     def taken(partition: int) -> I64:
@@ -212,11 +212,11 @@ def _placed(found: pa.Table, kept: pa.Table, file: Place) -> pa.Table:
         for batch in batches_of(file, ["partition", "offset"]):
             rows = pa.Table.from_batches([batch])
             parts.append(rows.filter(pc.field("partition") == partition))
-        parts.append(kept.select(["partition", "offset"]))
+        parts.append(retained.select(["partition", "offset"]))
         return offsets_of(pa.concat_tables(parts), partition)
 
     ours = tombstones(found, ints(found, "begin"), ints(found, "time_us"), taken)
-    whole = pa.concat_tables([kept, ours])
+    whole = pa.concat_tables([retained, ours])
     return whole.sort_by([("partition", "ascending"), ("offset", "ascending")])
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.topic_reader import Span, TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS, WAITING, OpenTransactions
-from holdfast.fleet.pipeline.steps import HERE_ROWS, FrameRows, HeldRows, Rows
+from holdfast.fleet.pipeline.steps import HERE_ROWS, FrameRows, InMemoryRows, Rows
 from holdfast.fleet.tables.folder.manifest import Batch
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class KafkaFeed:
         with self.reader(waiting) as reader:
             rows = pa.concat_tables([RECORDS.empty_table(), *reader.read(span)])
             return LogPart(
-                rows=HeldRows(rows=rows, cost_rows=rows.num_rows),
+                rows=InMemoryRows(rows=rows, cost_rows=rows.num_rows),
                 upto=reader.reached,
                 waiting=reader.transactions.table(),
                 missing_until=reader.missing_until,
@@ -102,8 +102,8 @@ class KafkaFeed:
     @contextmanager
     def reader(self, waiting: pa.Table) -> Iterator[TopicReader]:
         """Reads the log of the topic; ``waiting`` is what waits where it begins."""
-        with self.cluster.asking() as asked:
-            yield TopicReader(asked, OFFSETS_TOPIC, OpenTransactions(waiting))
+        with self.cluster.asking() as request:
+            yield TopicReader(request, OFFSETS_TOPIC, OpenTransactions(waiting))
 
 
 def kafka_records(spark: SparkSession, cluster: LiveCluster, span: Span) -> DataFrame:

@@ -25,7 +25,7 @@ from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.values import ints
 
 NOT_KNOWN = -1
-Place: TypeAlias = tuple[str, str, int]
+ShareKey: TypeAlias = tuple[str, str, int]
 """Group, topic id and partition."""
 
 
@@ -46,7 +46,7 @@ def share_positions(
     (Table of POSITION, int)
         ``delivered`` is the number of records behind the offset that are done; -1 not known.
     """
-    found: dict[Place, dict[str, Any]] = {}
+    found: dict[ShareKey, dict[str, Any]] = {}
     n_bad = 0
     times, in_time = ints(records, "timestamp").tolist(), holdable_times(records["timestamp"])
     columns = (records[name].to_pylist() for name in ("key", "value", "partition", "offset"))
@@ -71,7 +71,7 @@ def share_positions(
 
 
 def _apply(
-    found: dict[Place, dict[str, Any]], state: ShareState, at_us: int, log: Mapping[str, int]
+    found: dict[ShareKey, dict[str, Any]], state: ShareState, at_us: int, log: Mapping[str, int]
 ) -> None:
     """Take in a record: a position stands since the first record in a row that names its offset."""
     place = (state.group, state.topic_id, state.partition)

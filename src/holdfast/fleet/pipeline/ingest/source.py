@@ -31,7 +31,12 @@ from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.documents import parsed
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
-from holdfast.fleet.tables.storage.places import Place, parquet_files, place_of, store_of
+from holdfast.fleet.tables.storage.paths import (
+    StoragePath,
+    file_system_of,
+    parquet_files,
+    storage_path,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -65,7 +70,7 @@ class Dump:
         Those whose records are not in the dump, since they were open when it was taken.
     """
 
-    path: Place
+    path: StoragePath
     cluster_id: str
     taken_at: str
     named: frozenset[str] = frozenset()
@@ -75,7 +80,7 @@ class Dump:
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @classmethod
-    def open(cls, path: Place | str) -> Dump:
+    def open(cls, path: StoragePath | str) -> Dump:
         """Look at a dump folder.
 
         Raises
@@ -85,7 +90,7 @@ class Dump:
         SourceError
             It is not there, not a dump, of another version, or a part cannot be read.
         """
-        folder = place_of(path).absolute()
+        folder = storage_path(path).absolute()
         document = _read_document(folder)
         for name in DUMP_TABLES:
             _check_part(folder, name, needed=name == "records")
@@ -96,8 +101,8 @@ class Dump:
             named=frozenset(map(str, document.get("records") or ())),
             groups=tuple(str(name) for name in document.get("groups") or ()),
             complete_at=str(document.get(COMPLETE_AT) or ""),
-            read=_said_spans(folder, document.get("read")),
-            open_transactions=_said_transactions(folder, document.get("open_transactions")),
+            read=_read_spans(folder, document.get("read")),
+            open_transactions=_read_transactions(folder, document.get("open_transactions")),
         )
 
     def records(self, spark: SparkSession) -> DataFrame:
@@ -109,7 +114,7 @@ class Dump:
         files = [str(file) for file in (*_files(self.path, "deleted"), *self.record_files())]
         return FileRows(files=files, cost_rows=self.n_records(), read=read_pieces)
 
-    def record_files(self) -> list[Place]:
+    def record_files(self) -> list[StoragePath]:
         """Files of the records that ``dump.json`` names, or all where it names none."""
         found = _files(self.path, "records")
         return [file for file in found if not self.named or file.name in self.named]
@@ -197,14 +202,14 @@ class Dump:
             )
 
 
-def _read_document(folder: Place) -> dict[str, Any]:
+def _read_document(folder: StoragePath) -> dict[str, Any]:
     if not folder.exists():
         raise SourceError(f"no dump at {folder}: there is no such folder")
     if not folder.is_dir():
         raise SourceError(f"no dump at {folder}: it is not a folder")
     path = folder / DUMP_FILE
     try:
-        text = store_of(folder).read(DUMP_FILE)
+        text = file_system_of(folder).read(DUMP_FILE)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     if text is None:
@@ -224,11 +229,11 @@ def _read_document(folder: Place) -> dict[str, Any]:
     return result
 
 
-def _said_spans(folder: Place, said: Any) -> dict[int, tuple[int, int]] | None:
-    if said is None:
+def _read_spans(folder: StoragePath, noted: Any) -> dict[int, tuple[int, int]] | None:
+    if noted is None:
         return None
     try:
-        found = {int(p): (int(begin), int(end)) for p, (begin, end) in said.items()}
+        found = {int(p): (int(begin), int(end)) for p, (begin, end) in noted.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise SourceError(f"{folder / DUMP_FILE}: `read` has no offsets: {error}") from error
     wrong = [p for p, (begin, end) in found.items() if not 0 <= begin <= end <= MOST_OFFSET]
@@ -237,16 +242,16 @@ def _said_spans(folder: Place, said: Any) -> dict[int, tuple[int, int]] | None:
     return found
 
 
-def _said_transactions(folder: Place, said: Any) -> tuple[OpenTransaction, ...]:
+def _read_transactions(folder: StoragePath, noted: Any) -> tuple[OpenTransaction, ...]:
     try:
-        return tuple(from_notes(said or ()))
+        return tuple(from_notes(noted or ()))
     except (KeyError, TypeError, ValueError) as error:
         raise SourceError(
             f"{folder / DUMP_FILE}: `open_transactions` has none: {error!r}"
         ) from error
 
 
-def _files(folder: Place, name: str) -> list[Place]:
+def _files(folder: StoragePath, name: str) -> list[StoragePath]:
     return checked_files(folder, [f"{name}/{file.name}" for file in parquet_files(folder / name)])
 
 
@@ -255,7 +260,7 @@ def plain_reader(spark: SparkSession) -> DataFrameReader:
     return spark.read.option("__globPaths__", "false")
 
 
-def _check_part(folder: Place, name: str, *, needed: bool) -> None:
+def _check_part(folder: StoragePath, name: str, *, needed: bool) -> None:
     files = _files(folder, name)
     if needed and not files:
         raise SourceError(f"{folder} is not a dump: it has no {name}/*.parquet")
@@ -266,7 +271,7 @@ def _check_part(folder: Place, name: str, *, needed: bool) -> None:
             raise SourceError(f"{file} lacks the column(s) {', '.join(missing)}")
 
 
-def _read_part(folder: Place, name: str) -> pa.Table:
+def _read_part(folder: StoragePath, name: str) -> pa.Table:
     schema = arrow_schema(name)
     files = _files(folder, name)
     if not files:

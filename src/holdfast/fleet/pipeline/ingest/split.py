@@ -48,7 +48,7 @@ from holdfast.fleet.pipeline.ingest.decode import (
     id_text,
     ints,
     key_types,
-    log_places,
+    log_positions,
     millis,
     numbers,
     placed,
@@ -227,7 +227,7 @@ def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             "partition": numbers(ints(key["partition"])),
             "is_tombstone": constant(family.value_version is None, pa.bool_(), n_rows),
             "value_version": constant(family.value_version, pa.int32(), n_rows),
-            **log_places(batch, family.rows),
+            **log_positions(batch, family.rows),
         }
         if value:
             columns |= _commit_values(value)

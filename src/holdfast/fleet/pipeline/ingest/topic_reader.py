@@ -59,8 +59,8 @@ class TopicReader:
         What an earlier read left waiting; it is kept up to date.
     """
 
-    def __init__(self, asked: Asked, topic: str, transactions: OpenTransactions | None = None):
-        self.asked, self.topic = asked, topic
+    def __init__(self, request: Asked, topic: str, transactions: OpenTransactions | None = None):
+        self.request, self.topic = request, topic
         self.transactions = transactions or OpenTransactions()
         self.reached: dict[int, int] = {}
         self.missing_until: dict[int, int] = {}
@@ -135,17 +135,17 @@ class TopicReader:
 
     def ends(self, partitions: list[int]) -> Mapping[int, PartitionEnds]:
         """Where the partitions end now."""
-        return ends_of(self.asked, self.topic, partitions) if partitions else {}
+        return ends_of(self.request, self.topic, partitions) if partitions else {}
 
     def _fetch(self, at: Mapping[int, int]) -> Mapping[int, FetchedLog]:
         found: Mapping[int, FetchedLog]
-        found = self.asked("Fetch", lambda lookup: lookup.fetch(self.topic, at))
+        found = self.request("Fetch", lambda lookup: lookup.fetch(self.topic, at))
         return found
 
     def _behind_the_gap(self, partition: int, begin: int, end: int) -> int:
         """Where a partition goes on whose first records were deleted meanwhile."""
         place = (self.topic, partition)
-        first = self.asked("ListOffsets", lambda lookup: lookup.list_offsets([place], EARLIEST))
+        first = self.request("ListOffsets", lambda lookup: lookup.list_offsets([place], EARLIEST))
         if first[place] <= begin:
             raise SourceError(_OFFSET_GONE.format(partition, self.topic, begin))
         behind = min(int(first[place]), end)

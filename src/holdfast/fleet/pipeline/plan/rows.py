@@ -27,7 +27,7 @@ from holdfast.fleet.pipeline.arrow_types import ArrowColumn
 from holdfast.fleet.pipeline.ingest.generations import list_parts, new_runs
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.values import numbered
-from holdfast.fleet.tables.folder.version import row_groups
+from holdfast.fleet.tables.folder.snapshot import row_groups
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
@@ -41,7 +41,7 @@ class Fleet:
 
     Parameters
     ----------
-    member_start, topic_start, tp_start, asked_start : int64[n_groups + 1]
+    member_start, topic_start, tp_start, subscribed_start : int64[n_groups + 1]
         Where each group's members, topics, topic-partitions and asked topics start.
     """
 
@@ -49,10 +49,10 @@ class Fleet:
     member_start: I64
     topic_start: I64
     tp_start: I64
-    asked_start: I64
+    subscribed_start: I64
     n_partitions: I32
-    n_asked: I32
-    asked: I32
+    n_subscribed: I32
+    subscribed: I32
     owner: I32
     lag: I64
 
@@ -61,25 +61,25 @@ class Fleet:
         """The columns of ``rows``."""
         whole = rows.combine_chunks()
         topic_start, n_partitions = list_parts(whole["n_partitions"])
-        member_start, n_asked = list_parts(whole["n_asked"])
+        member_start, n_subscribed = list_parts(whole["n_subscribed"])
         tp_start, owner = list_parts(whole["owner"])
-        asked_start, asked = list_parts(whole["asked"])
+        subscribed_start, subscribed = list_parts(whole["subscribed"])
         return cls(
             rows=whole,
             member_start=member_start,
             topic_start=topic_start,
             tp_start=tp_start,
-            asked_start=asked_start,
+            subscribed_start=subscribed_start,
             n_partitions=n_partitions,
-            n_asked=n_asked,
-            asked=asked,
+            n_subscribed=n_subscribed,
+            subscribed=subscribed,
             owner=owner,
             lag=list_parts(whole["lag"])[1].astype(np.int64, copy=False),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
+class _SubscribedTopics:
     """Which topics each group reads, as columns sorted by (group, topic)."""
 
     key: I64
@@ -135,7 +135,7 @@ def fleet_rows(
     last = last.take(pc.index_in(found, last["group"]))
     group = pc.index_in(members["group"], found).to_numpy().astype(np.int64)
     member_start = np.searchsorted(group, np.arange(len(found) + 1))
-    member, topic = _asked_pairs(members["subscribed_topics"], names)
+    member, topic = _subscribed_pairs(members["subscribed_topics"], names)
     counts = np.array([topics[name] for name in names.to_pylist()], np.int64)
     width = max(len(names), 1)
     read = np.unique(group[member] * width + topic)
@@ -146,27 +146,29 @@ def fleet_rows(
     member, topic = (pair[~is_out[group[member]]] for pair in (member, topic))
     read = read[~is_out[read // width]]
     sizes = np.clip(counts, 0, INT32_MAX).astype(np.int32)[read % width]
-    asked = _Asked(key=read, n_partitions=sizes, start=starts(sizes.astype(np.int64)), names=names)
-    owner, lag = _owners(tables, asked, found, members, group, wanted=groups)
-    topic_start = np.searchsorted(asked.key, np.arange(len(found) + 1) * width)
+    subscribed = _SubscribedTopics(
+        key=read, n_partitions=sizes, start=starts(sizes.astype(np.int64)), names=names
+    )
+    owner, lag = _owners(tables, subscribed, found, members, group, wanted=groups)
+    topic_start = np.searchsorted(subscribed.key, np.arange(len(found) + 1) * width)
     per_member = np.bincount(member, minlength=members.num_rows)
     key = group[member] * len(names) + topic
-    local = np.searchsorted(asked.key, key) - topic_start[group[member]]
-    lower, upper = _pauses(tables, found, groups)
+    local = np.searchsorted(subscribed.key, key) - topic_start[group[member]]
+    lower, upper = _gaps(tables, found, groups)
     columns = {
         "group": found,
         "generation": last["generation"],
-        "topics": _lists(topic_start, names.take(pa.array(asked.key % width))),
-        "n_partitions": _lists(topic_start, asked.n_partitions),
+        "topics": _lists(topic_start, names.take(pa.array(subscribed.key % width))),
+        "n_partitions": _lists(topic_start, subscribed.n_partitions),
         "member_ids": _lists(member_start, members["member_id"]),
         "instance_ids": _lists(member_start, members["group_instance_id"]),
-        "n_asked": _lists(member_start, per_member.astype(np.int32)),
-        "asked": _lists(starts(per_member)[member_start], local.astype(np.int32)),
-        "owner": _lists(asked.start[topic_start], owner),
-        "lag": _lists(asked.start[topic_start], lag),
+        "n_subscribed": _lists(member_start, per_member.astype(np.int32)),
+        "subscribed": _lists(starts(per_member)[member_start], local.astype(np.int32)),
+        "owner": _lists(subscribed.start[topic_start], owner),
+        "lag": _lists(subscribed.start[topic_start], lag),
         "refused": texts,
-        "pause_lower_seconds": lower,
-        "pause_upper_seconds": upper,
+        "gap_lower_seconds": lower,
+        "gap_upper_seconds": upper,
     }
     return pa.table(columns, schema=FLEET)
 
@@ -192,7 +194,7 @@ def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
     return found.sort_by([("group", "ascending"), ("member_id", "ascending")]).combine_chunks()
 
 
-def _asked_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
+def _subscribed_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
     """(member row, topic) of each known topic subscribed to, sorted, each pair once."""
     lists = column.combine_chunks()
     parent = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
@@ -220,7 +222,7 @@ def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
 
 def _owners(
     tables: Tables,
-    asked: _Asked,
+    subscribed: _SubscribedTopics,
     groups: pa.Array,
     members: pa.Table,
     group: I64,
@@ -232,20 +234,20 @@ def _owners(
     code = pc.index_in(members["member_id"], ids).to_numpy().astype(np.int64)
     member_key = group * max(len(ids), 1) + code
     first = np.searchsorted(group, np.arange(len(groups) + 1))
-    owner = np.full(asked.start[-1], NO_OWNER, np.int32)
-    lag = np.zeros(asked.start[-1], np.int64)
+    owner = np.full(subscribed.start[-1], NO_OWNER, np.int32)
+    lag = np.zeros(subscribed.start[-1], np.int64)
     columns = ["group", "topic", "partition", "member_id", "lag", "lag_by_reset"]
     for file in tables.files("lag", wanted):
         source = BoundedParquet(file, read_dictionary=["group", "topic", "member_id"])
         listed = row_groups(source, wanted)
         for batch in source.iter_batches(1 << 20, row_groups=listed, columns=columns):
-            of = _places(batch["group"], groups)
-            topic = _places(batch["topic"], asked.names)
+            of = _indices_in(batch["group"], groups)
+            topic = _indices_in(batch["topic"], subscribed.names)
             partition = batch["partition"].to_numpy().astype(np.int64)
-            good, tp = asked.tps(of, topic, partition)
+            good, tp = subscribed.tps(of, topic, partition)
             to_read = pc.coalesce(batch["lag"], batch["lag_by_reset"], pa.scalar(0, pa.int64()))
             lag[tp] = to_read.to_numpy()[good]
-            who = _places(batch["member_id"], ids)[good]
+            who = _indices_in(batch["member_id"], ids)[good]
             key = of[good] * max(len(ids), 1) + who
             at = index_in(key, member_key)
             owned = (who >= 0) & (at >= 0)
@@ -253,7 +255,7 @@ def _owners(
     return owner, lag
 
 
-def _places(column: pa.Array, values: pa.Array) -> I64:
+def _indices_in(column: pa.Array, values: pa.Array) -> I64:
     """Place of each entry of a dictionary column among ``values``; -1 where it is not there."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -262,7 +264,7 @@ def _places(column: pa.Array, values: pa.Array) -> I64:
     return np.append(table, -1)[at]
 
 
-def _pauses(
+def _gaps(
     tables: Tables, groups: pa.Array, wanted: Sequence[str] | None
 ) -> tuple[pa.Array, pa.Array]:
     """Mean bounds of the pauses of one partition, by group; null where none was recorded.
@@ -270,8 +272,8 @@ def _pauses(
     One file is held at a time: the pauses of a large fleet are many.
     """
     total = np.zeros((3, len(groups)))
-    for file in tables.files("pauses", wanted):
-        columns = ["group", "partitions", "pause_lower_seconds", "pause_upper_seconds"]
+    for file in tables.files("ownership_gaps", wanted):
+        columns = ["group", "partitions", "gap_lower_seconds", "gap_upper_seconds"]
         opened = BoundedParquet(file)
         rows = opened.read_row_groups(row_groups(opened, wanted), columns)
         of = pc.fill_null(pc.index_in(rows["group"], groups), -1).to_numpy()

@@ -29,9 +29,9 @@ from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError
 from holdfast.fleet.pipeline.arrow_types import BatchTask
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, by_table, run
+from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.folder.version import once_more
+from holdfast.fleet.tables.folder.snapshot import once_more
 from holdfast.fleet.tables.reading import Tables
 
 PLAN: Final = arrow_schema("plan")
@@ -87,17 +87,17 @@ def group_of(fleet: Fleet, at: int) -> Group:
     topics = Topics.from_counts(dict(zip(row["topics"].as_py(), counts.tolist(), strict=True)))
     low, high = fleet.tp_start[at], fleet.tp_start[at + 1]
     owner = fleet.owner[low:high]
-    n_asked = fleet.n_asked[fleet.member_start[at] : fleet.member_start[at + 1]]
-    asked = fleet.asked[fleet.asked_start[at] : fleet.asked_start[at + 1]]
-    cuts = starts(n_asked.astype(np.int64))
-    asks = (tuple(asked[a:b].tolist()) for a, b in pairwise(cuts))
+    n_subscribed = fleet.n_subscribed[fleet.member_start[at] : fleet.member_start[at + 1]]
+    subscribed = fleet.subscribed[fleet.subscribed_start[at] : fleet.subscribed_start[at + 1]]
+    cuts = starts(n_subscribed.astype(np.int64))
+    asks = (tuple(subscribed[a:b].tolist()) for a, b in pairwise(cuts))
     return Group.build(
         topics=topics,
         member_ids=tuple(row["member_ids"].as_py()),
         instance_ids=tuple(row["instance_ids"].as_py()),
         subscriptions=Subscriptions.from_rows(asks),
         claims=ReportedClaims.from_owner(topics, owner),
-        generation=np.full(len(n_asked), fleet.rows["generation"][at].as_py(), np.int32),
+        generation=np.full(len(n_subscribed), fleet.rows["generation"][at].as_py(), np.int32),
         lags=fleet.lag[low:high].copy(),
     )
 
@@ -132,8 +132,8 @@ def _numbers(
         "largest_lag_before": lag_before,
         "largest_lag": lag_after,
         "n_stopped": stopped,
-        "cost_lower_seconds": _cost(fleet, "pause_lower_seconds", stopped),
-        "cost_upper_seconds": _cost(fleet, "pause_upper_seconds", stopped),
+        "cost_lower_seconds": _cost(fleet, "gap_lower_seconds", stopped),
+        "cost_upper_seconds": _cost(fleet, "gap_upper_seconds", stopped),
         "optimal": optimal,
         "moves": _moves(fleet, target, np.flatnonzero(moved), group),
     }
@@ -223,7 +223,7 @@ def plan(
     check_options(assignor, options)
     rows = once_more(lambda: fleet_rows(tables, topics, groups=groups))
     cost = GROUP_COST * rows.num_rows
-    fleet = HeldRows(rows=rows, cost_rows=cost, task_rows=TASK_GROUPS)
+    fleet = InMemoryRows(rows=rows, cost_rows=cost, task_rows=TASK_GROUPS)
     inputs = [Input(rows=fleet, into=plan_task(assignor, options))]
     step = Step(what="the groups to be planned", inputs=inputs, schema=PLAN)
     return run(session, step).sort_by("group")

@@ -13,8 +13,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.fleet.pipeline.replay.happenings import SESSION_MS
 from holdfast.fleet.pipeline.replay.session import QUICK, QUIET_MS, ReplayedSession
+from holdfast.fleet.pipeline.replay.trace import SESSION_MS
 from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 
@@ -85,7 +85,7 @@ class ReplayedSession848(ReplayedSession):
         """Whether the broker still has the member of a slot."""
         return slot in self.world.members
 
-    def still(self) -> bool:
+    def is_quiescent(self) -> bool:
         """Whether nothing more happens before the next happening."""
         quiet_ms = self.world.now_ms - max(self.world.changed_ms, self.begun_ms or 0)
         return quiet_ms >= QUIET_MS and bool(self.world.settled())
@@ -93,4 +93,6 @@ class ReplayedSession848(ReplayedSession):
     def generations(self, first: int) -> list[tuple[int, ...]]:
         """Places of the members of each target but the first ``first``."""
         found = self.world.epochs[first:]
-        return [tuple(sorted(self.story.places[s - self.base] for s in slots)) for slots in found]
+        return [
+            tuple(sorted(self.trace.identities[s - self.base] for s in slots)) for slots in found
+        ]

@@ -52,7 +52,7 @@ class RecordedGeneration:
     """A generation with its members, and the rebalance that it ended.
 
     ``delay_ms``: what its assignments say of the delay that runs, -1 if they say nothing.
-    ``pause_seconds``: bounds of the partition-seconds without an owner that ended with it.
+    ``gap_seconds``: bounds of the partition-seconds without an owner that ended with it.
     """
 
     number: int
@@ -64,7 +64,7 @@ class RecordedGeneration:
     delay_ms: int = -1
     cause: str = ""
     is_stated: bool = False
-    pause_seconds: tuple[float, float] = (0.0, 0.0)
+    gap_seconds: tuple[float, float] = (0.0, 0.0)
     members: list[RecordedMember] = field(default_factory=list)
 
     @property
@@ -87,8 +87,8 @@ class RecordedGeneration:
         return found
 
 
-class RecordedPause(TypedDict):
-    """What a story needs of a row of ``pauses``; times in milliseconds."""
+class RecordedGap(TypedDict):
+    """What a story needs of a row of ``gaps``; times in milliseconds."""
 
     timestamp: int
     unowned_since: int | None
@@ -104,34 +104,34 @@ class GroupRows:
 
     group: str
     generations: list[RecordedGeneration]
-    pauses: list[RecordedPause]
+    gaps: list[RecordedGap]
     lags: dict[str, dict[int, int]] = field(default_factory=dict)
     """Lag by topic and partition; a partition without a row has none."""
 
     @cached_property
-    def _pauses(self) -> dict[int | None, list[RecordedPause]]:
-        found: dict[int | None, list[RecordedPause]] = {}
-        for row in self.pauses:
+    def _gaps(self) -> dict[int | None, list[RecordedGap]]:
+        found: dict[int | None, list[RecordedGap]] = {}
+        for row in self.gaps:
             begun = row["unowned_since"] if row["basis"] == "unowned" else row["timestamp"]
             found.setdefault(begun, []).append(row)
         return found
 
-    def _next_signs(self, time_ms: int, wanted: set[TopicPartition]) -> Iterator[int]:
+    def _next_last_seen(self, time_ms: int, wanted: set[TopicPartition]) -> Iterator[int]:
         """The last sign of each pause that is the first one of a partition from then on."""
-        later = bisect_left(self._by_end, time_ms, key=lambda pause: pause["timestamp"])
-        for pause in itertools.islice(self._by_end, later, None):
-            found = wanted.intersection((pause["topic"], p) for p in pause["partitions"])
+        later = bisect_left(self._by_end, time_ms, key=lambda gap: gap["timestamp"])
+        for gap in itertools.islice(self._by_end, later, None):
+            found = wanted.intersection((gap["topic"], p) for p in gap["partitions"])
             if found:
-                yield pause["last_seen"]
+                yield gap["last_seen"]
             wanted = wanted - found
             if not wanted:
                 return
 
     @cached_property
-    def _by_end(self) -> list[RecordedPause]:
-        return sorted(self.pauses, key=lambda pause: pause["timestamp"])
+    def _by_end(self) -> list[RecordedGap]:
+        return sorted(self.gaps, key=lambda gap: gap["timestamp"])
 
-    def last_sign_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
+    def last_seen_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
         """Last sign of the owner that had lost the partitions ``owned`` by ``row``; -1 for none.
 
         Pauses of a KIP-848 group end with other records than its epochs, so there it is the next
@@ -139,13 +139,13 @@ class GroupRows:
         """
         mine = set(owned)
         if row.group_type == GroupType.CONSUMER:
-            return max(self._next_signs(row.time_ms, mine), default=-1)
-        signs = [
-            pause["last_seen"]
-            for pause in self._pauses.get(row.time_ms, ())
-            if any((pause["topic"], p) in mine for p in pause["partitions"])
+            return max(self._next_last_seen(row.time_ms, mine), default=-1)
+        seen_ms = [
+            gap["last_seen"]
+            for gap in self._gaps.get(row.time_ms, ())
+            if any((gap["topic"], p) in mine for p in gap["partitions"])
         ]
-        return max(signs, default=-1)
+        return max(seen_ms, default=-1)
 
 
 _MEMBER = [name for name in RecordedMember.__annotations__ if name != "owned"]
@@ -166,10 +166,10 @@ _COLUMNS = {
         "timestamp",
         "cause",
         "cause_basis",
-        "pause_lower_seconds",
-        "pause_upper_seconds",
+        "gap_lower_seconds",
+        "gap_upper_seconds",
     ),
-    "pauses": tuple(RecordedPause.__annotations__),
+    "ownership_gaps": tuple(RecordedGap.__annotations__),
     "lag": ("topic", "partition", "lag", "lag_by_reset"),
 }
 
@@ -188,7 +188,7 @@ def group_rows(
         yield GroupRows(
             group=group,
             generations=_generations(rows),
-            pauses=rows["pauses"],
+            gaps=rows["ownership_gaps"],
             lags=_lags(rows.get("lag", [])),
         )
 
@@ -207,7 +207,7 @@ def _cut(tables: Tables, name: str, groups: Sequence[str] | None) -> GroupedTabl
 
 def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGeneration]:
     found = []
-    place: dict[tuple[int, int], RecordedGeneration] = {}
+    generation_at: dict[tuple[int, int], RecordedGeneration] = {}
     ended = {(row["generation"], row["timestamp"]): row for row in rows["rebalances"]}
     for row in rows["generations"]:
         made = RecordedGeneration(
@@ -221,27 +221,27 @@ def _generations(rows: dict[str, list[dict[str, Any]]]) -> list[RecordedGenerati
         )
         if said := ended.get((made.number, made.time_ms)):
             made.cause, made.is_stated = said["cause"], said["cause_basis"] == STATED
-            made.pause_seconds = said["pause_lower_seconds"], said["pause_upper_seconds"]
+            made.gap_seconds = said["gap_lower_seconds"], said["gap_upper_seconds"]
         found.append(made)
-        place[made.number, made.time_ms] = made
+        generation_at[made.number, made.time_ms] = made
     own: dict[tuple[int, int, str], list[TopicPartition]] = {}
     for row in rows["assignments"]:
         if row["role"] not in ("active", None):
             continue
         key = (row["generation"], row["timestamp"], row["member_id"])
-        at = place.get(key[:2])
+        at = generation_at.get(key[:2])
         least = 0 if at is None else at.kind.lowest
         topic = row["topic"]
         own.setdefault(key, []).extend((topic, p) for p in row["partitions"] if p >= least)
     for row in rows["members"]:
         of = (row["generation"], row["timestamp"])
-        if of not in place:
+        if of not in generation_at:
             continue
         owned = own.get((*of, row["member_id"]), [])
         topics = sorted(row["subscribed_topics"] or {topic for topic, _ in owned})
         known = {name: row[name] for name in _MEMBER} | {"subscribed_topics": tuple(topics)}
         known |= {name: row[name] or "" for name in ("client_id", "client_host")}
-        place[of].members.append(RecordedMember(owned=owned, **known))
+        generation_at[of].members.append(RecordedMember(owned=owned, **known))
     return found
 
 
@@ -270,7 +270,7 @@ def as_kinds(rows: GroupRows) -> None:
         for at, member in enumerate(row.members):
             owned = sorted(number_of[tp] for tp in member.owned)
             row.members[at] = replace(member, subscribed_topics=kinds, owned=owned)
-    rows.pauses = [made for row in rows.pauses for made in _pauses_of_kinds(row, number_of)]
+    rows.gaps = [made for row in rows.gaps for made in _gaps_of_kinds(row, number_of)]
 
 
 def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicPartition]:
@@ -288,10 +288,10 @@ def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicParti
     return found
 
 
-def _pauses_of_kinds(
-    row: RecordedPause, number_of: dict[TopicPartition, TopicPartition]
-) -> list[RecordedPause]:
-    """A row of ``pauses`` by kinds."""
+def _gaps_of_kinds(
+    row: RecordedGap, number_of: dict[TopicPartition, TopicPartition]
+) -> list[RecordedGap]:
+    """A row of ``gaps`` by kinds."""
     found: dict[str, list[int]] = {}
     for partition in row["partitions"]:
         known = number_of.get((row["topic"], partition))

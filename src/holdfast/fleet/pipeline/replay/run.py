@@ -27,14 +27,14 @@ from holdfast.core.model.fidelity import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.fleet.pipeline.arrow_types import BatchTask
-from holdfast.fleet.pipeline.replay.happenings import Story
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.fleet.pipeline.steps import HeldRows, Input, Session, Step, by_table, run
+from holdfast.fleet.pipeline.replay.trace import Trace
+from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
-Pair = tuple[Story, ReplaySettings]
+Pair = tuple[Trace, ReplaySettings]
 """A story, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
@@ -69,59 +69,59 @@ class Request:
     seed: int = 0
 
 
-def replay_rows(story: Story, setting: ReplaySettings, request: Request) -> dict[str, Any]:
+def replay_rows(trace: Trace, setting: ReplaySettings, request: Request) -> dict[str, Any]:
     """One story under one setting, as a row of :data:`REPLAY`."""
     row: dict[str, Any] = dict.fromkeys(REPLAY.names)
-    notes = [story.note]
+    notes = [trace.note]
     if setting.actual:
-        notes.append(actual_setting(story, request.default_delay_ms)[1])
+        notes.append(actual_setting(trace, request.default_delay_ms)[1])
     row |= {
-        "group": story.group,
+        "group": trace.group,
         "policy": setting.policy,
         "assignor": setting.assignor,
         "delay_ms": setting.delay_ms if setting.defers else None,
         "actual": setting.actual,
-        "n_places": len(set(story.places)),
-        "n_partitions": story.n_partitions,
-        "n_events": story.n_events,
-        "recorded_rebalances": story.n_rebalances,
-        "recorded_moved": story.moved,
-        "recorded_pause_lower_seconds": story.pause_lower_seconds,
-        "recorded_pause_upper_seconds": story.pause_upper_seconds,
+        "n_places": len(set(trace.identities)),
+        "n_partitions": trace.n_partitions,
+        "n_events": trace.n_events,
+        "recorded_rebalances": trace.n_rebalances,
+        "recorded_moved": trace.moved,
+        "recorded_gap_lower_seconds": trace.gap_lower_seconds,
+        "recorded_gap_upper_seconds": trace.gap_upper_seconds,
     }
-    refused = story.refused or (NO_848 if story.workers and setting.policy == "kip848" else "")
+    refused = trace.refused or (NO_848 if trace.workers and setting.policy == "kip848" else "")
     if refused:
         return row | {"note": refused, "reason": refused}
-    seed = request.seed + zlib.crc32(story.group.encode())
+    seed = request.seed + zlib.crc32(trace.group.encode())
     try:
-        done = played(story, setting, seed=seed)
+        done = played(trace, setting, seed=seed)
     except HoldfastError as error:
         return row | {"note": "; ".join(filter(None, (*notes, str(error))))}
     if done.failures:
         notes.append(f"the assignor refused the group in {done.failures} rounds")
     if done.gave_up:
         notes.append("the group did not become still")
-    agreed = _fidelity(story, setting, done)
+    agreed = _fidelity(trace, setting, done)
     return row | _numbers(done) | agreed | {"note": "; ".join(filter(None, notes)) or None}
 
 
-def played(story: Story, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
+def played(trace: Trace, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
     """Play a story under some settings; with generations if they are the actual ones.
 
     The machines are those of production and of ``simulate``. Nothing is measured while a group
     comes up, nor in the quiet between disturbances.
     """
     total = ReplayCost()
-    for number, session in enumerate(story.sessions):
-        if session.happenings:
+    for number, session in enumerate(trace.sessions):
+        if session.events:
             kind = ReplayedSession848 if setting.policy == "kip848" else ReplayedSession
-            kind(story, session, setting, seed + number).play(total)
+            kind(trace, session, setting, seed + number).play(total)
     return total
 
 
 def _numbers(done: ReplayCost) -> dict[str, Any]:
     """Return what was counted, and the seconds in which members were awaited."""
-    disturbed = max(1, done.n_disturbances)
+    triggered = max(1, done.n_triggers)
     return {
         "rebalances": done.rebalances,
         "moved": done.moved,
@@ -129,25 +129,25 @@ def _numbers(done: ReplayCost) -> dict[str, Any]:
         "revocations": done.revocations,
         "partition_seconds_awaited": round(done.absence_seconds, 3),
         "longest_wait_seconds": round(done.longest_absence_seconds, 3),
-        "time_to_balance_seconds": round(done.balancing_seconds / disturbed, 3),
+        "time_to_balance_seconds": round(done.balancing_seconds / triggered, 3),
     }
 
 
-def _fidelity(story: Story, setting: ReplaySettings, done: ReplayCost) -> dict[str, float | None]:
+def _fidelity(trace: Trace, setting: ReplaySettings, done: ReplayCost) -> dict[str, float | None]:
     """Agreements of the actual replay; None where nothing was recorded to agree with."""
-    if not setting.actual or not story.n_events:
+    if not setting.actual or not trace.n_events:
         return {}
-    recorded = [places for session in story.sessions for places in session.generations]
+    recorded = [identities for session in trace.sessions for identities in session.generations]
     found = (
         agreement_of_sequences(recorded, done.generations),
-        agreement_of_counts(story.moved, done.moved),
+        agreement_of_counts(trace.moved, done.moved),
     )
     return dict(zip(FIDELITY[1:], found, strict=True))
 
 
-def settings_of(story: Story, request: Request) -> list[ReplaySettings]:
+def settings_of(trace: Trace, request: Request) -> list[ReplaySettings]:
     """The actual setting of a story first, then the requested settings that differ from it."""
-    actual, _ = actual_setting(story, request.default_delay_ms)
+    actual, _ = actual_setting(trace, request.default_delay_ms)
     same = replace(actual, actual=False)
     return [actual, *(s for s in request.settings if _key(s) != _key(same))]
 
@@ -166,8 +166,8 @@ def replay_task(request: Request) -> BatchTask:
     def made(pairs: pa.Table) -> pa.Table:
         rows = []
         for row in pairs.to_pylist():
-            story, setting = pickle.loads(row["pair"])  # noqa: S301 (of :func:`_dealt`)
-            rows.append(replay_rows(story, setting, plain) | {"number": row["number"]})
+            trace, setting = pickle.loads(row["pair"])  # noqa: S301 (of :func:`_dealt`)
+            rows.append(replay_rows(trace, setting, plain) | {"number": row["number"]})
         return pa.Table.from_pylist(rows, schema=NUMBERED)
 
     return by_table(made)
@@ -175,7 +175,7 @@ def replay_task(request: Request) -> BatchTask:
 
 def replay(
     session: Session,
-    stories: Sequence[Story],
+    traces: Sequence[Trace],
     request: Request,
     *,
     track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
@@ -194,7 +194,7 @@ def replay(
     Table of REPLAY
         Sorted by group; the actual setting first, the others in the order of the request.
     """
-    pairs = [(story, setting) for story in stories for setting in settings_of(story, request)]
+    pairs = [(trace, setting) for trace in traces for setting in settings_of(trace, request)]
     inputs = [Input(rows=_dealt(pairs, track), into=replay_task(request))]
     step = Step(what="what is to be replayed", inputs=inputs, schema=NUMBERED)
     return _with_fidelity(run(session, step).sort_by("number").to_pylist())
@@ -202,16 +202,16 @@ def replay(
 
 def _dealt(
     pairs: Sequence[Pair], track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]]
-) -> HeldRows:
+) -> InMemoryRows:
     """The pairs, pickled; each task on Spark has its share of the long stories."""
     n_tasks = max(1, -(-len(pairs) // ROWS_PER_TASK))
     longest = sorted(range(len(pairs)), key=lambda number: -pairs[number][0].n_events)
     dealt = [number for task in range(n_tasks) for number in longest[task::n_tasks]]
     pickled = [pickle.dumps(pairs[number]) for number in dealt]
     columns = {"pair": pa.array(pickled, pa.binary()), "number": pa.array(dealt, pa.int32())}
-    return HeldRows(
+    return InMemoryRows(
         rows=pa.table(columns),
-        cost_rows=EVENT_COST * sum(story.n_events + 1 for story, _ in pairs),
+        cost_rows=EVENT_COST * sum(trace.n_events + 1 for trace, _ in pairs),
         task_rows=max(1, -(-len(pairs) // n_tasks)),
         here_rows=1,
         track=track,

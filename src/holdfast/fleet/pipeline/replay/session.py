@@ -22,16 +22,16 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
-from holdfast.fleet.pipeline.replay.happenings import (
+from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors
+from holdfast.fleet.pipeline.replay.trace import (
     SESSION_MS,
-    Do,
-    Happening,
+    EventType,
     RecordedSession,
-    Story,
+    Trace,
+    TraceEvent,
 )
-from holdfast.fleet.pipeline.replay.settings import ReplaySettings, offered
-from holdfast.sim.world.calm import all_calm
 from holdfast.sim.world.costs import Costs
+from holdfast.sim.world.quiescence import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_MS = 3_600_000
@@ -68,7 +68,7 @@ class ReplayCost:
         Partition-seconds in which a member was awaited; the longest of one partition.
     generations : list of tuple of int
         Places of the members of each completed generation, where they were wanted.
-    n_disturbances : int
+    n_triggers : int
         Times in which the group was not still.
     gave_up : bool
         Rounds did not end, or a group never became still.
@@ -83,7 +83,7 @@ class ReplayCost:
     absence_seconds: float = 0.0
     longest_absence_seconds: float = 0.0
     balancing_seconds: float = 0.0
-    n_disturbances: int = 0
+    n_triggers: int = 0
     generations: list[tuple[int, ...]] = field(default_factory=list)
     gave_up: bool = False
     failures: int = 0
@@ -94,18 +94,18 @@ class ReplayedSession:
 
     def __init__(
         self,
-        story: Story,
+        trace: Trace,
         session: RecordedSession,
         setting: ReplaySettings,
         seed: int,
     ):
-        self.story, self.session, self.setting = story, session, setting
+        self.trace, self.session, self.setting = trace, session, setting
         self.costs = self.quick_costs()
-        width = len(str(max(9_999, len(story.places))))
+        width = len(str(max(9_999, len(trace.identities))))
         self.base = 0 if width == 4 else 10**width
         self.world: Any = self.new_world(seed)
-        self.world.ledger.least_ms = ABSENCE_MS
-        self.place_of: dict[str, int] = {}
+        self.world.ownership_log.least_ms = ABSENCE_MS
+        self.identity_by_client: dict[str, int] = {}
         self.patience_ms = setting.delay_ms + setting.interval_ms + 2 * self.costs.session_ms
         self.patience_ms += 60_000
         self.begun_ms: int | None = None  # when the group was last disturbed
@@ -115,13 +115,13 @@ class ReplayedSession:
 
     def quick_costs(self) -> Costs:
         """Members whose revocations take no time, with the sessions of the story."""
-        session_ms = self.story.session_ms if self.story.session_ms > 1 else SESSION_MS
+        session_ms = self.trace.session_ms if self.trace.session_ms > 1 else SESSION_MS
         rebalance_ms = (
-            self.story.rebalance_ms if self.story.rebalance_ms > 0 else QUICK.rebalance_ms
+            self.trace.rebalance_ms if self.trace.rebalance_ms > 0 else QUICK.rebalance_ms
         )
         # kafka-python stops all that it keeps while it joins a cooperative round; ours do not.
         runs_ours = find_policy(self.setting.policy).design is not None
-        stops_all = self.story.client == Client.KAFKA_PYTHON and not runs_ours
+        stops_all = self.trace.client == Client.KAFKA_PYTHON and not runs_ours
         return replace(
             QUICK,
             session_ms=session_ms,
@@ -132,14 +132,14 @@ class ReplayedSession:
 
     def new_world(self, seed: int) -> Any:
         """A world of the machines, or what stands for one."""
-        assignors = offered(self.setting)
+        assignors = supported_assignors(self.setting)
         return World(
             WorldOptions(
                 assignors=lambda slot: assignors,
                 partitions=dict(self.session.partitions),
                 costs=self.costs,
-                static=self.story.static,
-                lags=self.story.lags or None,
+                static=self.trace.static,
+                lags=self.trace.lags or None,
             ),
             seed,
         )
@@ -148,30 +148,30 @@ class ReplayedSession:
         """Play the session and add what it cost."""
         world = self.world
         for slot in self.session.slots:
-            self._start(slot, self.story.asked.get(slot, ()))
+            self._start(slot, self.trace.subscribed.get(slot, ()))
             world.run(world.now_ms + 1_000 // len(self.session.slots))
         self._wait(world.now_ms + SETTLE_MS)
         if self.setting.paces:  # the story waits for no batch of our start
             world.run(world.now_ms + self.setting.interval_ms)
-        world.ledger.begin(world.now_ms)
+        world.ownership_log.begin(world.now_ms)
         self.rounds, records = world.rounds, len(world.log)
         shift_ms = world.now_ms
-        returns = _returns(self.story, self.session)
-        for index, happening in enumerate(self.session.happenings):
-            due_ms = happening.at_ms + shift_ms
+        returns = _returns(self.trace, self.session)
+        for index, event in enumerate(self.session.events):
+            due_ms = event.at_ms + shift_ms
             self._wait(due_ms)
-            if self.still():
+            if self.is_quiescent():
                 shift_ms -= due_ms - world.now_ms
                 due_ms = world.now_ms
                 if not returns[index]:
                     self._take(total)
             world.run(max(world.now_ms, due_ms))
-            self._do(happening)
+            self._do(event)
             shift_ms += max(0, world.now_ms - due_ms)
         self._wait(world.now_ms + SETTLE_MS)
-        total.gave_up |= not self.still()
+        total.gave_up |= not self.is_quiescent()
         self._take(total)
-        total.gave_up |= any(v.rule == "L4" for v in world.ledger.violations)
+        total.gave_up |= any(v.rule == "L4" for v in world.ownership_log.violations)
         refused = ("could not plan", "plans this round instead")
         total.failures += sum(any(r in text for r in refused) for text in world.warnings)
         if self.setting.actual:
@@ -180,27 +180,29 @@ class ReplayedSession:
     def _start(self, slot: int, topics: tuple[str, ...]) -> None:
         self.world.subscriptions[self.base + slot] = topics
         process = self.world.start(self.base + slot)
-        process.slot = self.place_of[process.client] = self.story.places[slot]
-        self.place_of[process.client.partition(".")[0]] = process.slot  # its client id, maybe
+        process.slot = self.identity_by_client[process.client] = self.trace.identities[slot]
+        self.identity_by_client[process.client.partition(".")[0]] = (
+            process.slot
+        )  # its client id, maybe
 
-    def _do(self, happening: Happening) -> None:
-        world, slot = self.world, self.base + happening.slot
+    def _do(self, event: TraceEvent) -> None:
+        world, slot = self.world, self.base + event.slot
         if self.begun_ms is None:
             self.begun_ms = world.now_ms
         self.opened = True
-        match happening.do:
-            case Do.START:
-                if happening.expired:
+        match event.event_type:
+            case EventType.START:
+                if event.expired:
                     world.clock.run_while(lambda: self.known(slot), world.now_ms + SETTLE_MS, 1)
-                self._start(happening.slot, happening.topics)
-            case Do.STOP:
-                world.stop(slot, returns=happening.returns)
-            case Do.CRASH:
+                self._start(event.slot, event.topics)
+            case EventType.STOP:
+                world.stop(slot, returns=event.returns)
+            case EventType.CRASH:
                 world.crash(slot)
-            case Do.SUBSCRIBE:
-                world.subscribe(slot, happening.topics)
-            case Do.RESIZE:
-                world.resize(happening.topics[0], happening.count)
+            case EventType.SUBSCRIBE:
+                world.subscribe(slot, event.topics)
+            case EventType.RESIZE:
+                world.resize(event.topics[0], event.count)
             case _ as never:
                 assert_never(never)
 
@@ -212,13 +214,13 @@ class ReplayedSession:
     def _wait(self, until_ms: int) -> None:
         """Go on until the group is still, or to a time."""
         world = self.world
-        while not self.still() and world.now_ms < until_ms:
+        while not self.is_quiescent() and world.now_ms < until_ms:
             world.run(min(world.now_ms + STEP_MS, until_ms))
-        if self.still() and self.begun_ms is not None:
+        if self.is_quiescent() and self.begun_ms is not None:
             self.balancing_ms += max(0, world.counts.last_round_ms - self.begun_ms)
             self.begun_ms = None
 
-    def still(self) -> bool:
+    def is_quiescent(self) -> bool:
         """Whether nothing more happens before the next happening."""
         world = self.world
         quiet_ms = world.now_ms - max(world.counts.last_round_ms, self.begun_ms or 0)
@@ -231,23 +233,25 @@ class ReplayedSession:
             return False
         wanted = {topic for process in living for topic in process.member.data.topics}
         n_wanted = sum(n for topic, n in world.partitions.items() if topic in wanted)
-        return sum(len(p.running) for p in living) >= n_wanted and all_calm(living)
+        return sum(len(p.running) for p in living) >= n_wanted and all_quiescent(living)
 
     def _take(self, total: ReplayCost) -> None:
         """Take the numbers of a disturbance that is over."""
         if not self.opened:
             return
-        world, ledger = self.world, self.world.ledger
-        ledger.finish(world.now_ms)
+        world, ownership_log = self.world, self.world.ownership_log
+        ownership_log.finish(world.now_ms)
         total.rebalances += world.rounds - self.rounds
-        total.moved += ledger.moved
-        total.moved_to_third += ledger.moved_to_third
-        total.revocations += ledger.stops
-        total.absence_seconds += ledger.stopped_seconds
-        total.longest_absence_seconds = max(total.longest_absence_seconds, ledger.longest_seconds)
+        total.moved += ownership_log.moved
+        total.moved_to_third += ownership_log.moved_to_third
+        total.revocations += ownership_log.stops
+        total.absence_seconds += ownership_log.stopped_seconds
+        total.longest_absence_seconds = max(
+            total.longest_absence_seconds, ownership_log.longest_seconds
+        )
         total.balancing_seconds += self.balancing_ms / 1000
-        total.n_disturbances += 1
-        ledger.begin(world.now_ms)
+        total.n_triggers += 1
+        ownership_log.begin(world.now_ms)
         self.rounds, self.balancing_ms, self.opened = world.rounds, 0, False
 
     def generations(self, first: int) -> list[tuple[int, ...]]:
@@ -259,28 +263,28 @@ class ReplayedSession:
                 continue
             content: Any = decode_record(key, value).value
             if at >= first and content["generation"] != number and content["members"]:
-                places = (self.place_of[m["clientId"]] for m in content["members"])
-                found.append(tuple(sorted(places)))
+                identities = (self.identity_by_client[m["clientId"]] for m in content["members"])
+                found.append(tuple(sorted(identities)))
             number = content["generation"]
         return found
 
 
-def _returns(story: Story, session: RecordedSession) -> list[bool]:
+def _returns(trace: Trace, session: RecordedSession) -> list[bool]:
     """Whether, before each happening, a member is away that comes back soon."""
     back: dict[int, int] = {}
     away_until: list[int] = []
-    for h in reversed(session.happenings):
-        place = story.places[h.slot] if h.slot >= 0 else -1
+    for h in reversed(session.events):
+        identity = trace.identities[h.slot] if h.slot >= 0 else -1
         until = -1
-        if h.do is Do.START:
-            back[place] = h.at_ms
-        elif h.do in (Do.STOP, Do.CRASH):
-            again_ms = back.pop(place, None)
+        if h.event_type is EventType.START:
+            back[identity] = h.at_ms
+        elif h.event_type in (EventType.STOP, EventType.CRASH):
+            again_ms = back.pop(identity, None)
             if again_ms is not None and again_ms - h.at_ms <= RESTART_WINDOW_SECONDS * 1_000:
                 until = again_ms
         away_until.append(until)
     found, until = [], -1
-    for h, mine in zip(session.happenings, reversed(away_until), strict=True):
+    for h, mine in zip(session.events, reversed(away_until), strict=True):
         found.append(h.at_ms <= until)
         until = max(until, mine)
     return found

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holdfast.core.assignors.registry import ASSIGNORS, in_mode
+from holdfast.core.assignors.registry import ASSIGNORS, for_protocol
 from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.offers import assignors_for
 from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
-from holdfast.fleet.pipeline.replay.happenings import Story
+from holdfast.fleet.pipeline.replay.trace import Trace
 from holdfast.sim.baselines import BASELINES
 
 
@@ -53,7 +53,7 @@ class ReplaySettings:
         return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
 
 
-def offered(setting: ReplaySettings) -> tuple[Assignor, ...]:
+def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
     """What members offer under the settings of a policy.
 
     Raises
@@ -64,7 +64,7 @@ def offered(setting: ReplaySettings) -> tuple[Assignor, ...]:
     row = find_policy(setting.policy)
     name: str | None = setting.assignor
     if row.design is None:
-        name = in_mode(setting.assignor, cooperative=row.cooperative)
+        name = for_protocol(setting.assignor, cooperative=row.cooperative)
     if name is None:
         raise ConfigError(f"{setting.assignor} has no cooperative form; use holdfast-simple")
     options = Policy(
@@ -73,25 +73,25 @@ def offered(setting: ReplaySettings) -> tuple[Assignor, ...]:
     return assignors_for(setting.policy, options, (name,))
 
 
-def actual_setting(story: Story, default_delay_ms: int) -> tuple[ReplaySettings, str]:
+def actual_setting(trace: Trace, default_delay_ms: int) -> tuple[ReplaySettings, str]:
     """The settings that a group had, and a note where they are a guess."""
-    protocol, note = story.protocol or "", ""
-    if story.kip848:
+    protocol, note = trace.protocol or "", ""
+    if trace.kip848:
         return ReplaySettings(policy="kip848", assignor=protocol or "uniform", actual=True), ""
-    if story.refused:
-        name = "simple" if story.cooperative else "eager"
+    if trace.refused:
+        name = "simple" if trace.cooperative else "eager"
         return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
-    if story.imitated_by:
-        policy = story.imitated_by
+    if trace.imitated_by:
+        policy = trace.imitated_by
         assignor = find_policy(policy).assignors[0]
         note = f"its leader is replayed as the nearest policy, {policy}"
     else:
         row = policy_of_protocol(protocol)
         if row is None:
-            row = POLICIES["simple" if story.cooperative else "eager"]
+            row = POLICIES["simple" if trace.cooperative else "eager"]
             note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
         policy, assignor = row.name, protocol if protocol in ASSIGNORS else row.assignors[0]
     made = ReplaySettings(policy=policy, assignor=assignor, actual=True)
-    if made.defers and story.delay_ms < 0:
+    if made.defers and trace.delay_ms < 0:
         return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
-    return replace(made, delay_ms=min(story.delay_ms, INT32_MAX) if made.defers else 0), note
+    return replace(made, delay_ms=min(trace.delay_ms, INT32_MAX) if made.defers else 0), note

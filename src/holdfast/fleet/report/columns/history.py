@@ -36,7 +36,7 @@ class Rebalances:
         The broker's words where a log of it states the cause; None where it is inferred.
     counts : dict of str to int64[n]
         Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
-    pause_lower_s, pause_upper_s : float64[n]
+    downtime_lower_s, downtime_upper_s : float64[n]
         Partition-seconds that stood still: without an owner, but for ``idle_*``; NaN where unknown.
     idle_lower_s, idle_upper_s : float64[n]
         Partition-seconds without an owner of which it is known that no record waited; 0 where it
@@ -57,13 +57,13 @@ class Rebalances:
     confidence: F64
     stated: tuple[str | None, ...]
     counts: dict[str, I64]
-    pause_lower_s: F64
-    pause_upper_s: F64
+    downtime_lower_s: F64
+    downtime_upper_s: F64
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
     unseen_ms: tuple[Sequence[int] | None, ...]
-    said: tuple[str, ...]
+    stated_reasons: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:
         """Those since a moment, in UTC milliseconds."""
@@ -89,9 +89,9 @@ class Rebalances:
         return int(column[known].sum()) if known.any() else None
 
     @property
-    def stood_s(self) -> tuple[float, float]:
+    def total_downtime_s(self) -> tuple[float, float]:
         """Partition-seconds that stood still in all of them, at least and at most."""
-        return float(np.nansum(self.pause_lower_s)), float(np.nansum(self.pause_upper_s))
+        return float(np.nansum(self.downtime_lower_s)), float(np.nansum(self.downtime_upper_s))
 
     @property
     def idle_s(self) -> tuple[float, float]:
@@ -112,7 +112,7 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
     order = np.lexsort((ints(table, "generation"), at))
     cause, causes = codes(table, "cause")
     idle_lower, idle_upper = (floats(table, f"idle_{b}_seconds", 0.0)[order] for b in _BOUNDS)
-    lower, upper = stood_still_s(table)
+    lower, upper = downtime_bounds_s(table)
     return Rebalances(
         generation=ints(table, "generation")[order],
         at_ms=at[order],
@@ -123,24 +123,26 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
             **{name: ints(table, name)[order] for name in _COUNTS},
             "eager": 1 - ints(table, "cooperative")[order],
         },
-        pause_lower_s=lower[order],
-        pause_upper_s=upper[order],
+        downtime_lower_s=lower[order],
+        downtime_upper_s=upper[order],
         idle_lower_s=idle_lower,
         idle_upper_s=idle_upper,
         silent_s=floats(table, "silent_seconds")[order],
         unseen_ms=tuple(table["unseen_ms"].take(pa.array(order)).to_pylist()),
-        said=tuple(pc.fill_null(table["stated_reason"], "").take(pa.array(order)).to_pylist()),
+        stated_reasons=tuple(
+            pc.fill_null(table["stated_reason"], "").take(pa.array(order)).to_pylist()
+        ),
     )
 
 
-def stood_still_s(rebalances: ArrowTable) -> tuple[F64, F64]:
+def downtime_bounds_s(rebalances: ArrowTable) -> tuple[F64, F64]:
     """Partition-seconds of each rebalance that stood still, at least and at most.
 
     That is the time without an owner, but for partitions of which no record waited.
     """
     lower, upper = (
         np.maximum(
-            floats(rebalances, f"pause_{b}_seconds") - floats(rebalances, f"idle_{b}_seconds", 0.0),
+            floats(rebalances, f"gap_{b}_seconds") - floats(rebalances, f"idle_{b}_seconds", 0.0),
             0.0,
         )
         for b in _BOUNDS

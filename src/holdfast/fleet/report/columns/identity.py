@@ -71,10 +71,10 @@ def read_identities(table: ArrowTable) -> Identities:
     place = host.astype(np.int64) * len(clients) + client
     known, first = np.unique(member, return_index=True)
     first = first[known >= 0]
-    if _tells_apart(generation, client.astype(np.int64)):
+    if _distinguishes(generation, client.astype(np.int64)):
         key = client.astype(np.int64)
         labels = {i: clients[client[i]] for i in first}
-    elif _tells_apart(generation, place):
+    elif _distinguishes(generation, place):
         key = place
         labels = {i: f"{clients[client[i]]} {hosts[host[i]]}" for i in first}
     else:
@@ -95,7 +95,7 @@ def read_identities(table: ArrowTable) -> Identities:
     )
 
 
-def _tells_apart(generation: I64, key: I64) -> bool:
+def _distinguishes(generation: I64, key: I64) -> bool:
     """Whether most generations have no two members with the same key."""
     if not len(key):
         return False

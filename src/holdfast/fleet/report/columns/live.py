@@ -30,15 +30,15 @@ class LiveGroup:
         What its coordinator said; None where no coordinator lists it.
     is_gone : bool
         No coordinator has it.
-    since_ms, calm_ms : int or None
+    since_ms, quiescent_ms : int or None
         First answer by which it rebalances, and the last one before that; milliseconds since 1970.
     """
 
-    asked_ms: int
+    queried_ms: int
     seen: SeenGroup | None = None
     is_gone: bool = False
     since_ms: int | None = None
-    calm_ms: int | None = None
+    quiescent_ms: int | None = None
 
     @property
     def is_rebalancing(self) -> bool:
@@ -48,12 +48,12 @@ class LiveGroup:
     def known_s(self, settled_ms: int | None = None) -> float:
         """Seconds for which it rebalances at least, where its last generation is of that time."""
         since = [ms for ms in (self.since_ms, settled_ms) if ms is not None]
-        return max(self.asked_ms - max(since, default=self.asked_ms), 0) / 1000
+        return max(self.queried_ms - max(since, default=self.queried_ms), 0) / 1000
 
     def most_s(self, settled_ms: int | None = None) -> float | None:
         """Seconds for which it rebalances at most; None where nothing bounds that."""
-        calm = [ms for ms in (self.calm_ms, settled_ms) if ms is not None]
-        return max(self.asked_ms - max(calm), 0) / 1000 if calm else None
+        calm = [ms for ms in (self.quiescent_ms, settled_ms) if ms is not None]
+        return max(self.queried_ms - max(calm), 0) / 1000 if calm else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +63,19 @@ class LiveGroups:
     seen: SeenGroups | None = None
     spans: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
-    def after(self, seen: SeenGroups, *, keeps_members: bool = False) -> LiveGroups:
+    def after(self, seen: SeenGroups, *, retains_members: bool = False) -> LiveGroups:
         """The same with newer answers.
 
-        ``keeps_members`` keeps the members of a group whose state is as it was a moment ago, and
+        ``retains_members`` keeps the members of a group whose state is as it was a moment ago, and
         which was not described again.
         """
         before = {} if self.seen is None else self.seen.groups
         spans: dict[str, tuple[int, int | None]] = {}
         for name, one in seen.groups.items():
             if one.is_rebalancing:
-                calm_ms = self.seen.asked_ms if self.seen and name in before else None
-                spans[name] = self.spans.get(name, (seen.asked_ms, calm_ms))
-        if keeps_members:
+                quiescent_ms = self.seen.queried_ms if self.seen and name in before else None
+                spans[name] = self.spans.get(name, (seen.queried_ms, quiescent_ms))
+        if retains_members:
             kept = {name: _with_members(one, before.get(name)) for name, one in seen.groups.items()}
             seen = replace(seen, groups=kept)
         return LiveGroups(seen=seen, spans=spans)
@@ -89,13 +89,13 @@ class LiveGroups:
         """What is known of a group; None where nothing was asked."""
         if self.seen is None:
             return None
-        since_ms, calm_ms = self.spans.get(group, (None, None))
+        since_ms, quiescent_ms = self.spans.get(group, (None, None))
         return LiveGroup(
-            asked_ms=self.seen.asked_ms,
+            queried_ms=self.seen.queried_ms,
             seen=self.seen.groups.get(group),
             is_gone=group in self.seen.gone,
             since_ms=since_ms,
-            calm_ms=calm_ms,
+            quiescent_ms=quiescent_ms,
         )
 
     @property
@@ -110,5 +110,5 @@ def _with_members(one: SeenGroup, before: SeenGroup | None) -> SeenGroup:
     return replace(one, members=before.members)
 
 
-NOT_ASKED: Final = LiveGroups()
+NOT_QUERIED: Final = LiveGroups()
 """Nobody has asked the coordinators."""

@@ -90,14 +90,14 @@ def rebuilding_of(commits: ArrowTable, timeline: Timeline) -> Rebuilding:
     # One key for a partition and a time: times of both are of the same days.
     start = min(int(at_ms.min()), int(moved_ms.min()))
     span = max(int(at_ms.max()), int(moved_ms.max())) - start + 2
-    place, move = row * span + at_ms - start, moved * span + moved_ms - start
-    following = np.searchsorted(place, move, side="right")
+    position, move = row * span + at_ms - start, moved * span + moved_ms - start
+    following = np.searchsorted(position, move, side="right")
     behind = np.minimum(following, len(row) - 1)
     before = np.maximum(following - 1, 0)
     next_move = np.append(move[1:], np.iinfo(np.int64).max)
-    known = (following < len(row)) & (row[behind] == moved) & (place[behind] < next_move)
+    known = (following < len(row)) & (row[behind] == moved) & (position[behind] < next_move)
     known &= (following > 0) & (row[before] == moved)
-    usual = _usual_gaps(row, place, move, len(timeline.row_partition))[moved]
+    usual = _usual_gaps(row, position, move, len(timeline.row_partition))[moved]
     known &= usual >= 0
     if known.sum() < FEWEST_MOVES:
         return Rebuilding()
@@ -116,10 +116,10 @@ def _in_order(commits: ArrowTable, timeline: Timeline) -> tuple[I64, I64]:
     return row[order], at_ms[order]
 
 
-def _usual_gaps(row: I64, place: I64, move: I64, n_rows: int) -> I64:
+def _usual_gaps(row: I64, position: I64, move: I64, n_rows: int) -> I64:
     """Usual gap between two commits of each row, without gaps in which it moved; -1 unknown."""
-    gap = np.diff(place)
-    settled = np.searchsorted(move, place[1:]) == np.searchsorted(move, place[:-1])
+    gap = np.diff(position)
+    settled = np.searchsorted(move, position[1:]) == np.searchsorted(move, position[:-1])
     inside = np.flatnonzero((row[1:] == row[:-1]) & settled)
     of, gap = row[1:][inside], gap[inside]
     order = np.lexsort((gap, of))

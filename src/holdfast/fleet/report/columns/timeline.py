@@ -102,8 +102,8 @@ class Timeline:
     from_ms: I64
     to_ms: I64
     owner: I32
-    paused: BOOL
-    place: I64
+    in_gap: BOOL
+    position: I64
     generations: Settlements
     first_ms: int
     last_ms: int
@@ -112,12 +112,12 @@ class Timeline:
         """Owner of each row at a moment of the window: member index or NO_OWNER."""
         row = np.arange(len(self.row_partition))
         since_ms = at_ms - self.first_ms
-        place = np.searchsorted(self.place, row * self.span_ms + since_ms, side="right")
-        return self.owner[place - 1]
+        position = np.searchsorted(self.position, row * self.span_ms + since_ms, side="right")
+        return self.owner[position - 1]
 
     @property
     def span_ms(self) -> int:
-        """What a row adds to ``place``: more than any time of the window."""
+        """What a row adds to ``position``: more than any time of the window."""
         return self.last_ms - self.first_ms + 1
 
 
@@ -225,7 +225,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     Parameters
     ----------
     tables : Tables
-        ``generations`` and ``assignments``; ``pauses`` and ``members`` where there are any.
+        ``generations`` and ``assignments``; ``gaps`` and ``members`` where there are any.
     last_ms : int, optional
         End of the window; never before the last generation.
 
@@ -245,11 +245,11 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
     last = max(int(generations.at_ms[-1]) + 1 if len(generations.at_ms) else 1, last_ms or 0)
     names = sorted({*identities.members, *flat.members})
     identities = identities.over(names)
-    place = {name: i for i, name in enumerate(names)}
-    rank = np.asarray([place[m] for m in flat.members], dtype=np.int64)
+    position = {name: i for i, name in enumerate(names)}
+    rank = np.asarray([position[m] for m in flat.members], dtype=np.int64)
     pieces = _pieces(flat, rank, generations, first, last)
-    cut = _cut_at_pauses(pieces, flat, tables.of_group(group, "pauses"), first)
-    start, from_ms, to_ms, owner, paused = _segments(pieces, cut, len(flat.row_partition))
+    cut = _cut_at_gaps(pieces, flat, tables.of_group(group, "ownership_gaps"), first)
+    start, from_ms, to_ms, owner, in_gap = _segments(pieces, cut, len(flat.row_partition))
     row = np.repeat(np.arange(len(start) - 1), np.diff(start))
     return Timeline(
         group=group,
@@ -262,8 +262,8 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
         from_ms=from_ms,
         to_ms=to_ms,
         owner=owner,
-        paused=paused,
-        place=row * (last - first + 1) + from_ms - first,
+        in_gap=in_gap,
+        position=row * (last - first + 1) + from_ms - first,
         generations=generations,
         first_ms=first,
         last_ms=last,
@@ -338,26 +338,26 @@ def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: 
     return _Pieces(row=rows[order], from_ms=starts[order], to_ms=ends[order], owner=owners[order])
 
 
-def _cut_at_pauses(pieces: _Pieces, flat: _Flat, pauses: ArrowTable, first: int) -> I64:
+def _cut_at_gaps(pieces: _Pieces, flat: _Flat, gaps: ArrowTable, first: int) -> I64:
     """End of each piece after its pause: ``to_ms`` where it has none, or nothing waited."""
     cut = pieces.to_ms.copy()
-    pauses = pauses.filter(pc.invert(pc.fill_null(pauses["is_idle"], False)))
-    if not pauses.num_rows or not len(cut):
+    gaps = gaps.filter(pc.invert(pc.fill_null(gaps["is_idle"], False)))
+    if not gaps.num_rows or not len(cut):
         return cut
-    topic, topics = codes(pauses, "topic")
-    parent, partition = lists(pauses, "partitions")
+    topic, topics = codes(gaps, "topic")
+    parent, partition = lists(gaps, "partitions")
     row = rows_of(flat, topics, topic[parent], partition)
-    seen = times_ms(pauses, "last_seen")[parent]
-    again = times_ms(pauses, "timestamp")[parent]
+    seen = times_ms(gaps, "last_seen")[parent]
+    again = times_ms(gaps, "timestamp")[parent]
     span = np.int64(max(int(pieces.to_ms.max()) - first, 1) + 1)
     inside = np.clip(seen - first, 0, span - 1)
-    place = np.searchsorted(
+    position = np.searchsorted(
         pieces.row * span + (pieces.from_ms - first), row * span + inside, side="right"
     )
-    place = np.maximum(place - 1, 0)
-    fits = (row >= 0) & (pieces.row[place] == row) & (again >= pieces.to_ms[place])
-    fits &= (pieces.owner[place] >= 0) & (seen < pieces.to_ms[place])
-    np.minimum.at(cut, place[fits], np.maximum(seen[fits], pieces.from_ms[place[fits]]))
+    position = np.maximum(position - 1, 0)
+    fits = (row >= 0) & (pieces.row[position] == row) & (again >= pieces.to_ms[position])
+    fits &= (pieces.owner[position] >= 0) & (seen < pieces.to_ms[position])
+    np.minimum.at(cut, position[fits], np.maximum(seen[fits], pieces.from_ms[position[fits]]))
     return cut
 
 
@@ -368,17 +368,17 @@ def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I3
     begin = np.concatenate([pieces.from_ms, cut[cuts]])
     end = np.concatenate([cut, pieces.to_ms[cuts]])
     owner = np.concatenate([pieces.owner, pieces.owner[cuts]])
-    paused = np.arange(len(row)) >= len(pieces.row)
+    in_gap = np.arange(len(row)) >= len(pieces.row)
     lasting = end > begin
     order = np.lexsort((begin, row))
     order = order[lasting[order]]
     row, begin, end = row[order], begin[order], end[order]
-    owner, paused = owner[order], paused[order]
+    owner, in_gap = owner[order], in_gap[order]
     new = np.ones(len(row), dtype=bool)
     new[1:] = (row[1:] != row[:-1]) | (owner[1:] != owner[:-1])
-    new[1:] |= paused[1:] != paused[:-1]
+    new[1:] |= in_gap[1:] != in_gap[:-1]
     heads = np.flatnonzero(new)
     tails = np.append(heads[1:], len(row)) - 1 if len(heads) else heads
     counts = np.bincount(row[heads], minlength=n_rows) if n_rows else np.zeros(0, np.int64)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return start, begin[heads], end[tails], owner[heads].astype(np.int32), paused[heads]
+    return start, begin[heads], end[tails], owner[heads].astype(np.int32), in_gap[heads]

@@ -43,7 +43,7 @@ def name_now(code: str, since_s: float | None) -> str:
 
 def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
     """The state of a group as its coordinator says, since when, and as of when."""
-    asked = f", asked {when(live.asked_ms, 'seconds')} UTC"
+    asked = f", asked {when(live.queried_ms, 'seconds')} UTC"
     seen = live.seen
     if live.is_gone:
         return [tag("strong", "gone"), join([f": no coordinator has this group{asked}."])]

@@ -55,8 +55,8 @@ search single a member out, and every picture has its table."""
 def group_payload(facts: Facts, tables: Tables) -> str:
     """Columns of one group for the script (see ``page/timeline.js``)."""
     t, r = facts.timeline, facts.recorded
-    edges, owner, step, pause, counts = _folded(t)
-    cause, moved, stood_ms = _rebalance_of(facts)
+    edges, owner, step, gap_ms, counts = _folded(t)
+    cause, moved, downtime_ms = _rebalance_of(facts)
     causes = tuple(c.replace("_", " ") for c in dict.fromkeys(("", *r.cause)))
     columns: dict[str, npt.ArrayLike] = {
         "edge+": edges,
@@ -65,7 +65,7 @@ def group_payload(facts: Facts, tables: Tables) -> str:
         "row_segments": counts,
         "seg_owner": owner,
         "seg_step": step,
-        "seg_pause": pause,
+        "seg_gap": gap_ms,
         "member_identity": t.identities.identity,
         "member_host": t.identities.host,
         "gen_edge+": np.searchsorted(edges, t.generations.at_ms - t.first_ms),
@@ -73,8 +73,8 @@ def group_payload(facts: Facts, tables: Tables) -> str:
         "gen_members": np.maximum(t.generations.n_members, 0),
         "gen_cause": np.asarray([causes.index(c) for c in cause], dtype=np.int64),
         "gen_moved": moved,
-        "gen_stood_least": stood_ms[0],
-        "gen_stood_most": stood_ms[1],
+        "gen_downtime_least": downtime_ms[0],
+        "gen_downtime_most": downtime_ms[1],
     }
     values = {
         "t0": t.first_ms,
@@ -104,21 +104,21 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     """
     times = np.append(t.generations.at_ms, (t.first_ms, t.last_ms))
     edges = np.unique(times) - t.first_ms
-    first = np.zeros(len(t.paused), dtype=bool)
+    first = np.zeros(len(t.in_gap), dtype=bool)
     first[t.start[:-1]] = True
-    ends = np.zeros(len(t.paused), dtype=bool)  # a pause at the end of its owner's segment
-    ends[1:] = t.paused[1:] & ~t.paused[:-1] & ~first[1:] & (t.owner[1:] == t.owner[:-1])
+    ends = np.zeros(len(t.in_gap), dtype=bool)  # a pause at the end of its owner's segment
+    ends[1:] = t.in_gap[1:] & ~t.in_gap[:-1] & ~first[1:] & (t.owner[1:] == t.owner[:-1])
     own = np.flatnonzero(~ends)
     followed = np.append(ends[1:], False)[own]
     tail = np.where(followed, own + 1, own)
-    pause = np.where(t.paused[tail], t.to_ms[tail] - t.from_ms[tail], 0)
+    gap_ms = np.where(t.in_gap[tail], t.to_ms[tail] - t.from_ms[tail], 0)
     end = np.searchsorted(edges, t.to_ms[tail] - t.first_ms)
     row = np.searchsorted(t.start, own, side="right") - 1
     step = np.diff(end, prepend=0)
     heads = np.flatnonzero(first[own])
     step[heads] = end[heads]
     owner = t.owner[own].astype(np.int64) + 1
-    return edges, owner, step, pause, np.bincount(row, minlength=len(t.row_partition))
+    return edges, owner, step, gap_ms, np.bincount(row, minlength=len(t.row_partition))
 
 
 def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
@@ -128,16 +128,16 @@ def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
     """
     r = facts.recorded
     index = facts.generations.index_of(r.generation, r.at_ms)
-    places = np.full(len(facts.generations.number), -1)
-    places[index[index >= 0]] = np.flatnonzero(index >= 0)
+    generation_rows = np.full(len(facts.generations.number), -1)
+    generation_rows[index[index >= 0]] = np.flatnonzero(index >= 0)
     gap = np.maximum(r.counts["n_moved_through_gap"], 0)
     moved = np.append(np.maximum(r.counts["n_moved"], 0) + gap, 0)
-    words = np.asarray([*r.cause, ""], dtype=object)[places].tolist()
+    words = np.asarray([*r.cause, ""], dtype=object)[generation_rows].tolist()
     least, most = (
-        np.append(np.rint(1000 * np.nan_to_num(bound)), 0).astype(np.int64)[places]
-        for bound in (r.pause_lower_s, r.pause_upper_s)
+        np.append(np.rint(1000 * np.nan_to_num(bound)), 0).astype(np.int64)[generation_rows]
+        for bound in (r.downtime_lower_s, r.downtime_upper_s)
     )
-    return [cause.replace("_", " ") for cause in words], moved[places], (least, most)
+    return [cause.replace("_", " ") for cause in words], moved[generation_rows], (least, most)
 
 
 def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:

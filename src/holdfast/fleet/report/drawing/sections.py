@@ -31,7 +31,7 @@ from holdfast.fleet.report.findings.finding import count as counted
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
 MAX_ROWS = 100
-_NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "pause_upper_seconds")]
+_NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "gap_upper_seconds")]
 
 
 def when(ms: int, timespec: str = "milliseconds") -> str:
@@ -73,12 +73,12 @@ def table(
 
     ``narrow``: heads of the columns that a narrow screen shows, until all are asked for.
     """
-    tail = _numeric_tail(heads)
+    suffix = _numeric_suffix(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
-    body = join(tag("tr", join(_cells(heads, row, tail))) for row in rows)
+    body = join(tag("tr", join(_cells(heads, row, suffix))) for row in rows)
     inner = tag("thead", tag("tr", head)) + tag("tbody", body)
     texts = [text for text, _ in heads]
-    classes = ["full sortable", kind, f"r{tail + 1}" if tail else ""]
+    classes = ["full sortable", kind, f"r{suffix + 1}" if suffix else ""]
     classes += narrow_classes([texts.index(text) for text in narrow])
     whole = tag("table", Markup(inner), class_=" ".join(filter(None, classes)))
     box = tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
@@ -97,20 +97,22 @@ def all_columns(count: int) -> Markup:
     )
 
 
-def _numeric_tail(heads: Sequence[tuple[str, bool]]) -> int:
+def _numeric_suffix(heads: Sequence[tuple[str, bool]]) -> int:
     """First of the last columns that are all numeric or unnamed; 0 if none can be aligned.
 
     Cells of the columns at the end need no class of their own.
     """
-    tail = len(heads)
-    while tail and (heads[tail - 1][1] or not heads[tail - 1][0]):
-        tail -= 1
-    return tail if 1 <= tail <= 5 and len(heads) - tail > 1 else 0
+    suffix = len(heads)
+    while suffix and (heads[suffix - 1][1] or not heads[suffix - 1][0]):
+        suffix -= 1
+    return suffix if 1 <= suffix <= 5 and len(heads) - suffix > 1 else 0
 
 
-def _cells(heads: Sequence[tuple[str, bool]], row: Sequence[object], tail: int) -> Iterable[Markup]:
+def _cells(
+    heads: Sequence[tuple[str, bool]], row: Sequence[object], suffix: int
+) -> Iterable[Markup]:
     for i, ((_, numeric), cell) in enumerate(zip(heads, row, strict=True)):
-        plain = "n" if numeric and not 0 < tail <= i else None
+        plain = "n" if numeric and not 0 < suffix <= i else None
         if isinstance(cell, Markup) and cell.startswith("<td"):
             yield cell
         elif isinstance(cell, tuple):
@@ -166,24 +168,28 @@ def downtime_figure(lower_s: float, upper_s: float, where: object = "a partition
 
 
 def downtime_details(
-    stood_s: tuple[float, float], n_owned: int, idle_s: tuple[float, float] = (0.0, 0.0)
+    total_downtime_s: tuple[float, float], n_owned: int, idle_s: tuple[float, float] = (0.0, 0.0)
 ) -> Markup:
     """A line that says how a downtime was counted, and opens to its bounds.
 
     Parameters
     ----------
-    stood_s, idle_s : (float, float)
+    total_downtime_s, idle_s : (float, float)
         Partition-seconds that stood still, and in which no record waited, at least and at most.
     n_owned : int
         Partitions.
     """
     words = (
-        f"Partitions had no owner, or one that had stopped, for {bounds(*stood_s)} "
+        f"Partitions had no owner, or one that had stopped, for {bounds(*total_downtime_s)} "
         f"partition-seconds; {number(n_owned)} partitions had an owner at once."
     )
     if idle_s[1] > 0:
         words += f" {bounds(*idle_s)} more in which no record waited are no downtime."
-    head = UP_TO if bounds(*stood_s) != seconds(stood_s[0]) else "the bounds of the downtime"
+    head = (
+        UP_TO
+        if bounds(*total_downtime_s) != seconds(total_downtime_s[0])
+        else "the bounds of the downtime"
+    )
     return tag("details", tag("summary", head), tag("p", words), class_="place")
 
 
@@ -195,12 +201,12 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     n = len(rebalances.at_ms)
     shown = np.arange(n)
     if n > MAX_ROWS:
-        cost = np.nan_to_num(rebalances.pause_upper_s) * 1000 + rebalances.counts["n_moved"]
+        cost = np.nan_to_num(rebalances.downtime_upper_s) * 1000 + rebalances.counts["n_moved"]
         shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
     counts = [column.name for column in REBALANCES.headed_counts]
     names = [name for name in counts if (rebalances.counts[name] >= 0).any()]
-    heads = REBALANCES.headings("timestamp", "cause", "generation", *names, "pause_upper_seconds")
-    most = float(np.nanmax(rebalances.pause_upper_s, initial=0.0))
+    heads = REBALANCES.headings("timestamp", "cause", "generation", *names, "gap_upper_seconds")
+    most = float(np.nanmax(rebalances.downtime_upper_s, initial=0.0))
     rows = (_rebalance_row(rebalances, int(i), names, most) for i in shown)
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
@@ -228,7 +234,7 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> 
             value += max(int(r.counts["n_moved_through_gap"][i]), 0)
         return amount(value if value >= 0 else None)
 
-    upper = float(r.pause_upper_s[i])
+    upper = float(r.downtime_upper_s[i])
     stated = r.stated[i]
     sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
     if stated is not None:
@@ -240,16 +246,16 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> 
         *map(count, names),
         tag(
             "td",
-            _stood_still(r, i),
-            cost_bar(float(r.pause_lower_s[i]), upper, most),
+            _downtime_cells(r, i),
+            cost_bar(float(r.downtime_lower_s[i]), upper, most),
             data_v="" if math.isnan(upper) else upper,
         ),
     ]
 
 
-def _stood_still(r: Rebalances, i: int) -> str:
+def _downtime_cells(r: Rebalances, i: int) -> str:
     """Both bounds of one rebalance, and those of idle traffic beside them."""
-    shown = bounds(float(r.pause_lower_s[i]), float(r.pause_upper_s[i]))
+    shown = bounds(float(r.downtime_lower_s[i]), float(r.downtime_upper_s[i]))
     idle = float(r.idle_upper_s[i])
     return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import numpy as np
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.columns.spans import NONE
 from holdfast.fleet.report.drawing.document import (
@@ -110,7 +110,7 @@ def render(
     last_ms: int | None = None,
     since_ms: int | None = None,
     drawn_since_ms: int | None = None,
-    live: LiveGroups = NOT_ASKED,
+    live: LiveGroups = NOT_QUERIED,
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
     bar: Markup | None = None,
@@ -228,10 +228,10 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
     if not groups:
         return None
     worst = min(groups, key=worst_first)
-    facts, told = worst.facts, worst.facts.rebalances
+    facts, recorded = worst.facts, worst.facts.rebalances
     by_cause = {
-        cause: float(np.nansum(told.pause_upper_s[told.caused_by(cause)]))
-        for cause in dict.fromkeys(told.cause)
+        cause: float(np.nansum(recorded.downtime_upper_s[recorded.caused_by(cause)]))
+        for cause in dict.fromkeys(recorded.cause)
     }
     since_s = facts.live.known_s(facts.settled_ms) if facts.live is not None else None
     active = (name_now(f.code, since_s) for f in worst.findings if f.is_active)
@@ -266,14 +266,14 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     return join([figures([*items, *odd]), _bounds_of(*(g.facts for g in groups))])
 
 
-def _bounds_of(*told: Facts) -> Markup:
+def _bounds_of(*recorded: Facts) -> Markup:
     """How the downtime of some groups was counted, and its bounds."""
-    stood, idle = (np.zeros(2) for _ in "ab")
-    for facts in told:
-        stood += facts.rebalances.stood_s
+    downtime_bounds, idle = (np.zeros(2) for _ in "ab")
+    for facts in recorded:
+        downtime_bounds += facts.rebalances.total_downtime_s
         idle += facts.rebalances.idle_s
-    n_owned = sum(facts.n_owned for facts in told)
-    return downtime_details((stood[0], stood[1]), n_owned, (idle[0], idle[1]))
+    n_owned = sum(facts.n_owned for facts in recorded)
+    return downtime_details((downtime_bounds[0], downtime_bounds[1]), n_owned, (idle[0], idle[1]))
 
 
 def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 from holdfast.cluster.seen_groups import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroup, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroup, LiveGroups
 from holdfast.fleet.report.columns.rebuilding import CommitTimes
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.examination import Examination, examine, worst_first
-from holdfast.fleet.report.findings.facts import NOT_KEPT, Facts, read_age, read_facts
+from holdfast.fleet.report.findings.facts import NOT_UPDATED, Facts, read_age, read_facts
 from holdfast.fleet.report.findings.finding import Finding, few
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
@@ -69,7 +69,7 @@ def examinations(
     last_ms: int | None = None,
     *,
     since_ms: int | None = None,
-    live: LiveGroups = NOT_ASKED,
+    live: LiveGroups = NOT_QUERIED,
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
     now_ms: int | None = None,
@@ -97,7 +97,7 @@ def examinations(
     """
     last = last_ms if last_ms is not None else window_end_ms(tables)
     names = names_of(tables, groups, live)
-    age = NOT_KEPT if now_ms is None else read_age(tables, now_ms)
+    age = NOT_UPDATED if now_ms is None else read_age(tables, now_ms)
     for name in track(names):
         yield examine(
             read_facts(
@@ -114,7 +114,7 @@ def examinations(
 
 
 def names_of(
-    tables: Tables, groups: Sequence[str] | None, live: LiveGroups = NOT_ASKED
+    tables: Tables, groups: Sequence[str] | None, live: LiveGroups = NOT_QUERIED
 ) -> Sequence[str]:
     """Names of the groups that are asked for: all of the tables and of the coordinators for None.
 
@@ -152,7 +152,7 @@ def summary(facts: Facts) -> dict[str, Any]:
         },
         "rebalances": facts.n_rebalances,
         "downtime_seconds": _rounded(facts.downtime_s),
-        "cost_partition_seconds": _bounds(*r.stood_s),
+        "cost_partition_seconds": _bounds(*r.total_downtime_s),
         "idle_partition_seconds": _bounds(*r.idle_s),
     }
 
@@ -162,7 +162,7 @@ def _now(live: LiveGroup) -> dict[str, Any]:
     seen = live.seen
     members = few(() if seen is None or seen.members is None else seen.members)
     return {
-        "asked_at": moment(live.asked_ms),
+        "asked_at": moment(live.queried_ms),
         "state": GONE if live.is_gone else None if seen is None else seen.state,
         "refused": (seen.refused or None) if seen is not None else None,
         "n_members": None if seen is None or seen.members is None else members.total,

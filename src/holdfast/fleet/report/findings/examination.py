@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from holdfast.fleet.report.findings import (
     rules_lag,
+    rules_locations,
     rules_members,
     rules_now,
-    rules_places,
     rules_pollers,
     rules_rebalances,
     rules_scaling,
@@ -33,7 +33,7 @@ RULE_MODULES = (
     rules_pollers,
     rules_scaling,
     rules_members,
-    rules_places,
+    rules_locations,
     rules_lag,
     rules_workers,
     rules_now,

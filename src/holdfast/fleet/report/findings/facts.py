@@ -175,17 +175,17 @@ class Age:
         itself.
     started_with : tuple of str
         Options with which ``watch`` was started, without its folder and pause; none if unknown.
-    is_kept : bool
+    is_updated : bool
         Whether ``watch`` keeps the tables; all others are of their moment.
     """
 
     seconds: float = 0.0
     look_every_s: float = 0.0
     started_with: tuple[str, ...] = ()
-    is_kept: bool = False
+    is_updated: bool = False
 
 
-NOT_KEPT = Age()
+NOT_UPDATED = Age()
 
 
 def read_age(tables: Tables, now_ms: int) -> Age:
@@ -193,14 +193,14 @@ def read_age(tables: Tables, now_ms: int) -> Age:
     notes = tables.newest_notes()
     taken_us = to_us(str(notes.get("taken_at"))) if "query" in notes else None
     if taken_us is None:
-        return NOT_KEPT
+        return NOT_UPDATED
     seconds = max(now_ms - taken_us / 1000, 0.0) / 1000
     words = notes.get("started_with") or ()
     return Age(
         seconds=seconds,
         look_every_s=float(notes.get("every_seconds") or 0.0),
         started_with=tuple(str(word) for word in words),
-        is_kept=True,
+        is_updated=True,
     )
 
 
@@ -241,7 +241,7 @@ class Facts:
     n_shared: int = 0
     roles: Mapping[str, int] = field(default_factory=dict)
     source: GivenSource = NOT_KNOWN
-    age: Age = NOT_KEPT
+    age: Age = NOT_UPDATED
     rebuilding: Callable[[], Rebuilding] = Rebuilding
 
     @property
@@ -269,7 +269,7 @@ class Facts:
             return None
         if self.recorded_state == GONE:
             return int(self.generations.at_ms[self.last])
-        return self.live.asked_ms if self.live is not None and self.live.is_gone else None
+        return self.live.queried_ms if self.live is not None and self.live.is_gone else None
 
     def generation_end_ms(self, at_ms: int) -> int:
         """When the generation that stood at a moment gave way, in UTC ms; the window's end."""
@@ -352,7 +352,7 @@ class Facts:
     @property
     def downtimes_s(self) -> tuple[float, float]:
         """Both bounds of it."""
-        lower, upper = self.rebalances.stood_s
+        lower, upper = self.rebalances.total_downtime_s
         return self.per_partition_s(lower), self.per_partition_s(upper)
 
     def per_partition_s(self, partition_seconds: float) -> float:
@@ -399,7 +399,7 @@ def read_facts(
     since_ms: int | None = None,
     live: LiveGroup | None = None,
     source: GivenSource = NOT_KNOWN,
-    age: Age = NOT_KEPT,
+    age: Age = NOT_UPDATED,
     commits: CommitTimes | None = None,
 ) -> Facts:
     """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.

@@ -224,7 +224,7 @@ class Limits:
     unowned_s: float = 120.0
     unowned_restarts: float = 3.0
     load_spread: int = 2
-    eager_pause_s: float = 30.0
+    eager_downtime_s: float = 30.0
     spurious: int = 3
     missed: int = 3
     record_share: float = 0.5
@@ -251,7 +251,7 @@ class Limits:
         """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""
         looks_s = self.stale_looks * age.look_every_s
         limit_s = max(self.stale_s, looks_s) if looks_s else self.stale_once_s
-        return age.is_kept and age.seconds + later_s > limit_s
+        return age.is_updated and age.seconds + later_s > limit_s
 
 
 Look = Callable[[Facts, Limits], Iterable[Symptom]]

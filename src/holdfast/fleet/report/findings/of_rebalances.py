@@ -52,16 +52,16 @@ def symptom_of(
             partitions=few_names(facts.partition_name(row) for row in rows),
             figures={name: value for name, value in figures.items() if value is not None},
         ),
-        cost_lower_s=float(np.nansum(r.pause_lower_s[chosen])) * share,
-        cost_upper_s=pause_s(facts, chosen) * share,
+        cost_lower_s=float(np.nansum(r.downtime_lower_s[chosen])) * share,
+        cost_upper_s=summed_downtime_s(facts, chosen) * share,
         command=command,
         rebalances=frozenset(np.flatnonzero(chosen).tolist()),
     )
 
 
-def pause_s(facts: Facts, chosen: BOOL) -> float:
+def summed_downtime_s(facts: Facts, chosen: BOOL) -> float:
     """Partition-seconds without an owner that some rebalances cost at most."""
-    return float(np.nansum(facts.rebalances.pause_upper_s[chosen]))
+    return float(np.nansum(facts.rebalances.downtime_upper_s[chosen]))
 
 
 def show_rebalances(facts: Facts) -> str:

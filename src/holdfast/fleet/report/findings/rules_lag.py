@@ -176,7 +176,10 @@ def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"{count(len(rows), 'partition')} committed again and again at one offset, for up to "
         f"{stood.max() / 60:,.0f} minutes, with records unread behind it{doubt}",
         evidence=last_evidence(
-            facts, [m for i in rows if (m := lag.member[int(i)])], rows, stood_s=float(stood.max())
+            facts,
+            [m for i in rows if (m := lag.member[int(i)])],
+            rows,
+            total_downtime_s=float(stood.max()),
         ),
         cost_upper_s=float(stood.sum()),
         command=on_group(facts, "lag"),

@@ -45,7 +45,7 @@ _BATCHES = 2
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
 
-def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, BOOL, I64]:
+def _stalled(facts: Facts, limits: Limits) -> tuple[BOOL, BOOL, I64]:
     """Lag rows whose owner has work and makes no progress; those where it does make some.
 
     And since when each stands, in ms.
@@ -62,9 +62,9 @@ def _standing(facts: Facts, limits: Limits) -> tuple[BOOL, BOOL, I64]:
     limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
     quiet, waits = (facts.end_ms - at > limit_s * 1000 for at in (committed, since))
     work: BOOL = owned & (lag.work > 0)
-    standing = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
+    stalled = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
     # A record that came a moment ago tells nothing of its owner.
-    return standing, work & ~(quiet & (lag.committed >= 0) & (lag.commit_ms != NEVER)), since
+    return stalled, work & ~(quiet & (lag.committed >= 0) & (lag.commit_ms != NEVER)), since
 
 
 def _static_names(facts: Facts) -> dict[str, str]:
@@ -75,12 +75,12 @@ def _static_names(facts: Facts) -> dict[str, str]:
     return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
 
 
-def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
+def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     """Members that make no progress on any partition with work.
 
     ``static``: members with a static name, by that name; otherwise the other members, by member id.
     """
-    standing, working, since = _standing(facts, limits)
+    stalled, working, since = _stalled(facts, limits)
     lag, names = facts.lag, _static_names(facts)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
     # A member that polls too rarely (HF127) is at work for as long as its batches take.
@@ -88,12 +88,12 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     silent = {
         i: m
         for i, m in enumerate(lag.member)
-        if m and standing[i] and m not in moving and (m in names) is static
+        if m and stalled[i] and m not in moving and (m in names) is static
         if facts.end_ms - lag.commit_ms[i] > _BATCHES * 1000 * busy_s.get(m, 0)
     }
     if not silent:
         return
-    standing_rows: I64 = np.asarray([*silent], dtype=np.int64)
+    stalled_rows: I64 = np.asarray([*silent], dtype=np.int64)
     stuck = set(silent.values())
     # With the partitions that it has never committed: their records wait for the same member.
     never = (lag.committed < 0) & (lag.begin >= 0) & (lag.begin < lag.end)
@@ -101,7 +101,7 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     rows: I64 = np.flatnonzero(of_stuck & (never | (lag.work > 0)))
     members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
-    silence_s = float((facts.end_ms - lag.commit_ms[standing_rows]).min()) / 1000
+    silence_s = float((facts.end_ms - lag.commit_ms[stalled_rows]).min()) / 1000
     severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
         severity=severity,
@@ -130,7 +130,7 @@ def _silence(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]
     "hangs on. Lower max.poll.interval.ms so that the group notices.",
 )
 def _stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    yield from _silence(facts, limits, static=False)
+    yield from _stalled_members(facts, limits, static=False)
     yield from _thrown_out(facts, limits)
 
 
@@ -179,7 +179,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "(removeMembersFromConsumerGroup in Java's).",
 )
 def _stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    return _silence(facts, limits, static=True)
+    return _stalled_members(facts, limits, static=True)
 
 
 @rule(

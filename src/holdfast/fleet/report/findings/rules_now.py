@@ -95,8 +95,8 @@ def _rebalancing(facts: Facts, limits: Limits) -> Iterator[Symptom]:
             generations=few([int(facts.generations.number[facts.last])])
             if facts.last >= 0
             else NONE,
-            from_ms=live.asked_ms - round(1000 * known_s),
-            to_ms=live.asked_ms,
+            from_ms=live.queried_ms - round(1000 * known_s),
+            to_ms=live.queried_ms,
             members=few_names(one.member_id for one in awaited.members),
             figures=figures,
         ),

@@ -141,23 +141,25 @@ def _process(facts: Facts, row: int) -> str:
 
 def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | None:
     """What the departures of a process say of it; None where they do not say that it is slow."""
-    signs = _Signs.of(facts, went)
-    sure = signs.stated | (signs.near & ~signs.ended)
-    late = signs.stated | signs.near if 4 * sure.sum() >= len(went) else sure
+    evidence = _DepartureEvidence.of(facts, went)
+    sure = evidence.stated | (evidence.near & ~evidence.ended)
+    late = evidence.stated | evidence.near if 4 * sure.sum() >= len(went) else sure
     if 2 * late.sum() * _sharing(facts, name, went[0]) >= len(went):
         kept = [one for one, is_late in zip(went, late, strict=True) if is_late]
         first = kept[0]
-        if not (signs.stated.any() or first.back >= 0 or _went_alone_from_work(facts, first)):
+        if not (evidence.stated.any() or first.back >= 0 or _went_alone_from_work(facts, first)):
             return None
-        interval_s = float(np.median((signs.unseen_s if signs.own.all() else signs.poll_s)[late]))
+        interval_s = float(
+            np.median((evidence.unseen_s if evidence.own.all() else evidence.poll_s)[late])
+        )
         return SlowPoller(name=name, went=tuple(went), n_late=len(kept), interval_s=interval_s)
     known = SlowPoller(name=name, went=tuple(went), n_late=len(went), interval_s=0.0)
-    if 2 * (signs.near & ~signs.own).sum() >= len(went) and _was_away(facts, went):
+    if 2 * (evidence.near & ~evidence.own).sum() >= len(went) and _was_away(facts, went):
         again = "a crash loop" if len(went) > 1 else "a crash"
         doubt = f"or {again}: its session is about as long as its poll interval"
-        return replace(known, interval_s=float(np.median(signs.poll_s)), doubt=doubt)
-    if signs.own.all():
-        return _of_unknown_interval(facts, known, signs)
+        return replace(known, interval_s=float(np.median(evidence.poll_s)), doubt=doubt)
+    if evidence.own.all():
+        return _of_unknown_interval(facts, known, evidence)
     return None
 
 
@@ -177,7 +179,7 @@ def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Signs:
+class _DepartureEvidence:
     """What the departures of a process show, one entry each.
 
     ``near``: it went its poll interval after its last sign, and no log says that its session ended.
@@ -195,13 +197,15 @@ class _Signs:
     session_s: F64
 
     @classmethod
-    def of(cls, facts: Facts, went: Sequence[Departure]) -> _Signs:
+    def of(cls, facts: Facts, went: Sequence[Departure]) -> _DepartureEvidence:
         """The signs of some departures of one process."""
         p, rows = facts.presence, [one.row for one in went]
-        words = dict(zip(facts.rebalance_index.tolist(), facts.rebalances.said, strict=True))
+        words = dict(
+            zip(facts.rebalance_index.tolist(), facts.rebalances.stated_reasons, strict=True)
+        )
         names = facts.timeline.members
-        said = [_said_of(names[one.member], words.get(one.gone, "")) for one in went]
-        own = [text.partition("; client reason: ")[0] for text in said]
+        stated_reasons = [_broker_words(names[one.member], words.get(one.gone, "")) for one in went]
+        own = [text.partition("; client reason: ")[0] for text in stated_reasons]
         left = np.asarray([_LEFT in text for text in own])
         expired = np.asarray([any(word in text for word in _ENDED) for text in own])
         static = np.asarray([p.static_name(row) is not None for row in rows])
@@ -215,7 +219,7 @@ class _Signs:
             near=near_poll_timeout(unseen_ms - static * session_ms, poll_ms, committed)
             & (static | ~expired),
             ended=~static & ~left & ended,
-            stated=np.asarray([says_poll_timeout(text) for text in said]),
+            stated=np.asarray([says_poll_timeout(text) for text in stated_reasons]),
             own=(poll_ms == session_ms) & (poll_ms > 0),
             unseen_s=unseen_ms / 1000,
             poll_s=poll_ms / 1000,
@@ -223,26 +227,28 @@ class _Signs:
         )
 
 
-def _said_of(member: str, words: str) -> str:
+def _broker_words(member: str, words: str) -> str:
     """What a broker's words say of one member, with its client's reason; empty for nothing."""
     pattern = "[^;]*" + re.escape(member) + "[^;]*(; client reason: [^;]*)?"
     return " ".join(found[0] for found in re.finditer(pattern, words))
 
 
-def _of_unknown_interval(facts: Facts, known: SlowPoller, signs: _Signs) -> SlowPoller | None:
+def _of_unknown_interval(
+    facts: Facts, known: SlowPoller, evidence: _DepartureEvidence
+) -> SlowPoller | None:
     """Judge a process whose poll interval may stand in no record, as that of aiokafka.
 
     It has the default one, or goes again and again after the same time. Before it has gone three
     times, all that shows is that it went in the middle of its work.
     """
-    usual_s, times = float(np.median(signs.unseen_s)), len(known.went)
+    usual_s, times = float(np.median(evidence.unseen_s)), len(known.went)
     default_s = DEFAULT_MS / 1000
     all_ms, committed = np.full(times, DEFAULT_MS), np.full(times, True)
-    is_default = near_poll_timeout(1000 * signs.unseen_s, all_ms, committed).all()
+    is_default = near_poll_timeout(1000 * evidence.unseen_s, all_ms, committed).all()
     if is_default and known.went[0].back >= 0:
         return replace(known, interval_s=default_s)
-    steady = np.abs(signs.unseen_s - usual_s) <= max(_STEADY_S, _STEADY_SHARE * usual_s)
-    died = abs(usual_s - float(np.median(signs.session_s))) <= _STEADY_S
+    steady = np.abs(evidence.unseen_s - usual_s) <= max(_STEADY_S, _STEADY_SHARE * usual_s)
+    died = abs(usual_s - float(np.median(evidence.session_s))) <= _STEADY_S
     if usual_s < _SHORTEST_S or 2 * steady.sum() < times:
         return None
     if died and times >= 3:

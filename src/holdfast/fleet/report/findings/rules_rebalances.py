@@ -34,8 +34,8 @@ from holdfast.fleet.report.findings.finding import (
 )
 from holdfast.fleet.report.findings.of_rebalances import (
     FOLLOW_UP_MS,
-    pause_s,
     show_rebalances,
+    summed_downtime_s,
     symptom_of,
 )
 from holdfast.fleet.report.findings.rules_pollers import explains, slow_pollers
@@ -499,7 +499,7 @@ def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 )
 def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
-    if chosen.sum() < 2 or pause_s(facts, chosen) < limits.eager_pause_s:
+    if chosen.sum() < 2 or summed_downtime_s(facts, chosen) < limits.eager_downtime_s:
         return
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"

@@ -40,7 +40,7 @@ from holdfast.fleet.report.drawing.document import HtmlPage
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.group_index import SEVERITIES, IndexView
 from holdfast.fleet.report.serving.hosts import is_host, names_this_computer
-from holdfast.fleet.report.serving.index_page import SORTS, bar_of, index_page, keeper_words
+from holdfast.fleet.report.serving.index_page import SORTS, bar_of, index_page, updater_text
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class ServedPages:
             )
         return None
 
-    def _knows(self, said: str) -> bool:
-        return hmac.compare_digest(said.encode(), self._token.encode())
+    def _knows(self, given_token: str) -> bool:
+        return hmac.compare_digest(given_token.encode(), self._token.encode())
 
     def _index(self, request: Request) -> Response:
         fleet = self._fleet
@@ -174,8 +174,8 @@ class ServedPages:
             "groups": state.n_groups,
             "examined": state.n_examined,
             "failed": state.failed,
-            "keeper": visible(keeper_words(state.keeping)),
-            "troubled": bool(state.keeping.trouble),
+            "updater": visible(updater_text(state.updater_state)),
+            "troubled": bool(state.updater_state.trouble),
         }
         return Response(json.dumps(told), content_type="application/json")
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.columns import F64, I64, Mask
-from holdfast.fleet.report.columns.history import stood_still_s
+from holdfast.fleet.report.columns.history import downtime_bounds_s
 from holdfast.fleet.report.columns.timeline import settled, window_end_ms
 from holdfast.fleet.report.findings.examination import GroupVerdict
 from holdfast.fleet.report.findings.finding import Severity
@@ -80,14 +80,14 @@ class GroupIndex:
     lag: I64
     settled_ms: I64
     covered_ms: tuple[int, int]
-    lately: I64
+    recent: I64
     cause: tuple[str, ...]
     cause_share: F64
     lags: I64
     has_history: bool = True
 
     @property
-    def stood_s(self) -> tuple[float, float]:
+    def total_downtime_s(self) -> tuple[float, float]:
         """Partition-seconds that stood still in all groups, at least and at most."""
         weight = np.maximum(self.n_owned, 1)
         both = (self.downtime_lower_s, self.downtime_s)
@@ -95,7 +95,7 @@ class GroupIndex:
         return lower, upper
 
     @cached_property
-    def place(self) -> Mapping[str, int]:
+    def row_of(self) -> Mapping[str, int]:
         """Row of each group by its name."""
         return {name: i for i, name in enumerate(self.names)}
 
@@ -113,33 +113,33 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
     Cost: O(n log n) in rows of ``generations``, and one pass over ``rebalances`` and ``lag``.
     """
     names = tables.groups
-    place = {name: i for i, name in enumerate(names)}
+    row_of = {name: i for i, name in enumerate(names)}
     generations = tables.stored("generations")
-    last, members, states = _last_settlements(generations, place)
+    last, members, states = _last_settlements(generations, row_of)
     settled_ms = times_ms(generations, "timestamp")
     rebalances, lag_rows = _since(tables.stored("rebalances"), since_ms), tables.stored("lag")
-    of = _group_of(rebalances, place)
+    of = _group_of(rebalances, row_of)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
-    stood_s = [np.nan_to_num(bound) for bound in stood_still_s(rebalances)]
+    total_downtime_s = [np.nan_to_num(bound) for bound in downtime_bounds_s(rebalances)]
     owned = np.zeros(len(names), np.int64)
-    np.maximum.at(owned, _group_of(generations, place), ints(generations, "n_partitions"))
+    np.maximum.at(owned, _group_of(generations, row_of), ints(generations, "n_partitions"))
     low_s, high_s = (
         np.bincount(of, weights=bound, minlength=len(names)) / np.maximum(owned, 1)
-        for bound in stood_s
+        for bound in total_downtime_s
     )
     lag = ints(lag_rows, "lag")
-    behind = _group_of(lag_rows, place)[lag >= 0]
+    behind = _group_of(lag_rows, row_of)[lag >= 0]
     total = np.zeros(len(names), np.int64)
     np.add.at(total, behind, lag[lag >= 0])
     total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
-    cause, share = _costliest(rebalances, stood_s[1], of, len(names))
+    cause, share = _costliest(rebalances, total_downtime_s[1], of, len(names))
     covered = _covered(tables, since_ms)
-    lately = _lately(rebalances, covered, is_real, of, len(names))
+    recent = _count_recent(rebalances, covered, is_real, of, len(names))
     return GroupIndex(
         names=names,
         covered_ms=covered,
-        lately=lately,
+        recent=recent,
         cause=cause,
         cause_share=share,
         lags=total[:, None],
@@ -182,7 +182,7 @@ def _covered(tables: Tables, since_ms: int | None) -> tuple[int, int]:
     return max(int(known[known > 0].min()), since_ms or 0), last
 
 
-def _lately(
+def _count_recent(
     rebalances: ArrowTable, covered: tuple[int, int], is_real: Mask, of: I64, n: int
 ) -> I64:
     """The rebalances of each group in each part of the covered time."""
@@ -195,26 +195,26 @@ def _lately(
 
 def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
     """The new index with the lags of the readings before it."""
-    at = np.asarray([old.place.get(name, -1) for name in new.names], np.int64)
+    at = np.asarray([old.row_of.get(name, -1) for name in new.names], np.int64)
     before = np.full((len(at), old.lags.shape[1]), NO_LAG, np.int64)
     before[at >= 0] = old.lags[at[at >= 0]]
     return replace(new, lags=np.column_stack([before, new.lag])[:, -SLICES:])
 
 
-def _group_of(rows: ArrowTable, place: Mapping[str, int]) -> I64:
+def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:
     """Place of each row's group."""
     rank, names = codes(rows, "group")
-    places = np.asarray([place[name] for name in names], np.int64)
+    places = np.asarray([row_of[name] for name in names], np.int64)
     return places[rank] if len(names) else np.zeros(0, np.int64)
 
 
 def _last_settlements(
-    rows: ArrowTable, place: Mapping[str, int]
+    rows: ArrowTable, row_of: Mapping[str, int]
 ) -> tuple[I64, I64, tuple[str, ...]]:
     """The row of each group's last settlement, or -1; members and states of all rows."""
-    of = _group_of(rows, place)
+    of = _group_of(rows, row_of)
     order, kept = settled(rows, of)
-    last = np.full(len(place), -1, np.int64)
+    last = np.full(len(row_of), -1, np.int64)
     last[of[order[kept]]] = order[kept]  # the last one of a group stays
     return last, ints(rows, "n_members"), words(rows, "state")
 

@@ -46,9 +46,9 @@ from holdfast.fleet.report.serving.group_index import (
     cut,
     select,
 )
-from holdfast.fleet.report.serving.keeping import Keeping
 from holdfast.fleet.report.serving.live_index import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
+from holdfast.fleet.report.serving.updater_state import UpdaterState
 
 SHOWN_OF_ONE = 12
 """Groups that are named below a finding; the rest are in the list."""
@@ -85,10 +85,10 @@ def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group:
         ),
         tag(
             "span",
-            keeper_words(state.keeping),
-            id="live-keeper",
+            updater_text(state.updater_state),
+            id="live-updater",
             role="status",
-            class_="old" if state.keeping.trouble else None,
+            class_="old" if state.updater_state.trouble else None,
         ),
         tag("button", "Pause", type="button", id="live-pause", class_="needs-js"),
         id="live",
@@ -102,7 +102,7 @@ def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group:
 
 def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
     """Of when the tables are, and how far the groups are examined."""
-    if served.is_asked:
+    if served.is_from_coordinators:
         return f"lags as coordinators told {when(served.read_ms, 'seconds')} UTC"
     if not served.number:
         return "no groups yet"
@@ -110,7 +110,7 @@ def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> s
     if state.is_stale:
         looked_ms = served.read_ms - round(served.age.seconds * 1000)
         words = f"log ends are of {when(looked_ms, 'seconds')} UTC"
-        if not state.is_kept_here:
+        if not state.is_updated_here:
             words += ": does watch still run?"
     if state.n_examined < state.n_groups and not group:
         words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
@@ -123,14 +123,15 @@ def _live_words(live: LiveGroups) -> str:
     """Of when the states are that coordinators say."""
     if live.seen is None:
         return ""
-    return f"; states of {when(live.seen.asked_ms, 'seconds')[11:]} UTC"
+    return f"; states of {when(live.seen.queried_ms, 'seconds')[11:]} UTC"
 
 
-def keeper_words(keeping: Keeping) -> str:
-    """What the keeper of the tables does, where it is not well or not ready; else empty."""
-    if keeping.trouble:
-        return f"nothing new since {when(keeping.since_ms, 'seconds')} UTC: {keeping.trouble}"
-    return keeping.doing
+def updater_text(updater_state: UpdaterState) -> str:
+    """Describe the updater where it is not well or not ready; else return an empty text."""
+    if updater_state.trouble:
+        since = when(updater_state.since_ms, "seconds")
+        return f"nothing new since {since} UTC: {updater_state.trouble}"
+    return updater_state.doing
 
 
 def index_page(
@@ -171,7 +172,7 @@ def index_page(
             tag(
                 "div",
                 _rows(index, verdicts, view, rows, since_s)
-                if served.number or served.is_asked
+                if served.number or served.is_from_coordinators
                 else NO_BATCH,
                 id="groups",
             ),
@@ -303,7 +304,7 @@ def _fleet_figures(index: GroupIndex) -> Markup:
     lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
     shown = figures([("Groups", number(len(index.names)), ""), *known, lag])
-    return join([shown, downtime_details(index.stood_s, int(index.n_owned.sum()))])
+    return join([shown, downtime_details(index.total_downtime_s, int(index.n_owned.sum()))])
 
 
 def _longest_downtime(index: GroupIndex) -> Figure:
@@ -359,11 +360,11 @@ def _rows(
     table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
     wide = tag("div", table, class_="wide", tabindex="0", role="region", aria_label="groups")
     if not len(shown):
-        return join([_place(view, len(rows), n_pages), tag("p", "No group is like that.")])
-    return join([_place(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
+        return join([_pager(view, len(rows), n_pages), tag("p", "No group is like that.")])
+    return join([_pager(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
 
 
-def _place(view: IndexView, n_groups: int, n_pages: int) -> Markup:
+def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
     words = count(n_groups, "group")
     if n_pages > 1:
         words += f", page {number(view.page)} of {number(n_pages)}"
@@ -429,9 +430,9 @@ def _state(state: str, since_s: float | None) -> list[object]:
 
 
 def _bars(index: GroupIndex, i: int) -> Markup:
-    if not index.lately[i].any():
+    if not index.recent[i].any():
         return Markup("")
-    return spark(index.lately[i], f"{number(int(index.n_rebalances[i]))} rebalances over the time")
+    return spark(index.recent[i], f"{number(int(index.n_rebalances[i]))} rebalances over the time")
 
 
 def _lag_line(index: GroupIndex, i: int) -> Markup:

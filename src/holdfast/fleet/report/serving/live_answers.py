@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from holdfast.cluster.seen_groups import SeenGroup
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 
 NOW_S: Final = 5.0
 """Between two questions."""
@@ -25,7 +25,7 @@ WANTED_S: Final = 60.0
 MOST_WANTED: Final = 100
 """Of so many groups at most."""
 
-AskNow = Callable[[Callable[[SeenGroup], bool], Collection[str]], LiveGroups]
+LiveQuery = Callable[[Callable[[SeenGroup], bool], Collection[str]], LiveGroups]
 """Takes whether the members of a group are wanted, and the groups that are known; asks for states
 and returns what is known then."""
 
@@ -43,21 +43,21 @@ class LiveAnswers:
 
     def __init__(
         self,
-        ask: AskNow | None,
+        query: LiveQuery | None,
         every_s: float,
         known: Callable[[], Collection[str]],
         rests: Callable[[], bool],
     ):
-        self._ask, self._every_s = ask, min(every_s, NOW_S)
+        self._query, self._every_s = query, min(every_s, NOW_S)
         self._known, self._rests = known, rests
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._wanted: dict[str, float] = {}
-        self._live, self._number = NOT_ASKED, 0
+        self._live, self._number = NOT_QUERIED, 0
 
     def start(self) -> None:
         """Begin to ask."""
-        if self._ask is not None:
+        if self._query is not None:
             threading.Thread(target=self._run, daemon=True, name="serve_now").start()
 
     def close(self) -> None:
@@ -73,13 +73,13 @@ class LiveAnswers:
     def live(self) -> LiveGroups:
         """What coordinators say now; nothing where their last answer is old."""
         live = self._live
-        is_old = live.seen is None or time.time_ns() / 1e6 - live.seen.asked_ms > 1000 * OLD_S
-        return NOT_ASKED if is_old else live
+        is_old = live.seen is None or time.time_ns() / 1e6 - live.seen.queried_ms > 1000 * OLD_S
+        return NOT_QUERIED if is_old else live
 
     @property
     def mark(self) -> str:
         """Differs where something else is shown than before; empty where nobody is asked."""
-        if self._ask is None:
+        if self._query is None:
             return ""
         return f"-{self._number}{'' if self.live.seen is not None else '-old'}"
 
@@ -96,11 +96,11 @@ class LiveAnswers:
     def _run(self) -> None:
         while not self._closed.is_set():
             self._wake.clear()
-            self._ask_once()
+            self._query_once()
             self._wake.wait(timeout=None if self._rests() else self._every_s)
 
-    def _ask_once(self) -> None:
-        assert self._ask is not None, "somebody to ask"
+    def _query_once(self) -> None:
+        assert self._query is not None, "somebody to ask"
         since = time.monotonic() - WANTED_S
         with self._lock:
             self._wanted = {name: at for name, at in self._wanted.items() if at >= since}
@@ -109,14 +109,14 @@ class LiveAnswers:
         def describe(group: SeenGroup) -> bool:
             return group.is_rebalancing or group.group in wanted
 
-        live, before = self._ask(describe, self._known()), self._live
+        live, before = self._query(describe, self._known()), self._live
         is_new = live.seen is not before.seen
-        if is_new and (live.spans or before.spans or _says_other(live, before)):
+        if is_new and (live.spans or before.spans or _differs(live, before)):
             self._number += 1  # also where only the seconds of a rebalance are others
         self._live = live
 
 
-def _says_other(live: LiveGroups, before: LiveGroups) -> bool:
+def _differs(live: LiveGroups, before: LiveGroups) -> bool:
     """Whether two answers differ in what they say of a group."""
     if live.seen is None or before.seen is None:
         return live.seen is not before.seen

@@ -23,7 +23,7 @@ def index_now(index: GroupIndex, live: LiveGroups) -> GroupIndex:
     """The index with the states that coordinators say, and with rows of groups without a record."""
     if live.seen is None:
         return index
-    index = _with_rows(index, [name for name in live.rebalancing if name not in index.place])
+    index = _with_rows(index, [name for name in live.rebalancing if name not in index.row_of])
     said = live.seen.groups
     states = (
         GONE if name in live.seen.gone else said[name].state if name in said else before
@@ -51,7 +51,7 @@ def _with_rows(index: GroupIndex, names: list[str]) -> GroupIndex:
 
 
 _EMPTY = {
-    **dict.fromkeys(("n_members", "n_rebalances", "n_owned", "settled_ms", "lately"), 0),
+    **dict.fromkeys(("n_members", "n_rebalances", "n_owned", "settled_ms", "recent"), 0),
     **dict.fromkeys(("downtime_lower_s", "downtime_s", "cause_share"), 0.0),
     **dict.fromkeys(("lag", "lags"), NO_LAG),
 }
@@ -62,7 +62,7 @@ def verdicts_now(verdicts: Verdicts, index: GroupIndex, live: LiveGroups) -> Ver
     """What records tell (:func:`of_records`), and which groups rebalance now."""
     changed = {}
     for name in live.rebalancing:
-        group, row = live.of(name), index.place.get(name)
+        group, row = live.of(name), index.row_of.get(name)
         if group is not None and row is not None:
             settled_ms = int(index.settled_ms[row]) or None
             now = FoundCode(code=CODE, severity=severity_now(group, settled_ms))
@@ -87,7 +87,7 @@ def rebalancing_s(index: GroupIndex, live: LiveGroups) -> Mapping[str, float]:
     """Seconds for which groups rebalance, at least, by name."""
     found = {}
     for name in live.rebalancing:
-        group, row = live.of(name), index.place.get(name)
+        group, row = live.of(name), index.row_of.get(name)
         if group is not None and row is not None:
             found[name] = group.known_s(int(index.settled_ms[row]) or None)
     return found

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.live import NOT_ASKED, LiveGroups
+from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.columns.timeline import window_end_ms
 from holdfast.fleet.report.findings.doctor import examinations
 from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
@@ -41,17 +41,17 @@ from holdfast.fleet.report.serving.group_index import (
     read_index,
     select,
 )
-from holdfast.fleet.report.serving.keeping import Keeping
-from holdfast.fleet.report.serving.live_answers import NOW_S, AskNow, LiveAnswers
+from holdfast.fleet.report.serving.live_answers import NOW_S, LiveAnswers, LiveQuery
 from holdfast.fleet.report.serving.live_index import index_now, of_records, verdicts_now
+from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
-from holdfast.fleet.tables.storage.places import Place, StorePath
+from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
 
 LOOK_S: Final = 1.0
 """Between two looks at the folder."""
-STORE_LOOK_S: Final = 5.0
+REMOTE_LOOK_S: Final = 5.0
 """Between two looks at tables on a store, where each look is two requests."""
 IDLE_S: Final = 600.0
 """Without a request for so long, the folder is left alone."""
@@ -106,7 +106,7 @@ class ServedTables:
         )
 
     @property
-    def is_asked(self) -> bool:
+    def is_from_coordinators(self) -> bool:
         """Whether coordinators told of the groups, before the first batch."""
         return not self.number and bool(self.index.names)
 
@@ -130,7 +130,7 @@ class ServedState:
         The folder has changed, and cannot be read.
     is_stale : bool
         They are not kept up to date any more.
-    is_kept_here : bool
+    is_updated_here : bool
         A keeper of this server commits to the folder, and not another process or nobody.
     keeping : Keeping
         How the keeper is; as if all were well where there is none.
@@ -143,8 +143,8 @@ class ServedState:
     n_examined: int
     failed: bool
     is_stale: bool
-    is_kept_here: bool
-    keeping: Keeping
+    is_updated_here: bool
+    updater_state: UpdaterState
     where: str
 
 
@@ -160,7 +160,7 @@ class _FleetProgress:
     metrics: str | None = None
     complaint: str = ""
     looked_at: float = 0.0
-    asked_at: float = 0.0
+    requested_at: float = 0.0
 
 
 class ServedFleet:
@@ -179,7 +179,7 @@ class ServedFleet:
         Addresses of the cluster; empty where only the tables may know.
     since : callable, optional
         Says where the window begins; without it findings and figures are of all time.
-    ask_now : callable, optional
+    query_now : callable, optional
         Asks the coordinators what groups do now. It is called beside the requests.
     every_s : float
         Between two looks at the cluster: coordinators are asked as often, or more often.
@@ -194,23 +194,28 @@ class ServedFleet:
 
     def __init__(
         self,
-        folder: Place,
-        tell: Callable[[str], None],
-        keeping: Callable[[], Keeping] | None = None,
-        ask: Callable[[], Sequence[dict[str, Any]] | None] | None = None,
+        folder: StoragePath,
+        notify: Callable[[str], None],
+        updater_state: Callable[[], UpdaterState] | None = None,
+        query: Callable[[], Sequence[dict[str, Any]] | None] | None = None,
         servers: str = "",
         *,
         since: Since | None = None,
-        ask_now: AskNow | None = None,
+        query_now: LiveQuery | None = None,
         every_s: float = NOW_S,
         client_ids: bool = False,
     ):
         self._servers, self._since, self._client_ids = servers, since, client_ids
         self._answers = LiveAnswers(
-            ask_now, every_s, lambda: self._now.served.index.names, self._rests
+            query_now, every_s, lambda: self._now.served.index.names, self._rests
         )
-        self.folder, self._tell, self._keeping, self._ask = folder, tell, keeping, ask
-        self._look_s = STORE_LOOK_S if isinstance(folder, StorePath) else LOOK_S
+        self.folder, self._notify, self._updater_state, self._query = (
+            folder,
+            notify,
+            updater_state,
+            query,
+        )
+        self._look_s = REMOTE_LOOK_S if isinstance(folder, RemotePath) else LOOK_S
         self.given = GivenSource(path=str(folder))
         self._boot = secrets.token_hex(4)
         self._closed, self._wake = threading.Event(), threading.Event()
@@ -221,18 +226,18 @@ class ServedFleet:
         if self._has_begun():
             seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
-        self._now = _FleetProgress(served=served, seen=seen, looked_at=now, asked_at=now)
-        self._shown = ((served.index, NOT_ASKED), served.index)
+        self._now = _FleetProgress(served=served, seen=seen, looked_at=now, requested_at=now)
+        self._shown = ((served.index, NOT_QUERIED), served.index)
 
     def _has_begun(self) -> bool:
         """Whether there is something to read: what a keeper has not committed is nothing."""
-        return self._keeping is None or has_manifest(self.folder)
+        return self._updater_state is None or has_manifest(self.folder)
 
     def start(self) -> None:
         """Begin to follow the folder."""
-        for work in (self._follow, self._examine, self._ask_first):
+        for work in (self._follow, self._examine, self._query_first):
             thread = threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}")
-            if work != self._ask_first:  # it may wait for a cluster, and computes nothing
+            if work != self._query_first:  # it may wait for a cluster, and computes nothing
                 self._threads.append(thread)
             thread.start()
         self._answers.start()
@@ -260,15 +265,15 @@ class ServedFleet:
     def _note_request(self) -> None:
         now = time.monotonic()
         with self._changed:
-            rested = now - self._now.asked_at > IDLE_S
-            self._now.asked_at = now
+            rested = now - self._now.requested_at > IDLE_S
+            self._now.requested_at = now
             if rested:
                 self._wake.set()
                 self._answers.wake()
                 self._changed.wait_for(lambda: self._now.looked_at >= now, timeout=PATIENCE_S)
 
     def _rests(self) -> bool:
-        return time.monotonic() - self._now.asked_at > IDLE_S
+        return time.monotonic() - self._now.requested_at > IDLE_S
 
     @property
     def verdicts(self) -> Verdicts:
@@ -303,15 +308,17 @@ class ServedFleet:
         is_stale = served.is_stale
         with self._changed:
             current = self._now.examined_number == served.number
-            marks = "-asked" * served.is_asked + "-stale" * is_stale
+            marks = "-asked" * served.is_from_coordinators + "-stale" * is_stale
             return ServedState(
                 version=f"{self._boot}-{served.number}{self._answers.mark}{marks}",
                 n_groups=len(served.index.names),
                 n_examined=self._now.examined if current else 0,
                 failed=bool(self._now.complaint),
                 is_stale=is_stale,
-                is_kept_here=self._keeping is not None,
-                keeping=self._keeping() if self._keeping is not None else Keeping(),
+                is_updated_here=self._updater_state is not None,
+                updater_state=self._updater_state()
+                if self._updater_state is not None
+                else UpdaterState(),
                 where=self._where(served),
             )
 
@@ -336,18 +343,18 @@ class ServedFleet:
 
     def _read(self, number: int) -> ServedTables:
         read_ms = _now_ms()
-        tables = open_tables(self.folder).pinned().hold(without=NOT_SHOWN)
+        tables = open_tables(self.folder).at_snapshot().load(without=NOT_SHOWN)
         return ServedTables.of(tables, number, read_ms, self._since)
 
-    def _ask_first(self) -> None:
+    def _query_first(self) -> None:
         """Show what coordinators say, unless a batch is there."""
-        if self._ask is None or self._now.served.number:
+        if self._query is None or self._now.served.number:
             return
         read_ms = _now_ms()
         try:
-            rows = self._ask()
+            rows = self._query()
         except HoldfastError as error:  # the keeper meets it too, and the pages show its trouble
-            self._tell(f"the groups are shown once they were read: {error}")
+            self._notify(f"the groups are shown once they were read: {error}")
             return
         if not rows:
             return
@@ -378,7 +385,7 @@ class ServedFleet:
         except Exception as error:  # whatever it is, the last state stays and the next look may do
             complaint = f"{self.folder} cannot be read at the moment: {error}"
         if complaint and complaint != self._now.complaint:
-            self._tell(complaint)
+            self._notify(complaint)
         with self._changed:
             self._now.looked_at, self._now.complaint = at, complaint
             if read is not None:
@@ -395,7 +402,7 @@ class ServedFleet:
                     served.tables, self._examined(served), client_ids=self._client_ids
                 )
             except Exception as error:  # a bug of ours in one rule must not end the server
-                self._tell(f"the groups cannot be examined: {type(error).__name__}: {error}")
+                self._notify(f"the groups cannot be examined: {type(error).__name__}: {error}")
                 continue
             with self._changed:
                 self._now.metrics = text

@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler
 
-from holdfast.errors import AdapterError
+from holdfast.errors import OperationalError
 from holdfast.fleet.report.serving.hosts import is_loopback, shown_address
 
 if TYPE_CHECKING:
@@ -86,16 +86,16 @@ class PageServer(ThreadingHTTPServer):
 
     Raises
     ------
-    AdapterError
+    OperationalError
         If the address cannot be had.
     """
 
     request_queue_size = BACKLOG
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, tell: Callable[[str], None]):
+    def __init__(self, host: str, port: int, notify: Callable[[str], None]):
         self.application: WSGIApplication = _nothing_yet
-        self.tell = tell
+        self.notify = notify
         self.base_environ: dict[str, str] = {}
         self._clients: dict[Any, _PageClient] = {}
         self._changed = threading.Condition()
@@ -110,7 +110,9 @@ class PageServer(ThreadingHTTPServer):
             super().__init__(address, _PageHandler)  # type: ignore[arg-type] # of either kind
         except OSError as error:
             reason = error.strerror or error
-            raise AdapterError(f"cannot listen on {shown_address(host, port)}: {reason}") from error
+            raise OperationalError(
+                f"cannot listen on {shown_address(host, port)}: {reason}"
+            ) from error
         self.is_local = is_loopback(str(self.server_address[0]))
 
     def server_bind(self) -> None:
@@ -150,7 +152,7 @@ class PageServer(ThreadingHTTPServer):
                 self._changed.wait_for(lambda: len(self._clients) < n_before, timeout=CLOSE_S)
                 return
         if not self._is_short:
-            self.tell(f"a client waits: {error.strerror}")
+            self.notify(f"a client waits: {error.strerror}")
         self._is_short = True
         self._stopping.wait(REST_S)
 
@@ -238,7 +240,7 @@ class PageServer(ThreadingHTTPServer):
         """Print one line about a failed request; none if the client closed the connection."""
         error = sys.exception()
         if not isinstance(error, (ConnectionError, TimeoutError)):
-            self.tell(f"request of {client_address[0]}: {type(error).__name__}: {error}")
+            self.notify(f"request of {client_address[0]}: {type(error).__name__}: {error}")
 
 
 def _nothing_yet(environ: Any, start_response: Any) -> list[bytes]:

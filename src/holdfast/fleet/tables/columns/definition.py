@@ -6,7 +6,7 @@
 cluster is always a value in a column, never part of a path.
 
 **Strategy.** A type is a word of :class:`DType`; :mod:`holdfast.fleet.tables.columns.schemas` turns
-it into an Arrow type and into Spark's word. ``assignments`` and ``pauses`` are
+it into an Arrow type and into Spark's word. ``assignments`` and ``ownership_gaps`` are
 stored nested (a list of partitions per row) because flat rows repeat every string;
 ``Table.explode`` names the list that their flat view opens.
 """

@@ -31,12 +31,12 @@ _NAMES: Final = frozenset(
     {"group", "topic", "member_id", "client_id", "client_host", "group_instance_id"}
 )
 _PARTITIONS: Final = frozenset({"partition", "partitions"})
-_OWNED: Final = frozenset({"assignments", "movements", "pauses", "anomalies"})
+_OWNED: Final = frozenset({"assignments", "movements", "ownership_gaps", "anomalies"})
 """Tables of what members own, where a task of Connect stands as a partition."""
 _LISTS: Final = frozenset({DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST})
 
 
-def refuse_values(rows: pa.Table, definition: Table, place: str) -> None:
+def refuse_values(rows: pa.Table, definition: Table, path: str) -> None:
     """Refuse rows with a value that a column cannot have.
 
     Raises
@@ -48,7 +48,7 @@ def refuse_values(rows: pa.Table, definition: Table, place: str) -> None:
     for column in definition.columns:
         reason = next(_faults(column, rows[column.name], least), None)
         if reason:
-            raise SourceError(f"{place}: column {column.name} of {definition.name} {reason}")
+            raise SourceError(f"{path}: column {column.name} of {definition.name} {reason}")
 
 
 def holdable_times(times: Any) -> Mask:

@@ -15,7 +15,7 @@ from holdfast.fleet.tables.columns.stored import (
     LAG,
     MEMBERS,
     OFFSET_COMMITS,
-    PAUSES,
+    OWNERSHIP_GAPS,
     REBALANCES,
 )
 
@@ -51,8 +51,8 @@ WAITING = Table(
     columns=(Column("producer_id", _L, "producer of the transaction"), *RECORDS.columns),
 )
 
-KEPT = Table(
-    name="kept",
+KNOWN_KEYS = Table(
+    name="known_keys",
     doc="The last record that is known of a key of the offsets topic.",
     columns=RECORDS.pick("partition", "offset", "key"),
 )
@@ -113,7 +113,7 @@ MEMBER_ROWS = Table(
         Column(
             "leaving", _I, "it announces that it stops, as on the wire; null: no", nullable=True
         ),
-        Column("place", _I, "a digest of where it lives; null: it does not say", nullable=True),
+        Column("location", _I, "a digest of where it lives; null: it does not say", nullable=True),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )
@@ -171,13 +171,13 @@ OLDEST_UNREAD = Table(
     ),
 )
 
-PAUSE_INPUT = Table(
-    name="pause_input",
+GAP_INPUT = Table(
+    name="gap_input",
     doc="Pauses, and the commits that narrow their bounds; basis says which.",
     columns=(
-        *PAUSES.pick("group", "generation", "topic", "partitions"),
+        *OWNERSHIP_GAPS.pick("group", "generation", "topic", "partitions"),
         Column("partition", _I, "of a commit and of idle time, in place of partitions"),
-        *PAUSES.pick("pause_lower_seconds", "unowned_since", "last_seen"),
+        *OWNERSHIP_GAPS.pick("gap_lower_seconds", "unowned_since", "last_seen"),
         Column("timestamp", _T, "end of the pause, or time of the commit"),
         Column("basis", _S, "as in pauses; commit; open: no owner yet; left; or idle"),
         Column("log_offset", _L, "a commit counts for a pause only before this place"),
@@ -205,13 +205,13 @@ FLEET = Table(
         Column("n_partitions", _INTS, "partitions of each topic", "partitions"),
         Column("member_ids", _STRINGS, "members, sorted"),
         Column("instance_ids", _STRINGS, "static name of each member, or null"),
-        Column("n_asked", _INTS, "topics that each member asks for", "topics"),
-        Column("asked", _INTS, "indices into topics, member by member"),
+        Column("n_subscribed", _INTS, "topics that each member asks for", "topics"),
+        Column("subscribed", _INTS, "indices into topics, member by member"),
         Column("owner", _INTS, "index into member_ids of each topic-partition, or -1"),
         Column("lag", DType.INT64_LIST, "lag of each topic-partition", "records"),
         Column("refused", _S, "why the group has no plan, and no topics here", nullable=True),
-        Column("pause_lower_seconds", _F, "mean pause so far, at least", "seconds", nullable=True),
-        Column("pause_upper_seconds", _F, "mean pause so far, at most", "seconds", nullable=True),
+        Column("gap_lower_seconds", _F, "mean pause so far, at least", "seconds", nullable=True),
+        Column("gap_upper_seconds", _F, "mean pause so far, at most", "seconds", nullable=True),
     ),
 )
 
@@ -221,7 +221,7 @@ STEP_TABLES: dict[str, Table] = {
         FILES,
         DUMPED,
         WAITING,
-        KEPT,
+        KNOWN_KEYS,
         LAST_OF_KEYS,
         SPLIT,
         STATE,
@@ -231,7 +231,7 @@ STEP_TABLES: dict[str, Table] = {
         POSITION,
         LAG_INPUT,
         OLDEST_UNREAD,
-        PAUSE_INPUT,
+        GAP_INPUT,
         DEPARTURES,
         FLEET,
     )

@@ -29,7 +29,7 @@ from holdfast.fleet.tables.folder.delta_log import (
     CHECKPOINT_EVERY,
     KEPT_HOURS,
     DataFile,
-    TableState,
+    TableSnapshot,
     after,
     checkpoint_name,
     entries_and_checkpoints,
@@ -50,10 +50,10 @@ from holdfast.fleet.tables.folder.manifest import (
     overtaken,
     read_manifest,
 )
-from holdfast.fleet.tables.folder.version import FolderVersion, Known
+from holdfast.fleet.tables.folder.snapshot import FolderSnapshot, SnapshotCache
+from holdfast.fleet.tables.storage.file_system import FileSystem
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, statistics_of
-from holdfast.fleet.tables.storage.places import Place, store_of
-from holdfast.fleet.tables.storage.store import Store
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 TIDY_EVERY: Final = 100
 """Commits after which files that count no more are deleted."""
@@ -68,20 +68,20 @@ KEPT_VERSIONS: Final = 1_000
 class Folder:
     """A folder of tables."""
 
-    def __init__(self, root: Place):
+    def __init__(self, root: StoragePath):
         self.root = root
-        self.known = Known(root)
+        self.known = SnapshotCache(root)
         self._own: LastWriter | None = None
         self._last = Manifest()
         self._is_tidied = False
 
-    def newest(self) -> FolderVersion:
+    def newest(self) -> FolderSnapshot:
         """The tables as they are now.
 
         To a writer they are what it began with or committed last, and the folder is not asked: if
         another process has committed since, this one is refused when it commits.
         """
-        return FolderVersion(self.known, self._last if self._own else read_manifest(self.root))
+        return FolderSnapshot(self.known, self._last if self._own else read_manifest(self.root))
 
     @contextmanager
     def writing(self, again_seconds: float | None = None) -> Iterator[None]:
@@ -102,7 +102,7 @@ class Folder:
         check_folder(self.root)
         own, began = this_process(again_seconds), read_manifest(self.root)
         refuse_second(self.root, began.writer, own)
-        store_of(self.root).check_creates(COMMITS)
+        file_system_of(self.root).check_creates(COMMITS)
         self._own, self._last = own, began
         try:
             yield
@@ -188,13 +188,13 @@ class Folder:
         operation: str,
     ) -> None:
         """An entry in the log of each table, then the manifest."""
-        root, store, now_ms = self.root, store_of(self.root), time.time_ns() // 1_000_000
+        root, fs, now_ms = self.root, file_system_of(self.root), time.time_ns() // 1_000_000
 
-        def advanced(table: str) -> tuple[TableState, TableVersion]:
+        def advanced(table: str) -> tuple[TableSnapshot, TableVersion]:
             """The next version of a table, its entry made."""
-            state = self.known.state(table, newest)
-            past = read_on(store, table, state)
-            target = {n: file for n, file in state.files.items() if not goes(table, n)}
+            snapshot = self.known.snapshot(table, newest)
+            past = read_on(fs, table, snapshot)
+            target = {n: file for n, file in snapshot.files.items() if not goes(table, n)}
             target |= {file.name: file for file in added.get(table, ())}
             new = [file for name, file in target.items() if name not in past.files]
             removed = [name for name in past.files if name not in target]
@@ -208,16 +208,16 @@ class Folder:
                     operation=operation,
                     batch=batches[-1].id,
                 )
-                if not store.create(entry_name(table, past.version), text):
+                if not fs.create(entry_name(table, past.version), text):
                     raise overtaken(root)
             known = newest.tables.get(table, TableVersion(version=-1))
             checkpoint = known.checkpoint
             if past.version - checkpoint >= CHECKPOINT_EVERY:
-                write_checkpoint(store, table, past)
+                write_checkpoint(fs, table, past)
                 checkpoint = past.version
             return past, TableVersion(version=past.version, checkpoint=checkpoint, rows=past.rows)
 
-        found = dict(zip(TABLES, store.each(advanced, TABLES), strict=True))
+        found = dict(zip(TABLES, fs.each(advanced, TABLES), strict=True))
         tables = {table: version for table, (_, version) in found.items()}
         version = newest.version + 1
         is_whole = not self._is_tidied or version % SWEEP_EVERY == 0
@@ -226,14 +226,14 @@ class Folder:
         own = this_process(self._own.again_seconds if self._own else None)
         made = commit_manifest(root, batches, tables, made_from=newest, writer=own)
         self.known.folder = made.folder
-        self.known.states = {table: state for table, (state, _) in found.items()}
+        self.known.snapshots = {table: snapshot for table, (snapshot, _) in found.items()}
         self._last = made
         if is_due:
             tidy(self.known, made, until_ns, now_ms, is_whole=is_whole)
             self._is_tidied = True
 
 
-def data_files(root: Place, files: Files) -> list[DataFile]:
+def data_files(root: StoragePath, files: Files) -> list[DataFile]:
     """Files as an entry names them, with the bounds that their footers say.
 
     Raises
@@ -243,16 +243,16 @@ def data_files(root: Place, files: Files) -> list[DataFile]:
     """
     names = [name for name, _ in files]
     found = zip(names, checked_files(root, names), strict=True)
-    return store_of(root).each(lambda one: _data_file(*one), found)
+    return file_system_of(root).each(lambda one: _data_file(*one), found)
 
 
-def _data_file(name: str, path: Place) -> DataFile:
-    store = store_of(path)
+def _data_file(name: str, path: StoragePath) -> DataFile:
+    fs = file_system_of(path)
     try:
         opened = BoundedParquet(path)
     except FileNotFoundError as error:
         raise _gone(path) from error
-    written_ns = store.written_ns()
+    written_ns = fs.written_ns()
     if not written_ns:
         raise _gone(path)
     about = opened.metadata
@@ -267,7 +267,7 @@ def _data_file(name: str, path: Place) -> DataFile:
     )
 
 
-def _gone(path: Place) -> SourceError:
+def _gone(path: StoragePath) -> SourceError:
     return SourceError(f"{path} is gone: it was to be committed; start again")
 
 
@@ -295,7 +295,7 @@ def _as_json(value: Any, *, up: bool) -> Any:
 
 
 def tidy(
-    known: Known, manifest: Manifest, until_ns: int, now_ms: int, *, is_whole: bool = True
+    known: SnapshotCache, manifest: Manifest, until_ns: int, now_ms: int, *, is_whole: bool = True
 ) -> None:
     """Delete what nobody can have been told to read: old entries, and files that no version names.
 
@@ -306,44 +306,44 @@ def tidy(
     is_whole : bool
         Look into all folders, for files of tasks that died, too.
     """
-    store = store_of(known.root)
+    fs = file_system_of(known.root)
     kept: set[str] = set()
     left: set[str] = set()
-    for table, state in list(known.states.items()):
-        if state.version < 0:
+    for table, snapshot in list(known.snapshots.items()):
+        if snapshot.version < 0:
             continue
-        since_ms = _forget_entries(store, table, manifest.tables[table], now_ms)
-        removed = {name: at for name, at in state.removed.items() if at >= since_ms}
-        known.states[table] = replace(state, removed=removed)
-        kept |= {*state.files, *removed}
-        left |= {name.rpartition("/")[0] for name in state.removed if name not in removed}
+        since_ms = _forget_entries(fs, table, manifest.tables[table], now_ms)
+        removed = {name: at for name, at in snapshot.removed.items() if at >= since_ms}
+        known.snapshots[table] = replace(snapshot, removed=removed)
+        kept |= {*snapshot.files, *removed}
+        left |= {name.rpartition("/")[0] for name in snapshot.removed if name not in removed}
     sweep(known.root, kept, until_ns, only=None if is_whole else left)
     forget_drafts(known.root, manifest)
 
 
-def _forget_entries(store: Store, table: str, named: TableVersion, now_ms: int) -> int:
+def _forget_entries(fs: FileSystem, table: str, named: TableVersion, now_ms: int) -> int:
     """Delete entries and checkpoints that are not needed; returns when the first one left was made.
 
     The newest checkpoint stays that all versions can be read from which are to be readable.
     """
-    entries, checkpoints = entries_and_checkpoints(store, table)
+    entries, checkpoints = entries_and_checkpoints(fs, table)
     until_ms = now_ms - KEPT_HOURS * 3_600_000
     first = max(named.version - KEPT_VERSIONS, 0)
     for version in entries:
         if version < first:
             continue
-        if version >= named.version or _written_ms(store, table, version) > until_ms:
+        if version >= named.version or _written_ms(fs, table, version) > until_ms:
             first = version
             break
     base = max((c for c in checkpoints if c <= min(first, named.checkpoint)), default=-1)
     for version in entries:
         if version < base:
-            store.delete(entry_name(table, version))
+            fs.delete(entry_name(table, version))
     for version in checkpoints:
         if version < base:
-            store.delete(checkpoint_name(table, version))
-    return _written_ms(store, table, first) - CLOCKS_MS
+            fs.delete(checkpoint_name(table, version))
+    return _written_ms(fs, table, first) - CLOCKS_MS
 
 
-def _written_ms(store: Store, table: str, version: int) -> int:
-    return store.written_ns(entry_name(table, version)) // 1_000_000
+def _written_ms(fs: FileSystem, table: str, version: int) -> int:
+    return fs.written_ns(entry_name(table, version)) // 1_000_000

@@ -15,13 +15,13 @@ from typing import Final
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import MERGED, is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.storage.places import Place, store_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 _PART: Final = re.compile(rf"batch-\d{{9,18}}|{MERGED}")
 _OF_NOBODY: Final = ("lost+found",)
 
 
-def check_folder(root: Place) -> None:
+def check_folder(root: StoragePath) -> None:
     """Refuse to write tables to a folder that holds anything else, or a link in place of ours.
 
     A table's name and a name that begins with ``_`` are ours. Hidden files are nobody's.
@@ -31,7 +31,7 @@ def check_folder(root: Place) -> None:
     SourceError
         Naming what is in the way.
     """
-    for path in held_in(root, "tables"):
+    for path in contents_of(root, "tables"):
         if path.name.startswith(".") or path.name in _OF_NOBODY:
             continue
         if path.name == "_delta_log":
@@ -46,10 +46,10 @@ def check_folder(root: Place) -> None:
         if path.is_symlink():
             raise SourceError(f"{path} is a link: tables are not written through links")
         if path.name in TABLES:  # the first commit writes to it, and deletes drafts in its log
-            store_of(root).refuse_links_in(f"{path.name}/_delta_log")
+            file_system_of(root).refuse_links_in(f"{path.name}/_delta_log")
 
 
-def held_in(root: Place, what: str) -> list[Place]:
+def contents_of(root: StoragePath, what: str) -> list[StoragePath]:
     """What stands in a folder that is to be written to, sorted; nothing where it is not there.
 
     Raises
@@ -61,18 +61,22 @@ def held_in(root: Place, what: str) -> list[Place]:
         return []
     if not root.is_dir():
         raise SourceError(f"cannot write {what} to {root}: it is not a folder")
-    return [root / name for name in store_of(root).names("")]
+    return [root / name for name in file_system_of(root).names("")]
 
 
-def checked_files(root: Place, names: Iterable[str]) -> list[Place]:
+def checked_files(root: StoragePath, names: Iterable[str]) -> list[StoragePath]:
     """Places of files below a folder; a SourceError if one, or a folder on its way, is a link."""
     named = list(names)
-    store_of(root).refuse_links(named)
+    file_system_of(root).refuse_links(named)
     return [root / name for name in named]
 
 
 def sweep(
-    root: Place, kept: Collection[str], until_ns: int, *, only: Collection[str] | None = None
+    root: StoragePath,
+    retained: Collection[str],
+    until_ns: int,
+    *,
+    only: Collection[str] | None = None,
 ) -> None:
     """Delete files of tables that nobody reads (tasks that died, batches replaced).
 
@@ -86,19 +90,19 @@ def sweep(
     for table in TABLES:
         parts = None if only is None else {name.removeprefix(f"{table}/") for name in only}
         if parts is None or any(map(_PART.fullmatch, parts)):
-            _clear(root, table, parts, lambda name, at: name not in kept and at <= until_ns)
+            _clear(root, table, parts, lambda name, at: name not in retained and at <= until_ns)
 
 
-def remove_table(root: Place, table: str, *, but: str = "") -> None:
+def remove_table(root: StoragePath, table: str, *, but: str = "") -> None:
     """Delete every file of a table, but those of one batch folder."""
     _clear(root, table, None, lambda name, _: not name.startswith(f"{table}/{but}/"))
 
 
 def _clear(
-    root: Place, table: str, parts: Collection[str] | None, is_due: Callable[[str, int], bool]
+    root: StoragePath, table: str, parts: Collection[str] | None, is_due: Callable[[str, int], bool]
 ) -> None:
     """Delete files of a table in these folders of it, by default in all of ours."""
-    store_of(root).clear(
+    file_system_of(root).clear(
         table,
         lambda part: bool(_PART.fullmatch(part)) and (parts is None or part in parts),
         lambda name, written_ns: is_file_name(name, table) and is_due(name, written_ns),

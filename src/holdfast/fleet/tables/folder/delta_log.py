@@ -35,8 +35,8 @@ from holdfast.fleet.tables.columns.schemas import WORDS
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
+from holdfast.fleet.tables.storage.file_system import FileSystem
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
-from holdfast.fleet.tables.storage.store import Store
 
 LOG: Final = "_delta_log"
 READER_VERSION: Final = 1
@@ -78,7 +78,7 @@ class DataFile:
     lowest: Mapping[str, Any] = field(default_factory=dict)
     highest: Mapping[str, Any] = field(default_factory=dict)
 
-    def may_hold(self, column: str, values: Sequence[Any]) -> bool:
+    def may_contain(self, column: str, values: Sequence[Any]) -> bool:
         """Whether one of these values of a column may be in it; ``values`` ascend."""
         if column not in self.lowest or column not in self.highest:
             return True
@@ -88,7 +88,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
+class TableSnapshot:
     """One version of a table.
 
     Parameters
@@ -128,7 +128,9 @@ def checkpoint_name(table: str, version: int) -> str:
     return f"{table}/{LOG}/{version:020d}.checkpoint.parquet"
 
 
-def read_on(store: Store, table: str, state: TableState, version: int | None = None) -> TableState:
+def read_on(
+    fs: FileSystem, table: str, snapshot: TableSnapshot, version: int | None = None
+) -> TableSnapshot:
     """A later version of a table, from an earlier one or from none.
 
     Parameters
@@ -143,59 +145,64 @@ def read_on(store: Store, table: str, state: TableState, version: int | None = N
     SourceError
         The log is not one of ours, or of a newer version.
     """
-    files, removed, about, at = dict(state.files), dict(state.removed), state.about, state.version
+    files, removed, about, at = (
+        dict(snapshot.files),
+        dict(snapshot.removed),
+        snapshot.about,
+        snapshot.version,
+    )
     if version is not None and version - at > MOST_ENTRIES:
-        raise _too_many_entries(store, table, at)
+        raise _too_many_entries(fs, table, at)
     while version is None or at < version:
-        if at - state.version >= MOST_ENTRIES and store.size(entry_name(table, at + 1)) >= 0:
-            raise _too_many_entries(store, table, state.version)
+        if at - snapshot.version >= MOST_ENTRIES and fs.size(entry_name(table, at + 1)) >= 0:
+            raise _too_many_entries(fs, table, snapshot.version)
         name = entry_name(table, at + 1)
-        text = store.read(name)
+        text = fs.read(name)
         if text is None and version is None:
             break
         if text is None:
-            raise FileNotFoundError(store.name_of(name))
+            raise FileNotFoundError(fs.name_of(name))
         actions = map(parsed, text.splitlines())
-        about = _apply(table, store.name_of(name), actions, files, removed) or about
+        about = _apply(table, fs.name_of(name), actions, files, removed) or about
         at += 1
-    return TableState(version=at, files=files, about=about, removed=removed)
+    return TableSnapshot(version=at, files=files, about=about, removed=removed)
 
 
-def read_checkpoint(store: Store, table: str, version: int) -> TableState:
+def read_checkpoint(fs: FileSystem, table: str, version: int) -> TableSnapshot:
     """A version of a table from its checkpoint; none from -1. Raises as :func:`read_on`."""
     if version < 0:
-        return TableState()
+        return TableSnapshot()
     name = checkpoint_name(table, version)
-    data = store.read(name)
+    data = fs.read(name)
     if data is None:
-        raise FileNotFoundError(store.name_of(name))
-    place = store.name_of(name)
+        raise FileNotFoundError(fs.name_of(name))
+    path = fs.name_of(name)
     try:
-        opened = BoundedParquet(place, file=pa.BufferReader(data))
+        opened = BoundedParquet(path, file=pa.BufferReader(data))
         if opened.metadata.num_rows > MOST_FILES:
             raise SourceError(
-                f"{place}: {opened.metadata.num_rows} rows, expected at most {MOST_FILES}"
+                f"{path}: {opened.metadata.num_rows} rows, expected at most {MOST_FILES}"
             )
         rows = opened.read().to_pylist()
     except (OSError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
         reason = next(iter(str(error).splitlines()), "")
-        raise SourceError(f"{place}: not a checkpoint of a table: {reason}") from error
+        raise SourceError(f"{path}: not a checkpoint of a table: {reason}") from error
     files: dict[str, DataFile] = {}
     removed: dict[str, int] = {}
-    about = _apply(table, place, rows, files, removed)
-    return TableState(version=version, files=files, about=about, removed=removed)
+    about = _apply(table, path, rows, files, removed)
+    return TableSnapshot(version=version, files=files, about=about, removed=removed)
 
 
 def after(
     table: str,
-    state: TableState,
+    snapshot: TableSnapshot,
     added: Sequence[DataFile],
     removed: Sequence[str],
     now_ms: int,
     *,
     operation: str,
     batch: int,
-) -> tuple[TableState, bytes]:
+) -> tuple[TableSnapshot, bytes]:
     """The version after a change, and the entry that makes it.
 
     Parameters
@@ -208,46 +215,46 @@ def after(
     info: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
     info |= {"operationParameters": {}, "engineInfo": ENGINE, "batch": batch}
     lines: list[dict[str, Any]] = [{"commitInfo": info}]
-    about = _about(TABLES[table], state.about, now_ms)
-    if not state.about:
+    about = _about(TABLES[table], snapshot.about, now_ms)
+    if not snapshot.about:
         lines.append({"protocol": _VERSIONS})
-    if about is not state.about:
+    if about is not snapshot.about:
         lines.append({"metaData": about})
     changed = operation != "OPTIMIZE"
     lines += [{"remove": _remove(table, name, now_ms, changed)} for name in removed]
     lines += [{"add": _add(table, file, changed)} for file in added]
-    files = dict(state.files)
+    files = dict(snapshot.files)
     for name in removed:
         del files[name]
     files |= {file.name: file for file in added}
-    left = {**state.removed, **dict.fromkeys(removed, now_ms)}
-    made = TableState(version=state.version + 1, files=files, about=about, removed=left)
+    left = {**snapshot.removed, **dict.fromkeys(removed, now_ms)}
+    made = TableSnapshot(version=snapshot.version + 1, files=files, about=about, removed=left)
     return made, "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
-def write_checkpoint(store: Store, table: str, state: TableState) -> None:
+def write_checkpoint(fs: FileSystem, table: str, snapshot: TableSnapshot) -> None:
     """Write the state of a version as Parquet."""
-    about = {**state.about, "format": {"provider": "parquet", "options": []}}
-    about["configuration"] = list(state.about["configuration"].items())
+    about = {**snapshot.about, "format": {"provider": "parquet", "options": []}}
+    about["configuration"] = list(snapshot.about["configuration"].items())
     rows: list[dict[str, Any]] = [{"protocol": _VERSIONS}, {"metaData": about}]
     rows += [
-        {"remove": _remove(table, name, at, changed=True)} for name, at in state.removed.items()
+        {"remove": _remove(table, name, at, changed=True)} for name, at in snapshot.removed.items()
     ]
     rows += [
         {"add": {**_add(table, file, changed=False), "partitionValues": []}}
-        for file in state.files.values()
+        for file in snapshot.files.values()
     ]
     sink = io.BytesIO()
     written = pa.Table.from_pylist(rows, schema=_CHECKPOINT)
     pq.write_table(written, sink, compression="zstd")
-    store.replace(checkpoint_name(table, state.version), sink.getvalue())
-    last = json.dumps({"version": state.version, "size": len(rows)})
-    store.replace(f"{log_folder(table)}/_last_checkpoint", last.encode())
+    fs.replace(checkpoint_name(table, snapshot.version), sink.getvalue())
+    last = json.dumps({"version": snapshot.version, "size": len(rows)})
+    fs.replace(f"{log_folder(table)}/_last_checkpoint", last.encode())
 
 
-def entries_and_checkpoints(store: Store, table: str) -> tuple[list[int], list[int]]:
+def entries_and_checkpoints(fs: FileSystem, table: str) -> tuple[list[int], list[int]]:
     """Versions whose entries are there, and those whose checkpoints are, ascending."""
-    names = store.names(log_folder(table))
+    names = fs.names(log_folder(table))
     found = [_NAME.fullmatch(name) for name in names]
     entries = [int(m.group(1)) for m in found if m and not m.group(2)]
     return entries, [int(m.group(1)) for m in found if m and m.group(2)]
@@ -288,16 +295,16 @@ _CHECKPOINT: Final = pa.schema(
 )
 
 
-def _too_many_entries(store: Store, table: str, version: int) -> SourceError:
+def _too_many_entries(fs: FileSystem, table: str, version: int) -> SourceError:
     return SourceError(
-        f"{store.name_of(log_folder(table))}: more than {MOST_ENTRIES} entries behind version "
+        f"{fs.name_of(log_folder(table))}: more than {MOST_ENTRIES} entries behind version "
         f"{version}, and no checkpoint; holdfast writes one every {CHECKPOINT_EVERY}"
     )
 
 
 def _apply(
     table: str,
-    place: str,
+    path: str,
     actions: Iterable[Mapping[str, Any]],
     files: dict[str, DataFile],
     removed: dict[str, int],
@@ -307,39 +314,37 @@ def _apply(
     try:
         for action in actions:
             if found := action.get("protocol"):
-                _check_protocol(place, found)
+                _check_protocol(path, found)
             if found := action.get("metaData"):
-                about = _checked_about(place, table, found)
+                about = _checked_about(path, table, found)
             if found := action.get("remove"):
                 name = f"{table}/{text_of(found['path'])}"
                 files.pop(name, None)
                 removed[name] = whole(found.get("deletionTimestamp") or 0)
             if found := action.get("add"):
-                file = _file(place, table, found)
+                file = _file(path, table, found)
                 files[file.name] = file
                 removed.pop(file.name, None)
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(f"{place}: not an entry of a table's log: {error!r}") from error
+        raise SourceError(f"{path}: not an entry of a table's log: {error!r}") from error
     return about
 
 
 _MAY_BE_NULL: Final = ("name", "description")
 
 
-def _checked_about(place: str, table: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked_about(path: str, table: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
     texts = dict(found.get("configuration") or {})
     if texts.get("holdfast.table") != table:
-        raise SourceError(
-            f"{place}: a Delta table that holdfast did not write: name another folder"
-        )
+        raise SourceError(f"{path}: a Delta table that holdfast did not write: name another folder")
     schema = parsed(text_of(found["schemaString"]).encode())
     for column in fields_of(schema)["fields"]:
         text_of(column["name"])
-    told = {name: found.get(name) for name in _MAY_BE_NULL}
-    for text in (*texts, *texts.values(), *(one for one in told.values() if one is not None)):
+    raw = {name: found.get(name) for name in _MAY_BE_NULL}
+    for text in (*texts, *texts.values(), *(one for one in raw.values() if one is not None)):
         text_of(text)
     return {
-        **told,
+        **raw,
         "id": text_of(found["id"]),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": found["schemaString"],
@@ -349,23 +354,23 @@ def _checked_about(place: str, table: str, found: Mapping[str, Any]) -> Mapping[
     }
 
 
-def _check_protocol(place: str, versions: Mapping[str, Any]) -> None:
+def _check_protocol(path: str, versions: Mapping[str, Any]) -> None:
     if versions["minReaderVersion"] > READER_VERSION or (
         versions["minWriterVersion"] > WRITER_VERSION
     ):
         raise SourceError(
-            f"{place}: the table asks for version {versions['minReaderVersion']} of Delta's "
+            f"{path}: the table asks for version {versions['minReaderVersion']} of Delta's "
             f"readers and {versions['minWriterVersion']} of its writers, and this holdfast knows "
             f"{READER_VERSION} and {WRITER_VERSION}: a newer program wrote it; use that, or name "
             "another folder"
         )
 
 
-def _file(place: str, table: str, found: Mapping[str, Any]) -> DataFile:
+def _file(path: str, table: str, found: Mapping[str, Any]) -> DataFile:
     name = f"{table}/{text_of(found['path'])}"
     if not is_file_name(name, table):
         raise SourceError(
-            f"{place}: names {found['path']!r}, which is not a file of ours and may be outside of "
+            f"{path}: names {found['path']!r}, which is not a file of ours and may be outside of "
             "the folder: a file of a table is batch-NUMBER/32 hexadecimal digits.parquet"
         )
     stats = fields_of(parsed(text_of(found.get("stats") or "{}").encode()))
@@ -379,9 +384,9 @@ def _file(place: str, table: str, found: Mapping[str, Any]) -> DataFile:
     )
 
 
-def _checked_bounds(told: object) -> Mapping[str, Any]:
+def _checked_bounds(raw: object) -> Mapping[str, Any]:
     """The bounds of our columns, if they are of the kinds that their columns have."""
-    found = fields_of(told or {})
+    found = fields_of(raw or {})
     for name, value in found.items():
         if name == "generation":
             whole(value, least=-(2**63))

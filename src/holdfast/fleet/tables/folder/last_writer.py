@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder.documents import seconds, text_of, whole
-from holdfast.fleet.tables.storage.places import Place
+from holdfast.fleet.tables.storage.paths import StoragePath
 
 SILENT_SECONDS: Final = 60.0
 """A stream on another machine that is late by so much has died."""
@@ -78,7 +78,7 @@ def this_process(again_seconds: float | None = None) -> LastWriter:
     )
 
 
-def refuse_second(root: Place, last: LastWriter | None, own: LastWriter) -> None:
+def refuse_second(root: StoragePath, last: LastWriter | None, own: LastWriter) -> None:
     """Refuse to begin where another process goes on writing.
 
     Raises

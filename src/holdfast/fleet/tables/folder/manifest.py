@@ -29,8 +29,8 @@ from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.delta_log import log_folder
 from holdfast.fleet.tables.folder.documents import fields_of, parsed, seconds, text_of, whole
 from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
-from holdfast.fleet.tables.storage.places import Place, store_of
-from holdfast.fleet.tables.storage.store import Store, is_draft
+from holdfast.fleet.tables.storage.file_system import FileSystem, is_draft
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 _log = logging.getLogger("holdfast.tables")
 MANIFEST: Final = "_manifest.json"
@@ -119,13 +119,13 @@ class Manifest:
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
 
-def has_manifest(root: Place) -> bool:
+def has_manifest(root: StoragePath) -> bool:
     """Whether a batch was ever committed to a folder."""
-    store = store_of(root)
-    return store.written_ns(MANIFEST) > 0 or bool(_versions(store))
+    fs = file_system_of(root)
+    return fs.written_ns(MANIFEST) > 0 or bool(_versions(fs))
 
 
-def read_manifest(root: Place) -> Manifest:
+def read_manifest(root: StoragePath) -> Manifest:
     """The newest version of a folder's manifest; an empty one where nothing was committed.
 
     Raises
@@ -133,25 +133,25 @@ def read_manifest(root: Place) -> Manifest:
     SourceError
         It is not a manifest, or has another schema version.
     """
-    store = store_of(root)
+    fs = file_system_of(root)
     for _ in range(_TRIES):
         # A store's file that is replaced while it is read comes in pieces of both; a version stays.
-        found = _parsed(store, MANIFEST) if store.replaces_at_once else None
-        newest = max(_versions(store), default=0)
+        found = _parsed(fs, MANIFEST) if fs.replaces_at_once else None
+        newest = max(_versions(fs), default=0)
         if found is None or found.version < newest:
-            found = _parsed(store, _version_name(newest) if newest else MANIFEST)
+            found = _parsed(fs, _version_name(newest) if newest else MANIFEST)
         if found is not None or not newest:
             return found or Manifest()
     raise SourceError(f"{root}: its manifest changes faster than it can be read; try again")
 
 
-def nothing_committed(root: Place) -> SourceError:
+def nothing_committed(root: StoragePath) -> SourceError:
     """What is said of a folder to which no batch was committed."""
     return SourceError(f"{root} holds no tables: {MANIFEST} is missing")
 
 
 def commit_manifest(
-    root: Place,
+    root: StoragePath,
     batches: Iterable[Batch],
     tables: Mapping[str, TableVersion],
     *,
@@ -165,7 +165,7 @@ def commit_manifest(
     SourceError
         Another version was committed since; nothing is changed then.
     """
-    store = store_of(root)
+    fs = file_system_of(root)
     listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]
     made = Manifest(
         version=made_from.version + 1,
@@ -175,49 +175,49 @@ def commit_manifest(
         tables=tables,
     )
     name, data = _version_name(made.version), _text(made)
-    if not store.create(name, data):
+    if not fs.create(name, data):
         raise overtaken(root)
-    versions = _versions(store)
+    versions = _versions(fs)
     if max(versions) > made.version:
         # Ours was deleted as an old one before: it decides nothing.
-        store.delete(name)
+        fs.delete(name)
         raise overtaken(root)
     try:
-        store.replace(MANIFEST, data)
+        fs.replace(MANIFEST, data)
     except (OSError, SourceError) as error:
         # The version counts, and whoever reads looks for it: to call the commit failed would be
         # wrong, and would have it made twice.
         _log.warning("%s: version %s counts; its copy is missing: %s", root, made.version, error)
     for version in versions:
         if version < made.version:
-            store.delete(_version_name(version))
+            fs.delete(_version_name(version))
     return made
 
 
-def forget_drafts(root: Place, newest: Manifest) -> None:
+def forget_drafts(root: StoragePath, newest: Manifest) -> None:
     """Delete old drafts of writers that died."""
-    store = store_of(root)
+    fs = file_system_of(root)
     until_ns = commit_time_ns(root, newest) - DRAFT_NS
     for folder in (COMMITS, "", *map(log_folder, TABLES)):
-        for name in filter(is_draft, store.names(folder)):
+        for name in filter(is_draft, fs.names(folder)):
             draft = f"{folder}/{name}".lstrip("/")
-            if 0 < store.written_ns(draft) < until_ns:  # 0: its writer has finished it
-                store.delete(draft)
+            if 0 < fs.written_ns(draft) < until_ns:  # 0: its writer has finished it
+                fs.delete(draft)
 
 
-def commit_time_ns(root: Place, manifest: Manifest) -> int:
+def commit_time_ns(root: StoragePath, manifest: Manifest) -> int:
     """When a version was committed, by the clock of the storage; 0 where that is not known."""
-    store = store_of(root)
-    return store.since_ns(_version_name(manifest.version)) or store.since_ns(MANIFEST)
+    fs = file_system_of(root)
+    return fs.since_ns(_version_name(manifest.version)) or fs.since_ns(MANIFEST)
 
 
-def stamp(root: Place) -> object:
+def stamp(root: StoragePath) -> object:
     """What differs once the folder holds something else."""
-    store = store_of(root)
-    return max(_versions(store), default=0), store.stamp(MANIFEST)
+    fs = file_system_of(root)
+    return max(_versions(fs), default=0), fs.stamp(MANIFEST)
 
 
-def overtaken(root: Place) -> SourceError:
+def overtaken(root: StoragePath) -> SourceError:
     """What a writer is told that another one has overtaken; it names that one."""
     by = read_manifest(root).writer
     return SourceError(
@@ -240,8 +240,8 @@ def _version_name(version: int) -> str:
     return f"{COMMITS}/{version:09d}.json"
 
 
-def _versions(store: Store) -> list[int]:
-    found = (_VERSION.fullmatch(name) for name in store.names(COMMITS))
+def _versions(fs: FileSystem) -> list[int]:
+    found = (_VERSION.fullmatch(name) for name in fs.names(COMMITS))
     return sorted(int(match.group(1)) for match in found if match)
 
 
@@ -257,10 +257,10 @@ def _text(manifest: Manifest) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def _parsed(store: Store, name: str) -> Manifest | None:
-    path = store.name_of(name)
+def _parsed(fs: FileSystem, name: str) -> Manifest | None:
+    path = fs.name_of(name)
     try:
-        text = store.read(name)
+        text = fs.read(name)
         if text is None:
             return None
         document = fields_of(parsed(text))

@@ -28,8 +28,8 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import file_name, is_file_name, merged_names
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.delta_log import BOUNDED
-from holdfast.fleet.tables.storage.places import Place, place_of, store_of
-from holdfast.fleet.tables.storage.store import Store
+from holdfast.fleet.tables.storage.file_system import FileSystem
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
 FILES_SCHEMA: Final = arrow_schema("files")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.FILES`."""
@@ -77,7 +77,7 @@ class BatchWriter:
         rows = pa.concat_tables(self._parts.pop(table))
         if table not in self._open:
             name = file_name(table, self.batch, uuid.uuid4().hex)
-            self._open[table] = _OpenFile.of(place_of(self.root), name, rows)
+            self._open[table] = _OpenFile.of(storage_path(self.root), name, rows)
         self._open[table].write(rows)
 
     def close(self) -> pa.Table:
@@ -88,7 +88,7 @@ class BatchWriter:
         for table, file in self._open.items():
             file.close()
             names.append({"table": table, "file": file.name, "rows": file.n_rows})
-        store_of(self.root).sync([file.name for file in self._open.values()])
+        file_system_of(self.root).sync([file.name for file in self._open.values()])
         self._open.clear()
         for record_type, n_records in sorted(self.unknown.items()):
             names.append({"n_unknown": n_records, "record_type": record_type})
@@ -100,25 +100,25 @@ class _OpenFile:
     """A file of a table that is being written."""
 
     name: str
-    store: Store
+    fs: FileSystem
     writer: pq.ParquetWriter
     ends: ExitStack
     n_rows: int = 0
 
     @classmethod
-    def of(cls, root: Place, name: str, rows: pa.Table) -> _OpenFile:
+    def of(cls, root: StoragePath, name: str, rows: pa.Table) -> _OpenFile:
         """A new file of the columns of some rows.
 
         Bounds of the columns that are looked up are enough: the others are a third of a footer and
         a sixth of the time. Times ascend, so their differences are small: a quarter of the time.
         A dictionary pays for strings, which repeat; numbers would cost double.
         """
-        place = root / name
-        store_of(place.parent).make_folder()
-        store_of(root).refuse_links([name])
-        ends, store = ExitStack(), store_of(place)
-        with store.telling("written"):
-            sink = ends.enter_context(store.writable(once=True))
+        path = root / name
+        file_system_of(path.parent).make_folder()
+        file_system_of(root).refuse_links([name])
+        ends, fs = ExitStack(), file_system_of(path)
+        with fs.translated_errors("written"):
+            sink = ends.enter_context(fs.writable(once=True))
             writer = pq.ParquetWriter(
                 sink,
                 rows.schema,
@@ -127,12 +127,12 @@ class _OpenFile:
                 column_encoding=dict.fromkeys(_columns_of(rows, pa.types.is_timestamp), _DELTAS),
                 write_statistics=[name for name in BOUNDED if name in rows.column_names],
             )
-        return cls(name, store, writer, ends)
+        return cls(name, fs, writer, ends)
 
     def write(self, rows: pa.Table, **options: int) -> None:
         """Write rows; a file that cannot be written is given up."""
         try:
-            with self.store.telling("written"):
+            with self.fs.translated_errors("written"):
                 self.writer.write_table(rows, **options)
             self.n_rows += rows.num_rows
         except BaseException as error:
@@ -141,11 +141,11 @@ class _OpenFile:
 
     def close(self) -> None:
         """Write the footer; the file is whole then."""
-        with self.ends, self.store.telling("written"):
+        with self.ends, self.fs.translated_errors("written"):
             self.writer.close()
 
 
-def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
+def write_merged(root: StoragePath, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
     """Write rows of several batches to new files, sorted by group; none where there are no rows.
 
     Files and their row groups are small beside the whole, so that the log and one footer lead to
@@ -166,7 +166,7 @@ def write_merged(root: Place, table: str, parts: Sequence[pa.Table]) -> list[tup
         file.write(part, row_group_size=size)
         file.close()
         files.append((name, part.num_rows))
-    store_of(root).sync(names)
+    file_system_of(root).sync(names)
     return files
 
 

@@ -254,14 +254,14 @@ _OBJECTS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 @contextmanager
-def telling(place: object, done: str) -> Iterator[None]:
+def translated_errors(path: object, done: str) -> Iterator[None]:
     """Say in a SourceError of one line what a store refused; FileNotFoundError stays."""
     try:
         yield
     except (FileNotFoundError, ImportError, ConfigError, SourceError):
         raise
     except Exception as error:  # each client has its own errors
-        raise SourceError(f"{place} cannot be {done}: {reason_of(error)}") from error
+        raise SourceError(f"{path} cannot be {done}: {reason_of(error)}") from error
 
 
 def reason_of(error: BaseException) -> str:

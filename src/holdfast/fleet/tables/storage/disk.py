@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
+from holdfast.fleet.tables.storage.file_system import FileSystem, draft_name, refuse_large
 from holdfast.fleet.tables.storage.private import create_private, make_private_folder, open_private
-from holdfast.fleet.tables.storage.store import Store, draft_name, refuse_large
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError)
@@ -38,7 +38,7 @@ _KINDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Disk(Store):
+class LocalFileSystem(FileSystem):
     """A folder, or a file in one.
 
     Parameters
@@ -108,7 +108,7 @@ class Disk(Store):
         sync_folder(path.parent)
 
     def write(self, data: bytes) -> None:
-        Disk(self.root.parent).replace(self.root.name, data)
+        LocalFileSystem(self.root.parent).replace(self.root.name, data)
 
     def delete(self, name: str) -> None:
         self._way_to(name).unlink(missing_ok=True)

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.places import Place, store_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 BATCH_BYTES: Final = 8 << 20
 BATCH_ROWS: Final = 65_536
@@ -42,10 +42,10 @@ FETCHED_BYTES: Final = 16 << 20
 
 
 @contextmanager
-def reading(file: Place | str) -> Iterator[None]:
+def reading(file: StoragePath | str) -> Iterator[None]:
     """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
     try:
-        with store_of(file).telling("read"):
+        with file_system_of(file).translated_errors("read"):
             yield
     except FileNotFoundError:
         raise
@@ -75,14 +75,14 @@ class BoundedParquet:
 
     def __init__(
         self,
-        path: Place | str,
+        path: StoragePath | str,
         read_dictionary: Sequence[str] = (),
         metadata: Any = None,
         file: Any = None,
     ):
         self._path = path
         with reading(path):
-            file = store_of(path).readable() if file is None else file
+            file = file_system_of(path).readable() if file is None else file
             self.size = int(file.size())
             if self.size <= FETCHED_BYTES and not isinstance(file, pa.OSFile):
                 file = pa.BufferReader(file.read())
@@ -192,7 +192,7 @@ def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
 
 
 def batches_of(
-    path: Place | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    path: StoragePath | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Columns of a Parquet file, in batches of about BATCH_BYTES, unpacked.
 
@@ -215,7 +215,7 @@ def _least_size(about: Any) -> int:
     return sum(max(one.total_byte_size, one.num_rows * row) for one in groups)
 
 
-def _sizes(path: Place | str, rows: pa.RecordBatch) -> I64:
+def _sizes(path: StoragePath | str, rows: pa.RecordBatch) -> I64:
     """Bytes of each row, unpacked."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:

@@ -22,13 +22,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.storage.clients import delete, filesystem, hdfs_client, put, telling
+from holdfast.fleet.tables.storage.clients import (
+    delete,
+    filesystem,
+    hdfs_client,
+    put,
+    translated_errors,
+)
+from holdfast.fleet.tables.storage.file_system import FileSystem, draft_name, refuse_large
 from holdfast.fleet.tables.storage.sent import Noted, forget, sent
-from holdfast.fleet.tables.storage.store import Store, draft_name, refuse_large
 
 
 @dataclass(frozen=True, slots=True)
-class Remote(Store):
+class RemoteFileSystem(FileSystem):
     """What object stores and HDFS share.
 
     Parameters
@@ -53,7 +59,7 @@ class Remote(Store):
     def read(self, name: str) -> bytes | None:
         try:
             with (
-                telling(self.name_of(name), "read"),
+                translated_errors(self.name_of(name), "read"),
                 self._system.open_input_file(self._path(name)) as file,
             ):
                 refuse_large(self.name_of(name), file.size())
@@ -83,7 +89,7 @@ class Remote(Store):
 
     def create(self, name: str, data: bytes) -> bool:
         try:
-            with telling(self.name_of(name), "written"):
+            with translated_errors(self.name_of(name), "written"):
                 made = self._put(name, data, anew=True)
         except SourceError:
             with suppress(SourceError):
@@ -107,13 +113,13 @@ class Remote(Store):
             self.delete(probe)
 
     def replace(self, name: str, data: bytes) -> None:
-        with telling(self.name_of(name), "written"):
+        with translated_errors(self.name_of(name), "written"):
             self._put(name, data, anew=False)
 
     def delete(self, name: str) -> None:
         """Delete a file if it is there, by what every reader has installed."""
         forget(self.name_of(name))
-        with suppress(FileNotFoundError), telling(self.name_of(name), "deleted"):
+        with suppress(FileNotFoundError), translated_errors(self.name_of(name), "deleted"):
             self._system.delete_file(self._path(name))
 
     def unlink(self) -> None:
@@ -121,7 +127,7 @@ class Remote(Store):
         self.delete("")
 
     def remove_folder(self) -> None:
-        with suppress(FileNotFoundError), telling(self.name_of(""), "deleted"):
+        with suppress(FileNotFoundError), translated_errors(self.name_of(""), "deleted"):
             self._system.delete_dir(self._path(""))
 
     def clear(
@@ -138,12 +144,12 @@ class Remote(Store):
             import pyarrow as pa  # here: every command loads this module, and few read tables
 
             return pa.BufferReader(data)
-        with self.telling("read"):
+        with self.translated_errors("read"):
             return self._system.open_input_file(self._path(""))
 
     @contextmanager
     def writable(self, *, once: bool = False) -> Iterator[Any]:
-        with self.telling("written"):
+        with self.translated_errors("written"):
             stream = self._system.open_output_stream(self._path(""))
         # A stream that is merely forgotten sends its last bytes when it is collected, and an
         # error then hangs: it is closed here.
@@ -154,17 +160,17 @@ class Remote(Store):
             with suppress(Exception):  # what is told is why the block failed
                 stream.close()
             raise
-        with self.telling("written"):
+        with self.translated_errors("written"):
             stream.close()
         if once:
             noted.done(self.name_of(""))
 
-    def telling(self, done: str) -> AbstractContextManager[None]:
-        return telling(self.name_of(""), done)
+    def translated_errors(self, done: str) -> AbstractContextManager[None]:
+        return translated_errors(self.name_of(""), done)
 
     @property
     def _system(self) -> Any:
-        with self.telling("opened"):
+        with self.translated_errors("opened"):
             return filesystem(self.root)
 
     def _key(self, name: str) -> str:
@@ -179,18 +185,18 @@ class Remote(Store):
         """Write a file at once; False where it is to be made anew and is there."""
 
     def _about(self, name: str = "") -> Any:
-        with telling(self.name_of(name), "found"):
+        with translated_errors(self.name_of(name), "found"):
             return self._system.get_file_info(self._path(name))
 
     def _listed(self, folder: str, *, recursive: bool = False) -> Any:
         from pyarrow.fs import FileSelector
 
         wanted = FileSelector(self._path(folder), allow_not_found=True, recursive=recursive)
-        with telling(self.name_of(folder), "listed"):
+        with translated_errors(self.name_of(folder), "listed"):
             return self._system.get_file_info(wanted)
 
 
-class Objects(Remote):
+class ObjectFileSystem(RemoteFileSystem):
     """A place on S3, Google or Azure."""
 
     def is_folder(self) -> bool:
@@ -206,13 +212,13 @@ class Objects(Remote):
         return int(self._about(name).mtime_ns or 0)
 
     def write(self, data: bytes) -> None:
-        with self.writable() as file, self.telling("written"):
+        with self.writable() as file, self.translated_errors("written"):
             file.write(data)
 
     def delete(self, name: str) -> None:
         """Delete a file if it is there; Arrow would put an empty one in place of its folder."""
         forget(self.name_of(name))
-        with telling(self.name_of(name), "deleted"):
+        with translated_errors(self.name_of(name), "deleted"):
             delete(self.root, self._key(name))
 
     def unlink(self) -> None:
@@ -226,7 +232,7 @@ class Objects(Remote):
         return put(self.root, self._key(name), data, anew=anew)
 
 
-class Hdfs(Remote):
+class HdfsFileSystem(RemoteFileSystem):
     """A place on HDFS; of times Arrow's handler of it tells nothing, so its own client is asked."""
 
     def is_folder(self) -> bool:
@@ -234,18 +240,18 @@ class Hdfs(Remote):
 
     def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
         above = len(self._path("").rstrip("/")) + 1
-        with suppress(FileNotFoundError), telling(self.name_of(folder), "listed"):
-            for told in list(self._client.list_status(self._path(folder), True)):
-                if not told.isdir:
-                    yield urlsplit(str(told.path)).path[above:], _ns_of(told)
+        with suppress(FileNotFoundError), translated_errors(self.name_of(folder), "listed"):
+            for info in list(self._client.list_status(self._path(folder), True)):
+                if not info.isdir:
+                    yield urlsplit(str(info.path)).path[above:], _ns_of(info)
 
     def written_ns(self, name: str = "") -> int:
-        with suppress(FileNotFoundError), telling(self.name_of(name), "found"):
+        with suppress(FileNotFoundError), translated_errors(self.name_of(name), "found"):
             return _ns_of(self._client.get_file_info(self._path(name)))
         return 0
 
     def make_folder(self) -> None:
-        with self.telling("made"):
+        with self.translated_errors("made"):
             self._system.create_dir(self._path(""), recursive=True)
 
     def write(self, data: bytes) -> None:
@@ -272,5 +278,5 @@ class Hdfs(Remote):
         return True
 
 
-def _ns_of(told: Any) -> int:
-    return int(told.modification_time) * 1_000_000
+def _ns_of(info: Any) -> int:
+    return int(info.modification_time) * 1_000_000

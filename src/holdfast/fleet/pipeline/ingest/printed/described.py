@@ -174,7 +174,7 @@ def _take(found: DescribedGroups, row: Mapping[str, str], path: object, line: in
 
 
 def _take_partition(found: DescribedGroups, row: Mapping[str, str]) -> None:
-    group, member_id = row["GROUP"], _said(row["CONSUMER-ID"])
+    group, member_id = row["GROUP"], _cell_value(row["CONSUMER-ID"])
     if not row["CLIENT-ID"]:
         raise ValueError("CLIENT-ID is empty")
     if member_id is not None:
@@ -209,7 +209,7 @@ def _take_member(found: DescribedGroups, row: Mapping[str, str]) -> None:
         member_id=row["CONSUMER-ID"],
         client_id=row["CLIENT-ID"],
         client_host=row["HOST"],
-        instance_id=_said(row.get("GROUP-INSTANCE-ID", _DASH)),
+        instance_id=_cell_value(row.get("GROUP-INSTANCE-ID", _DASH)),
         partitions=() if text is None else _assigned(text, n_partitions),
     )
 
@@ -231,7 +231,7 @@ def _assigned(text: str, n_partitions: int) -> TopicPartitions:
     return grouped(sorted(pairs))
 
 
-def _said(cell: str) -> str | None:
+def _cell_value(cell: str) -> str | None:
     return None if cell in {"", _DASH} else cell
 
 

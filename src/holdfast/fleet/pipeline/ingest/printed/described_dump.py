@@ -23,10 +23,10 @@ from holdfast.fleet.pipeline.ingest.printed.described import (
     snapshot_of,
 )
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.storage.places import Place
+from holdfast.fleet.tables.storage.paths import StoragePath
 
 
-def write_described(found: DescribedGroups, at_us: int, folder: Place | str) -> Dump:
+def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | str) -> Dump:
     """Write groups as a dump in which each has one generation, with its members and commits.
 
     Parameters

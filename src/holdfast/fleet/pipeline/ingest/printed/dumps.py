@@ -41,7 +41,7 @@ from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
 from holdfast.fleet.pipeline.ingest.transactions import described as named
-from holdfast.fleet.tables.storage.places import Place, place_of, store_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
 Note = Callable[[str], None]
 BATCH_ROWS: Final = 20_000
@@ -104,7 +104,7 @@ def kind_of(path: Path) -> PrintedKind | None:
     return None
 
 
-def write_printed(path: Path, folder: Place | str, note: Note) -> Dump:
+def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
     """Write the records of a printed text as a dump.
 
     Parameters
@@ -122,7 +122,7 @@ def write_printed(path: Path, folder: Place | str, note: Note) -> Dump:
     kind = kind_of(path)
     if kind is None or kind is PrintedKind.DESCRIBED:
         raise SourceError(f"{path} has no records as {PrintedKind.LOG} or the console consumer")
-    root = place_of(folder).absolute()
+    root = storage_path(folder).absolute()
     make_room(root)
     lines, lacks = TextFile(path), [_LACKS[kind]]
     text: dump_log.PrintedLog | console.PrintedConsole | old_console.OldConsole
@@ -145,8 +145,8 @@ def write_printed(path: Path, folder: Place | str, note: Note) -> Dump:
     if text.n_unknown:
         lacks.append(f"{text.n_unknown} records are of types that the tool did not know")
     taken_at = _newest(rows)
-    store_of(root / "records").make_folder()
-    with store_of(root / "records" / _FILE).writable() as sink:
+    file_system_of(root / "records").make_folder()
+    with file_system_of(root / "records" / _FILE).writable() as sink:
         pq.write_table(rows, sink)
     snapshot = ClusterSnapshot(
         cluster_id="",

@@ -75,8 +75,8 @@ def _of_log(key: str, payload: str, time_ms: int) -> _Bytes | None:
         value = _COMMIT.fullmatch(payload)
         if value is None and payload != DELETED:
             return None
-        said = None if value is None else (int(value[1]), value[2] or "")
-        return _commit(group, topic, int(partition), said, time_ms)
+        printed = None if value is None else (int(value[1]), value[2] or "")
+        return _commit(group, topic, int(partition), printed, time_ms)
     if group_key := _GROUP_KEY.fullmatch(key):
         if payload == DELETED:
             return _group(group_key[1], None, time_ms)
@@ -91,30 +91,30 @@ def _commit(
     group: str,
     topic: str,
     partition: int,
-    said: tuple[int, str] | None,
+    printed: tuple[int, str] | None,
     time_ms: int,
 ) -> _Bytes:
     value = None
-    if said is not None:
+    if printed is not None:
         value = {
-            "offset": said[0],
+            "offset": printed[0],
             "leaderEpoch": -1,
-            "metadata": said[1],
+            "metadata": printed[1],
             "commitTimestamp": time_ms,
         }
     key = {"group": group, "topic": topic, "partition": partition}
     return record_bytes(RecordType.OFFSET_COMMIT, key, 3, value)
 
 
-def _group(group: str, said: dict[str, Any] | None, time_ms: int) -> _Bytes:
+def _group(group: str, printed: dict[str, Any] | None, time_ms: int) -> _Bytes:
     value = None
-    if said is not None:
-        protocol_type = str(said["protocolType"] or "")
-        members = _members(str(said["assignment"]))
+    if printed is not None:
+        protocol_type = str(printed["protocolType"] or "")
+        members = _members(str(printed["assignment"]))
         value = {
             "protocolType": protocol_type,
-            "generation": int(said["generationId"]),
-            "protocol": said.get("protocol"),
+            "generation": int(printed["generationId"]),
+            "protocol": printed.get("protocol"),
             "leader": None,
             "currentStateTimestamp": time_ms,
             "members": [member_of(name, given) for name, given in members],
@@ -122,7 +122,7 @@ def _group(group: str, said: dict[str, Any] | None, time_ms: int) -> _Bytes:
     return record_bytes(RecordType.GROUP_METADATA, {"group": group}, 3, value)
 
 
-def member_of(name: str, given: bytes = b"", **said: Any) -> dict[str, Any]:
+def member_of(name: str, given: bytes = b"", **printed: Any) -> dict[str, Any]:
     """A member of a group's record, with what is said of it; the rest is at its default."""
     return {
         "memberId": name,
@@ -133,7 +133,7 @@ def member_of(name: str, given: bytes = b"", **said: Any) -> dict[str, Any]:
         "sessionTimeout": 0,
         "subscription": b"",
         "assignment": given,
-        **said,
+        **printed,
     }
 
 

@@ -140,13 +140,13 @@ class Hands {
       const code = data.owner[i];
       lines.unshift(t.rowName(row));
       if (code === NOBODY) lines.push(`no owner for ${length}`);
-      else lines.push(`owner ${this.memberText(code - FIRST_MEMBER)}`, data.paused[i] ? `paused at most ${length} (inferred)` : `for ${length}`);
+      else lines.push(`owner ${this.memberText(code - FIRST_MEMBER)}`, data.inGap[i] ? `no owner, at most ${length} (inferred)` : `for ${length}`);
     }
     if (g >= 0) {
       const cause = data.causes[data.gen_cause[g]];
       const shift = row < 0 && data.gen_moved[g] ? `, ${counted(data.gen_moved[g])} moved` : "";
       lines.push(`generation ${data.gen_number[g]}, ${counted(data.gen_members[g])} members${cause ? `, ${visible(cause)}` : ""}${shift}`);
-      if (row < 0) lines.push(`stood still ${bounds(data.gen_stood_least[g], data.gen_stood_most[g])} partition-seconds`);
+      if (row < 0) lines.push(`downtime ${bounds(data.gen_downtime_least[g], data.gen_downtime_most[g])} partition-seconds`);
     }
     return lines;
   }

@@ -28,14 +28,14 @@ const renew = async () => {
     for (const one of fresh.querySelectorAll("details")) one.open = open.has(nameOf(one));
     byId(id).replaceWith(fresh);
   }
-  for (const id of ["live-said", "live-keeper"]) byId(id).replaceWith(page.getElementById(id));
+  for (const id of ["live-said", "live-updater"]) byId(id).replaceWith(page.getElementById(id));
   Object.assign(bar.dataset, page.getElementById("live").dataset);
 };
 
 const look = async () => {
   const state = await (await fetch("/state", { cache: "no-store" })).json();
-  byId("live-keeper").textContent = state.keeper;
-  byId("live-keeper").className = state.troubled ? "old" : "";
+  byId("live-updater").textContent = state.updater;
+  byId("live-updater").className = state.troubled ? "old" : "";
   const other = state.version !== bar.dataset.version || "lost" in bar.dataset;
   if (other || (bar.dataset.page === "index" && String(state.examined) !== bar.dataset.examined)) await renew();
   delete bar.dataset.lost;

@@ -66,7 +66,7 @@ const start = async () => {
     if (code < FIRST_MEMBER) return ["no owner", ""];
     const m = code - FIRST_MEMBER;
     const name = shorten(data.identities[data.member_identity[m]], 40);
-    return [el("span", {}, el("bdi", {}, name), data.paused[segment] ? " (paused, inferred)" : ""), el("bdi", {}, shorten(data.members[m], 80))];
+    return [el("span", {}, el("bdi", {}, name), data.inGap[segment] ? " (no owner, inferred)" : ""), el("bdi", {}, shorten(data.members[m], 80))];
   };
   const fillIntervals = () => (intervals ??= new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"])).show(data.owner.length, (i) => {
     const row = upperBound(data.rowStart, i) - 1;

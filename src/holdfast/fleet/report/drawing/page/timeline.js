@@ -10,14 +10,14 @@ const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30
 
 // Unfolds the payload: each segment's pause becomes a segment of its own behind it.
 const layRows = (data) => {
-  const { edge, row_segments: counts, seg_owner: owner, seg_step: step, seg_pause: pause } = data;
+  const { edge, row_segments: counts, seg_owner: owner, seg_step: step, seg_gap: pause } = data;
   const rows = counts.length, folded = owner.length;
   let count = folded;
   for (let i = 0; i < folded; i++) if (pause[i]) count++;
   data.rowStart = new Int32Array(rows + 1);
   data.segTo = new Float64Array(count);
   data.owner = new Int32Array(count);
-  data.paused = new Uint8Array(count);
+  data.inGap = new Uint8Array(count);
   let out = 0, i = 0;
   for (let r = 0; r < rows; r++) {
     let at = 0;
@@ -25,7 +25,7 @@ const layRows = (data) => {
       at += step[i];
       data.segTo[out] = edge[at] - pause[i];
       data.owner[out++] = owner[i];
-      if (pause[i]) { data.segTo[out] = edge[at]; data.paused[out] = 1; data.owner[out++] = owner[i]; }
+      if (pause[i]) { data.segTo[out] = edge[at]; data.inGap[out] = 1; data.owner[out++] = owner[i]; }
     }
     data.rowStart[r + 1] = out;
   }
@@ -236,7 +236,7 @@ class Timeline {
   // What each rebalance cost, in the unit of the table: solid at least, pale at most so many
   // partition-seconds. Rebalances that are nearer to each other than a bar is wide share one.
   drawStood(g) {
-    const { genTimes, gen_stood_least: least, gen_stood_most: most } = this.data, wide = 4;
+    const { genTimes, gen_downtime_least: least, gen_downtime_most: most } = this.data, wide = 4;
     const top = AXIS + this.plotHeight + 4, high = STOOD - 5, bars = new Map();
     g.fillStyle = this.ink.surface;
     g.fillRect(0, top - 4, this.width, STOOD);

@@ -1,0 +1,71 @@
+"""The assignor, or the policy, that a command is asked for, and the options of an assignor.
+
+**Rules.** ``module:function`` is imported as ``python -m`` would, from the current folder first. It
+names what :func:`holdfast.assignor` made, or a function of members, topics and claims.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from holdfast.cli.declared import Option
+from holdfast.core.assignors.registry import Named, find
+from holdfast.core.machine.policies import PolicyInfo
+from holdfast.errors import ConfigError
+
+AssignorOptions = Annotated[
+    list[str] | None,
+    Option("--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."),
+]
+
+
+def parse_assignor(text: str) -> Named:
+    """A name of the registry, or the user's own assignor.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name; no such module or function; something that is no assignor.
+    """
+    if ":" not in text:
+        return find(text).name
+    _look_here()
+    # A command that is asked for a name does not load what members need.
+    from holdfast.members.config.own_assignors import computing
+
+    return computing(text)
+
+
+def parse_policy(text: str) -> PolicyInfo:
+    """The user's own policy, ``module:function``.
+
+    Raises
+    ------
+    ConfigError
+        No such module or function; something that is no policy.
+    """
+    _look_here()
+    from holdfast.members.config.own_assignors import policy_named_by
+
+    return policy_named_by(text)
+
+
+def _look_here() -> None:
+    """Import modules from the current folder first, as ``python -m`` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` of ``--option``; ConfigError where it is none."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except (ValueError, RecursionError):  # a text, or no value that any option takes
+        return name.strip().replace("-", "_"), value

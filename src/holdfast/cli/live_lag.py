@@ -1,0 +1,262 @@
+"""The table ``lag`` of a live cluster, as its coordinators answer: no JVM, no offsets topic.
+
+**Rules.** The rows are those of :mod:`holdfast.fleet.pipeline.history.lag`, which has the rule by
+columns; a test compares both on the same groups. A coordinator does not say when a commit was
+written, nor that one was deleted or has expired. So the times of commits are null, ``status`` is
+``none`` without a commit, and ``lag_seconds`` is known by records alone: it is null where no leader
+says how old the first unread one is.
+
+**Strategy.** Plain Python, row by row: NumPy and Arrow would take as long to load as the answer.
+Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by columns instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.cli.histories import refuse_unknown
+from holdfast.cluster.first_unread import NOT_KNOWN
+from holdfast.cluster.groups_now import GroupsNow, groups_now
+from holdfast.core.model.lag import LEAST_FALL
+from holdfast.core.names import shown_name
+from holdfast.errors import nearest
+from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
+
+if TYPE_CHECKING:
+    from holdfast.cluster.cluster import LiveCluster
+    from holdfast.cluster.group_messages import Position
+    from holdfast.cluster.groups import GroupReader
+
+MOST_GROUPS: Final = 4_000
+"""So many groups at most: of 4,000 the pipeline takes six times as long (``bench/lag.py``)."""
+
+MOST_NAMED: Final = 5
+_LATEST = "latest"
+_Partition = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+def live_lag(
+    cluster: LiveCluster,
+    groups: Sequence[str],
+    *,
+    all_groups: bool,
+    reset: str,
+    note: Callable[[str], None],
+    over_s: float | None = None,
+) -> list[dict[str, Any]] | None:
+    """Rows of ``lag`` from the coordinators; None where there are too many groups.
+
+    Parameters
+    ----------
+    groups : sequence of str
+        Names or patterns; empty: all.
+    all_groups : bool
+        Of all groups: those of Spark's connector too.
+    reset : str
+        ``auto.offset.reset`` of a partition without a commit.
+    note : callable
+        Is told of a name that no group has, and of what coordinators and leaders do not tell.
+    over_s : float, optional
+        Ask twice, so many seconds apart, for how fast lags change.
+
+    Raises
+    ------
+    SourceError
+        The cluster cannot be reached, or refuses, or has none of the groups.
+    """
+    chosen: list[str] = []
+
+    def choose(known: Collection[str]) -> list[str] | None:
+        refuse_unknown(groups, known)
+        chosen[:] = chosen_groups(known, groups, all_groups=all_groups)
+        if len(chosen) > MOST_GROUPS:
+            return None
+        for name in groups:
+            if not any(means(name, group) for group in chosen):
+                note(f"no group {name!r}{nearest(name, sorted(known), 3, before=': ')}")
+        return chosen
+
+    found = groups_now(cluster, choose)
+    if found is None:
+        return None
+    rows = [*lag_rows(found, reset)]
+    if over_s is not None:
+        time.sleep(over_s)
+        earlier = found
+        found = _query_again(cluster, chosen)
+        seconds = (found.taken_at_us - earlier.taken_at_us) / 1e6
+        rows = [*with_slopes(lag_rows(found, reset), rows, seconds)]
+    for text in not_known(found):
+        note(text)
+    return rows
+
+
+def _query_again(cluster: LiveCluster, groups: Sequence[str]) -> GroupsNow:
+    """Ask for those of groups that are still there."""
+    found = groups_now(cluster, lambda known: [group for group in groups if group in known])
+    assert found is not None, "they were chosen"
+    return found
+
+
+def not_known(found: GroupsNow) -> Iterator[str]:
+    """Say in a line of each kind what coordinators and leaders did not tell, and why."""
+    if found.unanswered:
+        brokers = "; ".join(found.unanswered)
+        yield f"groups of {_counted(len(found.unanswered), 'broker')} are not listed: {brokers}"
+    for why, groups in _by_reason(found.refused):
+        count = _counted(len(groups), "group")
+        yield f"{count} left out, or without members: {_some(groups)} ({why})"
+    for why, topics in _by_reason(found.refused_topics):
+        yield f"{_counted(len(topics), 'topic')} without lags: {_some(topics)} ({why})"
+    places = {f"{topic}-{partition}": why for (topic, partition), why in found.unknown.items()}
+    for why, partitions in _by_reason(places):
+        yield f"{_counted(len(partitions), 'partition')} without lags: {_some(partitions)} ({why})"
+
+
+def _by_reason(reasons: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for name, why in sorted(reasons.items()):
+        found.setdefault(why, []).append(name)
+    yield from sorted(found.items())
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _some(names: Sequence[str]) -> str:
+    """At most MOST_NAMED names, and how many more there are."""
+    shown = ", ".join(shown_name(name) for name in names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return shown if more <= 0 else f"{shown} and {more} more"
+
+
+def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: bool) -> list[str]:
+    """Names that are wanted, by name or pattern; without ``wanted`` all but those of Spark."""
+    if wanted:
+        return [group for group in known if any(means(name, group) for name in wanted)]
+    if all_groups:
+        return [*known]
+    return [group for group in known if not group.startswith(SPARK_GROUPS)]
+
+
+def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
+    """Rows of the table ``lag``, sorted by group, topic and partition."""
+    ends = {(topic, p): (begin, end) for topic, p, begin, end in found.offsets}
+    positions = {(one.group, one.topic, one.partition): one for one in found.positions}
+    owners = _owners(found.readers)
+    subscribed = _subscribed(found.readers)
+    for key in sorted(positions.keys() | owners.keys()):
+        group, topic, partition = key
+        position, owner = positions.get(key), owners.get(key)
+        begin, end = ends.get((topic, partition), (None, None))
+        row = _empty_row(group, topic, partition, owner)
+        row |= {"log_start_offset": begin, "log_end_offset": end}
+        row["is_idle"] = begin is not None and begin == end
+        shared = group in found.share_groups
+        if position is None:
+            if begin is not None and end is not None and not shared:
+                row["lag_by_reset"] = 0 if reset == _LATEST else max(end - begin, 0)
+        else:
+            row |= {"status": "shared" if shared else "committed"}
+            row |= {"current_offset": position.offset, "metadata": position.metadata}
+            if not shared and (topics_read := subscribed.get(group)) is not None:
+                row["not_subscribed"] = owner is None and topic not in topics_read
+            if begin is not None and end is not None:
+                row |= _behind(position, begin, end)
+                row |= _seconds(row, found)
+                row["catch_up_seconds"] = 0.0 if row["has_unread"] is False else None
+        yield row
+
+
+def with_slopes(
+    rows: Iterable[dict[str, Any]], earlier: Iterable[dict[str, Any]], seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``lag`` with how fast it changes, by those of an earlier moment.
+
+    The rules are those of :mod:`holdfast.fleet.pipeline.history.lag_slope`.
+    """
+    before = {(row["group"], row["topic"], row["partition"]): row for row in earlier}
+    for row in rows:
+        then = before.get((row["group"], row["topic"], row["partition"]))
+        if (
+            then is not None
+            and row["lag"] is not None
+            and then["lag"] is not None
+            and row["clamped"] == "none"
+            and row["log_end_offset"] >= then["log_end_offset"]
+            and seconds > 0
+        ):
+            slope = (row["lag"] - then["lag"]) / seconds
+            row["lag_per_second"] = slope
+            if row["catch_up_seconds"] is None and slope <= -LEAST_FALL:
+                row["catch_up_seconds"] = row["lag"] / -slope
+        yield row
+
+
+def _owners(readers: Sequence[GroupReader]) -> dict[_Partition, GroupReader]:
+    """The reader of each partition; of several the one with the smallest id."""
+    found: dict[_Partition, GroupReader] = {}
+    for reader in sorted(readers, key=lambda one: one.member_id):
+        for topic, partitions in reader.partitions:
+            for partition in partitions:
+                found.setdefault((reader.group, topic, partition), reader)
+    return found
+
+
+def _subscribed(readers: Sequence[GroupReader]) -> dict[str, set[str] | None]:
+    """What the members of each group ask for; None where not all say it."""
+    found: dict[str, set[str] | None] = {}
+    for reader in readers:
+        known = found.setdefault(reader.group, set())
+        if known is None or reader.subscribed is None:
+            found[reader.group] = None
+        else:
+            known.update(reader.subscribed)
+    return {group: topics or None for group, topics in found.items()}
+
+
+def _empty_row(group: str, topic: str, partition: int, owner: GroupReader | None) -> dict[str, Any]:
+    unknown = ("current_offset", "lag", "lag_by_reset", "lag_seconds", "lag_seconds_basis")
+    more = ("has_unread", "not_subscribed", "delivered", "lag_per_second", "catch_up_seconds")
+    of_commit = ("commit_timestamp", "position_timestamp", "metadata", "expire_timestamp")
+    return {
+        **dict.fromkeys(unknown + more + of_commit),
+        "group": group,
+        "topic": topic,
+        "partition": partition,
+        "member_id": owner and owner.member_id,
+        "client_id": owner and owner.client_id,
+        "client_host": owner and owner.client_host,
+        "status": "none",
+        "clamped": "none",
+    }
+
+
+def _behind(position: Position, begin: int, end: int) -> dict[str, Any]:
+    """How far behind a position is, inside the log."""
+    offset, left = position.offset, position.share_lag
+    lag: int | None = end - min(max(offset, begin), max(begin, end))
+    done = None
+    if left is not None and left < 0:
+        lag = None
+    elif left is not None and lag is not None:
+        # A share group's broker counts what is left: what is done is the rest of the log.
+        done = max(end - offset - left, 0)
+        lag = max(lag - done, 0)
+    clamped = "beyond_end" if offset > end else "before_begin" if offset < begin else "none"
+    return {"lag": lag, "delivered": done, "clamped": clamped}
+
+
+def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
+    """The age of the first unread record, where its time is known."""
+    if row["lag"] == 0:
+        return {"lag_seconds": 0.0, "has_unread": False}
+    if row["lag"] is None:
+        return {}
+    first = max(row["current_offset"], row["log_start_offset"])
+    unread = found.unread.get((row["topic"], row["partition"], first), NOT_KNOWN)
+    return unread.of_lag(found.taken_at_us)

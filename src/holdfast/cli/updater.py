@@ -1,0 +1,231 @@
+"""The keeper of ``serve``: a process beside that of the pages, which does what ``watch`` does.
+
+**Rules.** Whatever happens to the keeper, pages go on with what its last batch has committed. A
+keeper that ends is started again after :data:`RETRY_S`, and its trouble stands on the pages until
+one has read the cluster. It ends with the server's process, however that ends.
+
+**Strategy.** It is a process of its own, because a JVM that died cannot be had again in the same
+one, and because Spark's driver must not take the interpreter from the pages. Two ends of a pipe:
+the keeper sends what it does, and reads the end of the server. Batches need no news: the pages see
+a commit in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.cli.arrow import load_arrow
+from holdfast.cli.output import notes
+from holdfast.cli.spark_progress import Stage, followed
+from holdfast.cli.watch_loop import BatchReporter, WatchTask, follow_cluster
+from holdfast.errors import HoldfastError
+from holdfast.fleet.report.serving.updater_state import UpdaterState
+
+if TYPE_CHECKING:
+    from holdfast.errors import SourceError
+    from holdfast.fleet.tables.reading import Tables
+
+RETRY_S: Final = 15.0
+"""From the end of a keeper to the start of the next one."""
+CLOSE_S: Final = 10.0
+"""For a keeper to end when it is told to."""
+COMMAND: Final = (sys.executable, "-P", "-c", "from holdfast.cli.updater import main; main()")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdaterMessage(UpdaterState):
+    """What a keeper sends of itself, and whether it has just read the cluster."""
+
+    has_read: bool = False
+
+
+class Updater:
+    """Keeps tables for served pages; not yet running.
+
+    Parameters
+    ----------
+    command : sequence of str
+        What its process runs; the number of its end of the pipe is put behind.
+    """
+
+    def __init__(
+        self,
+        task: WatchTask,
+        notify: Callable[[str], None],
+        *,
+        quiet: bool = False,
+        command: Sequence[str] = COMMAND,
+    ):
+        self._task, self._notify, self._quiet, self._command = task, notify, quiet, command
+        self._updater_state = UpdaterState(doing="asking the cluster")
+        self._closed = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._follow, daemon=True, name="updater")
+
+    @property
+    def updater_state(self) -> UpdaterState:
+        """How it is now."""
+        return self._updater_state
+
+    def start(self) -> None:
+        """Begin to keep the tables."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the keeper's process; a batch that it is in the middle of is not there then."""
+        self._closed.set()
+        if self._process is not None:
+            self._process.terminate()
+        self._thread.join(CLOSE_S)
+
+    def _follow(self) -> None:
+        """Run one keeper after the other."""
+        while not self._closed.is_set():
+            try:
+                trouble = self._run_one()
+            except OSError as error:  # no process could be had
+                trouble = str(error)
+            if not self._closed.is_set():
+                self._note(
+                    UpdaterMessage(trouble=trouble or "the process that keeps the tables has ended")
+                )
+            self._closed.wait(RETRY_S)
+
+    def _run_one(self) -> str:
+        """Run a keeper to its end; the trouble that it named last."""
+        ours, its = Pipe()
+        command = [*self._command, str(its.fileno())]
+        with ours, its:
+            # In a session of its own: Ctrl-C in a terminal is for the server, which ends this one.
+            self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                command, pass_fds=[its.fileno()], start_new_session=True
+            )
+            its.close()
+            if self._closed.is_set():
+                self._process.terminate()
+            trouble = self._read_messages(ours)
+        self._process.wait()
+        return trouble
+
+    def _read_messages(self, pipe: Connection) -> str:
+        """Tell a keeper its work, and take its news until its end; the trouble it named last."""
+        last = ""
+        with suppress(EOFError, OSError):
+            pipe.send((self._task, self._quiet))
+            while True:
+                message: UpdaterMessage = pipe.recv()
+                self._note(message)
+                last = "" if message.has_read else message.trouble or last
+        return last
+
+    def _note(self, message: UpdaterMessage) -> None:
+        """Make of news what pages show: trouble stands until the cluster was read."""
+        before = self._updater_state
+        if message.has_read:
+            self._updater_state = UpdaterState(doing=message.doing)
+        elif message.trouble:
+            since_ms = before.since_ms or time.time_ns() // 1_000_000
+            self._updater_state = UpdaterState(
+                doing=message.doing, trouble=message.trouble, since_ms=since_ms
+            )
+            if message.trouble != before.trouble:
+                self._notify(f"the tables are not kept at the moment: {message.trouble}")
+        else:
+            self._updater_state = replace(before, doing=message.doing)
+
+
+def main() -> None:
+    """Keep tables for the process that holds the other end of a pipe, whose number is given."""
+    load_arrow()
+    update_tables(Connection(int(sys.argv[1])))
+
+
+def update_tables(pipe: Connection) -> None:
+    """Keep the tables that the other end of a pipe names, until that end is closed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C ends `watch`
+    task, quiet = pipe.recv()
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    try:
+        follow_cluster(task, _ProgressSender(pipe, quiet=quiet), started_with=task.again())
+    except KeyboardInterrupt:
+        return
+    except HoldfastError as error:
+        pipe.send(UpdaterMessage(trouble=str(error)))
+    except Exception as error:
+        from holdfast.cli.app import explained
+
+        pipe.send(UpdaterMessage(trouble=explained(error)))
+
+
+def _end_with(pipe: Connection) -> None:
+    """End this process once the server's is gone."""
+    with suppress(EOFError, OSError):
+        pipe.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _ProgressSender:
+    """Sends through a pipe how far it is."""
+
+    def __init__(self, pipe: Connection, *, quiet: bool):
+        self._batches = BatchReporter(notes(quiet))
+        self._pipe = pipe
+        self._n_all: int | None = None
+        self._n_done = self._n_batch = 0
+        self._is_first = True
+
+    def starts_spark(self) -> None:
+        """As in :class:`~holdfast.cli.watch_loop.Watcher`."""
+        self._pipe.send(UpdaterMessage(doing="starting Spark"))
+
+    def shown(self, spark: Any) -> AbstractContextManager[None]:
+        """Tell of stages until everything was read once."""
+        return followed(spark, self)
+
+    def show(self, stage: Stage, _: float) -> None:
+        """Tell how far a stage is."""
+        if self._is_first and self._n_all is not None:
+            tasks = f"{stage.n_done} of {stage.n_tasks} tasks of stage {stage.number} done"
+            self._pipe.send(UpdaterMessage(doing=f"{self._progress()}; {tasks}"))
+
+    def rest(self, _: float) -> None:
+        """Tell nothing where Spark does nothing."""
+
+    def before_batch(self, n_offsets: int, n_new: int) -> None:
+        """Tell how much there is to read."""
+        self._n_all = self._n_all or n_new
+        self._n_done, self._n_batch = max(self._n_all - n_new, 0), n_offsets
+        if self._is_first:
+            self._pipe.send(UpdaterMessage(doing=self._progress()))
+
+    def _progress(self) -> str:
+        return f"first read: {self._n_done:,} of {self._n_all:,} records"
+
+    def after_batch(self, tables: Tables, batch: int) -> None:
+        """Tell that there is something new."""
+        self._batches.report_batch(tables, batch)
+        self._n_done += self._n_batch
+        self._is_first = self._is_first and self._n_done < (self._n_all or 0)
+        self._pipe.send(
+            UpdaterMessage(doing=self._progress() if self._is_first else "", has_read=True)
+        )
+
+    def after_look(self, tables: Tables, error: SourceError | None) -> None:
+        """Tell that log ends were read, or why not."""
+        self._is_first = False
+        if error is None:
+            self._batches.report_open(tables)
+        self._pipe.send(
+            UpdaterMessage(has_read=True) if error is None else UpdaterMessage(trouble=str(error))
+        )

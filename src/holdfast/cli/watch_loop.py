@@ -1,0 +1,219 @@
+"""Keeping the tables of a live cluster: what ``watch`` does, and ``serve`` beside its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.cli import options
+from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.histories import (
+    SMALL_RECORDS,
+    check_logs,
+    live_cluster,
+    report_notes,
+    report_open,
+)
+from holdfast.core.command_lines import option
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.cluster.cluster import LiveCluster
+    from holdfast.errors import SourceError
+    from holdfast.fleet.tables.reading import Tables
+    from holdfast.fleet.tables.storage.paths import StoragePath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTask:
+    """What is kept, where, and how.
+
+    Parameters
+    ----------
+    every_seconds : float or None
+        Pause between two looks; None takes what is there, once.
+    """
+
+    bootstrap: str
+    output: StoragePath
+    watch_options: options.WatchOptions = field(default_factory=options.WatchOptions)
+    every_seconds: float | None = None
+    max_records: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be kept, before anything slow is started.
+
+        Raises
+        ------
+        ConfigError, SourceError
+            A duration that is none, a log that is not there, or a folder that is not a stream's.
+        """
+        from holdfast.fleet.pipeline.batches.watch import check_watched
+        from holdfast.fleet.tables.reading import Tables
+
+        self.check_words()
+        check_watched(Tables(self.output.absolute()))
+
+    def check_words(self) -> None:
+        """The part of :meth:`check` that asks nothing of the folder, and is quick."""
+        parse_retention(self.watch_options.keep)
+        check_logs(self.watch_options.broker_log or ())
+
+    def again(self) -> list[str]:
+        """Options of a command line that starts ``watch`` again; defaults are left out."""
+        watch_options, usual = self.watch_options, options.WatchOptions()
+        pairs: list[tuple[str, object]] = [("-b", self.bootstrap)]
+        pairs += (
+            [("--command-config", watch_options.command_config)]
+            if watch_options.command_config
+            else []
+        )
+        pairs += [("--keep", watch_options.keep)] if watch_options.keep != usual.keep else []
+        pairs += (
+            [("--auto-offset-reset", watch_options.reset)]
+            if watch_options.reset != usual.reset
+            else []
+        )
+        pairs += (
+            [("--timeout", watch_options.timeout)] if watch_options.timeout != usual.timeout else []
+        )
+        pairs += [("--group", group) for group in watch_options.group or ()]
+        pairs += [("--broker-log", log) for log in watch_options.broker_log or ()]
+        words = [word for flag, value in pairs for word in option(flag, str(value))]
+        return [*words, "--all-groups"] if watch_options.all_groups else words
+
+    def cluster(self) -> LiveCluster:
+        """The cluster, which is not asked anything yet."""
+        return live_cluster(
+            self.bootstrap, self.watch_options.command_config, self.watch_options.timeout
+        )
+
+
+class Watcher(Protocol):
+    """Who is told how far it is."""
+
+    def starts_spark(self) -> None:
+        """The cluster has answered; a session begins."""
+        ...
+
+    def shown(self, spark: Any) -> AbstractContextManager[None]:
+        """Show how far Spark is while the body runs."""
+        ...
+
+    def before_batch(self, n_offsets: int, n_new: int) -> None:
+        """A batch of so many offsets begins; so many are new in all."""
+        ...
+
+    def after_batch(self, tables: Tables, batch: int) -> None:
+        """A batch is there."""
+        ...
+
+    def after_look(self, tables: Tables, error: SourceError | None) -> None:
+        """Log ends were read where nothing was new, or could not be."""
+        ...
+
+
+def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]) -> None:
+    """Keep the tables of a cluster, batch after batch.
+
+    Parameters
+    ----------
+    started_with : list of str
+        Options that start it again; noted for people.
+
+    Raises
+    ------
+    ConfigError, SourceError, OperationalError
+        As :meth:`WatchTask.check`; or the cluster cannot be read, or Spark cannot start.
+    """
+    from holdfast.fleet.pipeline.batches.watch import watch
+    from holdfast.fleet.pipeline.ingest.selection import Selection
+
+    task.check()
+    watch_options, cluster = task.watch_options, task.cluster()
+    cluster.check()
+    watcher.starts_spark()
+    spark = _session(cluster)
+    with watcher.shown(spark):
+        watch(
+            spark,
+            cluster,
+            task.output,
+            selection=Selection(
+                groups=watch_options.group or (), all_groups=watch_options.all_groups
+            ),
+            every_seconds=task.every_seconds,
+            max_records=task.max_records,
+            auto_offset_reset=str(watch_options.reset),
+            broker_logs=watch_options.broker_log or (),
+            retention_days=parse_retention(watch_options.keep),
+            started_with=started_with,
+            before_batch=watcher.before_batch,
+            after_batch=watcher.after_batch,
+            after_look=watcher.after_look,
+        )
+
+
+def _session(cluster: LiveCluster) -> Any:
+    """A session of Spark that fits what the offsets topic holds."""
+    from holdfast.fleet.pipeline.command_session import open_session
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+
+    ends = cluster.partition_ends(OFFSETS_TOPIC)
+    quick = sum(one.end - one.begin for one in ends.values()) < SMALL_RECORDS
+    return open_session(kafka=True, quick=quick)
+
+
+def parse_retention(text: str) -> float | None:
+    """Days of ``--keep``; None for ``all``, ConfigError for what is no duration above 0."""
+    if text == "all":
+        return None
+    millis = parse_duration_ms(text, "--keep")
+    if millis <= 0:
+        raise ConfigError(f"--keep: found {text!r}, expected a duration such as 90d, or all")
+    return millis / 86_400_000
+
+
+class BatchReporter:
+    """Says what batches read that is in no table, and what changed of it.
+
+    Every batch reads all of ``__share_group_state`` and the broker logs. So the number of bad
+    records of that topic is said when it changes, what is wrong with a log once, and a transaction
+    that is open once.
+
+    Parameters
+    ----------
+    note : callable
+        Prints a line.
+    """
+
+    def __init__(self, note: Callable[[str], None]):
+        self.note = note
+        self._n_bad_share: int | None = None
+        self._open: set[tuple[int, int, int]] = set()
+
+    def report_batch(self, tables: Tables, batch: int) -> None:
+        """Say what is in no table of a batch, and which transactions are open."""
+        for one in tables.batches():
+            if one.id == batch:
+                n_bad_share = int(one.notes.get("n_bad_share", 0))
+                share, is_first = n_bad_share != self._n_bad_share, self._n_bad_share is None
+                report_notes(one, "of the batch's", self.note, share=share, logs=is_first)
+                self._n_bad_share = n_bad_share
+        self.report_open(tables)
+
+    def report_open(self, tables: Tables) -> None:
+        """Say which transactions are open at the newest look, each once."""
+        from holdfast.fleet.pipeline.ingest.transactions import from_notes
+
+        notes = tables.newest_notes()
+        for one in from_notes(notes.get("open_transactions", ())):
+            key = one.partition, one.producer_id, one.first_offset
+            if key not in self._open:
+                said: list[str] = []
+                report_open([one], str(notes.get("taken_at", "")), said.append)
+                self._open |= {key} if said else set()
+                for line in said:
+                    self.note(line)

@@ -1,0 +1,265 @@
+"""Partitions that must move, given to members that had them before: the goal after claims kept.
+
+**Rules.** A *former owner* of a partition claims it under an older generation than another member,
+or claims it under the same newest generation as another member, so that the partition belongs to no
+member. A former owner may still have the partition's state. Of all assignments with the best loads,
+reads across racks and claims kept, the best one gives the most partitions that are not kept to a
+former owner.
+
+For example, A and B own three partitions each, C joins, and C claims partition 4 of an older
+generation. One of B's three must move to C: partition 4.
+
+**Strategy.** The prices of the earlier goals say which moves cost nothing by the earlier goals.
+Such moves are the arcs of a small graph of members and of offers, an offer being a topic at a price
+for the members of one rack. A cycle of arcs on which the number of former owners rises is a better
+assignment. Cycles are found by Bellman and Ford's search, all members at once. Cycles that share no
+node are taken together, until there is none; the distances are then the proof. Nothing is done
+where nobody has an older or a double claim.
+
+The work is bounded by :data:`MAX_WORK`, because one member can send claims of any number. A group
+that would need more keeps the best assignment found until then. It has the best loads, reads across
+racks and claims kept, and ``quality.proven`` does not name ``previous``.
+
+References: KIP-54, "preserve"; ``prevAssignment`` of Kafka's AbstractStickyAssignor; Ahuja,
+Magnanti, Orlin, "Network Flows", 9.6 (cycle cancelling).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.core.assignors.certificate import Certificate, rack_crossings
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_sizes
+from holdfast.core.model.group import Group
+from holdfast.core.model.measure import crosses_rack, loads
+
+MAX_WORK = 20_000_000
+"""Arcs looked at in one call, over all passes of all searches."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arcs:
+    """Moves that cost nothing by the earlier goals.
+
+    ``tail`` and ``head`` are nodes: members, the store of load, offers. ``cost`` is how many more
+    partitions are then with strangers, ``tp`` the partition that leaves the tail, -1 for none.
+    """
+
+    tail: I64
+    head: I64
+    cost: I64
+    tp: I64
+    n_nodes: int
+
+
+def prefer_previous(claims: Claims, target: I32, first: Certificate) -> Certificate | None:
+    """Change ``target`` in place; return the certificate that has the goal of former owners too.
+
+    Parameters
+    ----------
+    target : int32[n_tps]
+        Proven by ``first`` and proven by it afterwards as well.
+    first : Certificate
+        Of the earlier goals.
+
+    Returns
+    -------
+    Certificate or None
+        None where the goal is not proven.
+    """
+    left = MAX_WORK
+    while True:
+        arcs = _arcs(claims, target, first)
+        cycles, distance, work = _negative_cycles(arcs, left)
+        left -= work
+        if left < 0:
+            return None
+        if not cycles:
+            return _certificate(claims, target, first, distance)
+        for cycle in cycles:
+            _follow(arcs, cycle, target, claims.group.n_members)
+
+
+def _is_stranger(claims: Claims, target: I32) -> Mask:
+    """Whether each partition is with a member that neither owned nor claimed it, bool[n_tps]."""
+    previous_tp, previous_member = claims.all_previous
+    stranger: Mask = (target != NO_OWNER) & (target != claims.owner)
+    stranger[previous_tp[target[previous_tp] == previous_member]] = False
+    return stranger
+
+
+def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
+    """The arcs from each member to the store of load, to offers, and to former owners."""
+    group, price = claims.group, first.member
+    n = group.n_members
+    is_out = _is_stranger(claims, target).astype(np.int64)
+    held = np.flatnonzero(target != NO_OWNER).astype(np.int32)
+    holder, paid = target[held].astype(np.int64), first.partition
+    spot, value, rows = _offered(group, held, paid[held], first.rack_weight)
+    offers, offer = np.unique(np.stack((spot, value)), axis=1, return_inverse=True)
+    # Of a member's partitions in one offer a stranger's goes first.
+    order = np.lexsort((-is_out[held[rows]], offer, holder[rows]))
+    by_holder, by_offer = holder[rows][order], offer[order]
+    firsts = np.append(True, (np.diff(by_holder) != 0) | (np.diff(by_offer) != 0))[: len(order)]
+    given = order[firsts]
+    reader = np.repeat(np.arange(n), row_sizes(group.sub_start))
+    at, known = _find(offers, np.stack((_spot_of(group, reader), price[reader])))
+    back_tp, back = _takers(group, first, target, 0, (held, claims.owner[held]))
+    pair_tp, pair = _takers(group, first, target, 1, claims.all_previous)
+    load, weight = loads(target, n), first.load_weight
+    full = np.flatnonzero(price == weight * (2 * load + 1))
+    spare = np.flatnonzero((load > 0) & (price == weight * (2 * load - 1)))
+    given_tp = held[rows[given]].astype(np.int64)
+    zero, one = np.zeros(n, np.int64), np.ones(len(reader), np.int64)
+    parts = (
+        (target[given_tp].astype(np.int64), n + 1 + offer[given], -is_out[given_tp], given_tp),
+        (n + 1 + at[known], reader[known], one[known], None),
+        (target[back_tp].astype(np.int64), back, -is_out[back_tp], back_tp),
+        (target[pair_tp].astype(np.int64), pair, -is_out[pair_tp], pair_tp),
+        (full, np.full(len(full), n), zero[full], None),
+        (np.full(len(spare), n), spare, zero[spare], None),
+    )
+    return _Arcs(
+        tail=np.concatenate([p[0] for p in parts]),
+        head=np.concatenate([p[1] for p in parts]),
+        cost=np.concatenate([p[2] for p in parts]),
+        tp=np.concatenate([np.full(len(p[0]), -1) if p[3] is None else p[3] for p in parts]),
+        n_nodes=n + 1 + offers.shape[1],
+    )
+
+
+def _rack_classes(group: Group) -> I32:
+    """Rack of each member as far as racks count, int32[n_members]."""
+    return group.rack if group.topics.rack_start is not None else np.full_like(group.rack, -1)
+
+
+def _offered(group: Group, held: I32, paid: I64, rack_weight: int) -> tuple[I64, I64, I64]:
+    """What the members of each rack may ask for: spot, price and row of ``held``, int64[...].
+
+    A spot is a topic and a rack. A member there takes the partition for nothing if its price is
+    what was paid, less the move and less the reading across racks.
+    """
+    topic = group.topics.topic_of[held].astype(np.int64)
+    racks = np.unique(_rack_classes(group)).tolist()
+    spots, values = [], []
+    for index, rack in enumerate(racks):
+        spots.append(topic * len(racks) + index)
+        values.append(paid - 1 - rack_weight * rack_crossings(group, rack)[held].astype(np.int64))
+    rows = np.tile(np.arange(len(held)), len(racks))
+    return np.concatenate(spots), np.concatenate(values), rows
+
+
+def _spot_of(group: Group, reader: I64) -> I64:
+    """The spot of each topic of each member's subscription, int64[n_subscribed]."""
+    racks, index = np.unique(_rack_classes(group), return_inverse=True)
+    spot: I64 = group.sub_topic.astype(np.int64) * len(racks) + index[reader]
+    return spot
+
+
+def _takers(
+    group: Group, first: Certificate, target: I32, move: int, pairs: tuple[I32, I32]
+) -> tuple[I64, I64]:
+    """The ``pairs`` of partition and member in which taking over costs nothing, int64[...] each.
+
+    ``move`` is 0 for owners by claims, else 1. A partition that nobody has, and a member that has
+    it already, are left out.
+    """
+    tps, members = pairs
+    there = (members != NO_OWNER) & (target[tps] != NO_OWNER) & (target[tps] != members)
+    tps, members = tps[there], members[there]
+    asked = first.member[members] + first.rack_weight * crosses_rack(group, tps, members)
+    fits = asked + move == first.partition[tps]
+    return tps[fits].astype(np.int64), members[fits].astype(np.int64)
+
+
+def _find(offers: I64, wanted: I64) -> tuple[I64, Mask]:
+    """Place of each wanted (topic, price) among the sorted offers, and whether it is there."""
+    low = min(int(offers[1].min(initial=0)), int(wanted[1].min(initial=0)))
+    high = max(int(offers[1].max(initial=0)), int(wanted[1].max(initial=0)))
+    prices = np.unique(np.concatenate((offers[1], wanted[1], [low, high])))
+    key = offers[0] * len(prices) + np.searchsorted(prices, offers[1])
+    asked = wanted[0] * len(prices) + np.searchsorted(prices, wanted[1])
+    at = np.minimum(np.searchsorted(key, asked), max(len(key) - 1, 0))
+    known: Mask = key[at] == asked if len(key) else np.zeros(len(asked), bool)
+    return at, known
+
+
+def _negative_cycles(arcs: _Arcs, limit: int) -> tuple[list[list[int]], I64, int]:
+    """Arcs of cycles of cost below 0 that share no node, none if there is none.
+
+    Also the distances of all nodes, and how many arcs were looked at; above ``limit`` the search
+    ends without a result.
+    """
+    distance = np.zeros(arcs.n_nodes, np.int64)
+    came = np.full(arcs.n_nodes, -1, np.int64)
+    order = np.argsort(arcs.head, kind="stable")
+    tail, cost, head = arcs.tail[order], arcs.cost[order], arcs.head[order]
+    work = arcs.n_nodes
+    if not len(order):
+        return [], distance, work
+    starts = np.flatnonzero(np.append(True, np.diff(head) != 0))
+    heads = head[starts]
+    row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(head))))
+    while work <= limit:
+        work += len(order) + arcs.n_nodes
+        length = distance[tail] + cost
+        least = np.minimum.reduceat(length, starts)
+        better = least < distance[heads]
+        if not better.any():
+            return [], distance, work
+        first = np.full(len(starts), len(head))
+        np.minimum.at(first, row, np.where(length == least[row], np.arange(len(head)), len(head)))
+        came[heads[better]] = order[first[better]]
+        distance[heads[better]] = least[better]
+        if cycles := _cycles_of(arcs.tail, came):
+            return cycles, distance, work
+    return [], distance, work
+
+
+def _cycles_of(tail: I64, came: I64) -> list[list[int]]:
+    """The cycles in the graph of the arcs by which nodes were reached last.
+
+    A node was reached by one arc, so no two cycles share a node. Each of them costs less than 0,
+    because the arc that closed it made a distance shorter.
+    """
+    before = np.where(came >= 0, tail[came], -1).tolist()
+    seen = [0] * len(before)
+    cycles = []
+    for start in range(len(before)):
+        node, mark = start, start + 1
+        while node >= 0 and not seen[node]:
+            seen[node] = mark
+            node = before[node]
+        if node >= 0 and seen[node] == mark:
+            cycle, at = [int(came[node])], before[node]
+            while at != node:
+                cycle.append(int(came[at]))
+                at = before[at]
+            cycles.append(cycle[::-1])
+    return cycles
+
+
+def _follow(arcs: _Arcs, cycle: list[int], target: I32, n_members: int) -> None:
+    """Move the partitions of a cycle; an offer passes its partition on to the next node."""
+    for place, arc in enumerate(cycle):
+        tp = int(arcs.tp[arc])
+        if tp < 0:
+            continue
+        head = int(arcs.head[arc])
+        if head > n_members:
+            head = int(arcs.head[cycle[(place + 1) % len(cycle)]])
+        target[tp] = head
+
+
+def _certificate(
+    claims: Claims, target: I32, first: Certificate, distance: I64
+) -> Certificate | None:
+    """The prices of all goals: prices of the earlier goals, then the distances."""
+    n = claims.group.n_members
+    minor = distance[n] - distance[:n]
+    span = int(np.abs(minor).max(initial=0))
+    n_tps = int(np.count_nonzero(target != NO_OWNER))
+    return first.with_previous(claims, minor, move_weight=max(n_tps, 2 * span) + 2)

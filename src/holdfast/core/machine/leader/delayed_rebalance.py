@@ -1,0 +1,711 @@
+"""Design II's decision: which partitions wait for a departed member, and which do not.
+
+A partition that nobody claims is *unclaimed*. It is *held back* if the memory names a departed
+owner of it and all its claims are older than the memory. A member that the memory names and that is
+not in the round is *departed*. All examples are a group of members A, B and C that own partitions
+0, 1 and 2 of one topic, with a delay of 30 s.
+
+**Rules.**
+
+1. The memory is what the members' shares say together
+   (:mod:`holdfast.core.machine.leader.state_reconstruction`).
+Its
+   age is subtracted from every delay in it. A deadline therefore goes on when the leader changes,
+   and never starts again (L5, L6). No delay is longer than this leader's configuration says.
+   Example: C departs, the memory says "partition 2 waits 30 s". The leader A departs 10 s later.
+   B, whose share is 10 s old, leads and waits 20 s more.
+2. An unclaimed partition waits only if the memory names an owner of it and that owner has departed.
+   It does not wait if its owner is here, or if the memory names no owner of it (D3, D4,
+   KAFKA-9848): it is new, or its owner gave it up because the leader asked. If the memory was too
+   large to say what its members owned, every unclaimed partition that nobody reports to have given
+   up counts as one of the departed member that comes first by identity.
+   Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
+   A partition that is held back waits as well, or is pinned to a member as below: an old claim
+   takes nothing from the newest owner. It is handed out in the round in which the claim is gone.
+   Example: C departs, and A claims partition 2 without a generation. It waits for C, and A is asked
+   to give it up.
+3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
+   a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
+   that announced to leave for good is not waited for.
+   Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
+4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
+   it is dynamic) gets exactly the partitions that wait for it. If it claims others already, it gets
+   these beside them, and nobody gives a claim up for that in this round; a later one balances. The
+   partitions of a *static* member go to nobody else. Those of a *dynamic* member go to newcomers
+   that claim nothing: each newcomer gets partitions of one departed member, only of topics it
+   subscribes to. If there are no more newcomers than departed dynamic members, each takes the place
+   of one: it gets all that waits of it, even above its fair share, and a later round balances.
+   Newcomers to spare divide what waits of a member: each gets at most its fair share, or an equal
+   part if that is more. Of an unknown owner nobody gets more than a fair share. What is left waits
+   on (D1, D2).
+   Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
+   A departed member whose successor came before it departed does not wait at all
+   (:mod:`holdfast.core.machine.leader.successors`).
+   A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
+   has lost its membership is one if it comes under another id. If it brings the only share that
+   tells of the last round, it counts as a member that was there. So does one whose place
+   (:mod:`holdfast.core.machine.leader.locations`) is that of a member that left lately.
+   Example: C and D depart, and C's process is back as E. E has C's place, and gets partition 2.
+5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
+   and does not wait, nor does what members report to have given up. If some member claims nothing
+   and was not in the last generation, it counts as a departed member that is back, and nothing
+   waits. A member that was there and owned nothing is idle, as where members are more than
+   partitions. Else the unclaimed partitions wait for an unknown owner. The leader guesses in
+   the same way about partitions that no member names if the memory is not complete, because more
+   than three neighbours of a member have gone with it; there a newcomer counts as the member that
+   is back.
+   Example: A and B join with claims of 0 and 1 and without memory: partition 2 waits 30 s.
+6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
+   its partitions are assigned now or after ``Policy.first_member_delay_ms``, which has nothing to
+   do with the delay of a departed member.
+7. Under ``Policy.failback`` nothing waits for a departed member. What it owned is *lent*: it is
+   dealt at once, and the memory names the departed member as long as it would wait. If that member
+   is back by its identity before, it gets what is lent of it, up to its fair share: who has it is
+   asked for it, and has what it had before. Nobody else takes a departed member's place, so there
+   are no successors. A member without instance id and place is not known when it is back. Example:
+   C departs, and A gets partition 2 at once. B departs: A gets partition 1 as well. C is back
+   within 30 s: A gives partition 2 up, and C has it in the next round.
+
+**Strategy.** Pure functions from claims and a memory to masks over topic-partitions, linear in
+both: newcomers stand in one queue for each topic, and each is served once.
+
+References: Incremental Cooperative Rebalancing, Design II, "Leader process" and "Events".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from holdfast.core.assignors.claims import Claims
+from holdfast.core.machine.leader.imbalance import SETTLED_MS, DepartedMember
+from holdfast.core.machine.leader.ring import identities_of, identity_of_id
+from holdfast.core.machine.leader.state_reconstruction import LeaderState, is_first_wait
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.successors import (
+    Departures,
+    RecentJoiners,
+    after_round,
+    alike,
+    hurried,
+    joined_recently,
+    restored,
+    served_by,
+)
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_sizes
+from holdfast.core.model.group import Group
+from holdfast.core.model.partition_columns import partitions_of, tps_of
+from holdfast.core.model.topics import Topics
+from holdfast.core.wire.layouts.state_shard import MemberEntry
+
+UNKNOWN_OWNER = MemberEntry(identity="")
+"""An unknown owner (rule 5)."""
+
+FIRST_MEMBERS = MemberEntry(identity="", static=True)
+"""The first members of a new group, for which its partitions wait (rule 6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DelayedRebalance:
+    """What the leader decides about unclaimed topic-partitions."""
+
+    waiting: tuple[DepartedMember, ...]  # their partitions are assigned to nobody in this round
+    # int32[n_tps]: the one member that may get an unclaimed topic-partition, or NO_OWNER.
+    reserved: I32
+    # Members that are back by their identity, and newcomers that took a departed member's place:
+    # they get exactly what is pinned to them.
+    exact: tuple[int, ...]
+    pace_ms: int  # Design III: how long until the next batch may move
+    recent_changes: tuple[
+        MemberEntry, ...
+    ] = ()  # entries of the memory for members that came lately
+    # Pinned to members that are back, while others claim them still: the next leader must know.
+    held_back: tuple[DepartedMember, ...] = ()
+
+    @property
+    def delay_ms(self) -> int:
+        """Time until the first deadline, 0 if nothing waits."""
+        return min((w.remaining_ms for w in self.waiting), default=0)
+
+    def entries(self, topics: Topics) -> tuple[MemberEntry, ...]:
+        """What the next leader must know of it, as it stands in the memory."""
+        return (*self.written(topics, (*self.waiting, *self.held_back)), *self.recent_changes)
+
+    def without_reassigned(self, tps: Mask) -> DelayedRebalance:
+        """Without some of what is lent: whose it was has its share without them."""
+        return replace(self, held_back=tuple(_only(self.held_back, ~tps)))
+
+    @staticmethod
+    def written(topics: Topics, waits: Sequence[DepartedMember]) -> tuple[MemberEntry, ...]:
+        """Departed members as the memory has them, with topics by name."""
+        return tuple(
+            replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
+            for w in waits
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Losses:
+    """What departed members left unclaimed, before a resolver decides what of it waits on."""
+
+    departed: tuple[DepartedMember, ...]  # what may wait, by deadline
+    delayed: (
+        DelayedRebalance  # what is decided whatever waits: pins of members that are back, and loans
+    )
+    served: _Served | None = None  # the newcomers that may take a departed member's place
+    # For a policy that asks for ages: the members that joined recently.
+    recent: RecentJoiners = RecentJoiners()  # noqa: RUF009 - a frozen value
+
+    def age_ms(self, n_members: int) -> I64:
+        """How long each member has been in the group, int64[n_members], SETTLED_MS for long."""
+        ages = np.full(n_members, SETTLED_MS, np.int64)
+        for each in self.recent.open:
+            ages[each.member] = each.age_ms
+        return frozen(ages)
+
+    def settled(self, waits_ms: Sequence[int]) -> DelayedRebalance:
+        """The deferral if the partitions of each of ``departed`` wait so long, 0 not at all."""
+        waits = [
+            replace(departed, remaining_ms=ms)
+            for departed, ms in zip(self.departed, waits_ms, strict=True)
+            if ms > 0
+        ]
+        if self.served is None:
+            return replace(self.delayed, waiting=tuple(waits))
+        return self.served.settled(self.delayed, self.departed, waits)
+
+
+def find_losses(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    leader_state: LeaderState | None,
+    free: Mask,
+) -> Losses:
+    """Find which unclaimed topic-partitions may wait, and which are pinned to a member.
+
+    Parameters
+    ----------
+    members : sequence of SubscribedMember
+        Those of the group, in its order.
+    free : bool[n_tps]
+        Topic-partitions with a subscriber and without a claim.
+    """
+    topics = claims.group.topics
+    reserved = np.full(topics.n_tps, NO_OWNER, np.int32)
+    pace_ms = 0 if leader_state is None else leader_state.pace_ms
+    before = restored(policy, members, leader_state)
+    if not policy.defers:
+        first = _first_wait(policy, claims, leader_state, free) if policy.waits_first else []
+        reassigned, exact = _reassigned(
+            policy, claims, members, leader_state, free=free, reserved=reserved
+        )
+        recent = RecentJoiners()
+        if policy.needs_ages:
+            came = _new_members(members, leader_state, reserved, claims.group, ())
+            recent = joined_recently(policy, before, came, members)
+        return Losses(
+            departed=tuple(first),
+            delayed=DelayedRebalance(
+                waiting=(),
+                held_back=reassigned,
+                reserved=reserved,
+                exact=exact,
+                pace_ms=pace_ms,
+                recent_changes=recent.entries(policy),
+            ),
+            recent=recent,
+        )
+    found = [w for w in _departed(policy, claims, members, leader_state, free) if len(w.tps)]
+    exact, lost = _return_known(found, members, reserved)
+    waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
+    held_back = _only(
+        [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (reserved != NO_OWNER)
+    )
+    new_members = _new_members(
+        members, leader_state, reserved, claims.group, [who for who, _ in before.left]
+    )
+    if policy.needs_ages:  # such a policy decides by ages who is a successor
+        departed, recent_joiners = waits, joined_recently(policy, before, new_members, members)
+    else:
+        departed, recent_joiners = _with_successors(waits, before, members, claims.group)
+    return Losses(
+        departed=tuple(departed),
+        delayed=DelayedRebalance(
+            waiting=(), held_back=tuple(held_back), reserved=reserved, exact=exact, pace_ms=pace_ms
+        ),
+        served=_Served(
+            policy=policy,
+            members=members,
+            group=claims.group,
+            free=free,
+            new_members=new_members,
+            came=[i for i in new_members if i not in before.members],
+            recent_joiners=recent_joiners,
+            ran_out=frozenset(_members_of(lost) - _members_of(waits)),
+            idle=_idle(members, leader_state),
+        ),
+        recent=recent_joiners if policy.needs_ages else RecentJoiners(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Served:
+    """Newcomers, and what the memory says of them after the round."""
+
+    policy: Policy
+    members: Sequence[SubscribedMember]
+    group: Group
+    free: Mask
+    new_members: Sequence[int]
+    came: Sequence[int]  # those that the memory does not name yet
+    recent_joiners: RecentJoiners  # without those that succeed a departed member of this round
+    ran_out: frozenset[str]  # identities of those whose deadline is over
+    idle: Sequence[str]  # identities of those that owned nothing
+
+    def settled(
+        self,
+        decided: DelayedRebalance,
+        departed: Sequence[DepartedMember],
+        waits: list[DepartedMember],
+    ) -> DelayedRebalance:
+        """The deferral in which of these departed members ``waits`` wait on."""
+        reserved = decided.reserved.copy()
+        waiting = _members_of(waits)
+        dealt = [w for w in departed if w.who.identity not in waiting]
+        now = sorted(_members_of([w for w in dealt if w.just_now]))
+        ended = self.ran_out | _members_of([w for w in dealt if not w.just_now])
+        waited = [(w.who.identity, w.tps) for w in waits]
+        placed, lost = _serve_new_members(
+            waits, self.new_members, self.members, reserved, free=self.free, group=self.group
+        )
+        recent_joiners = self.recent_joiners
+        if not self.policy.needs_ages:
+            recent_joiners = after_round(
+                self.policy,
+                recent_joiners,
+                self.came,
+                self.members,
+                departed=Departures(waited=waited, ran_out=len(ended), at_once=(*now, *self.idle)),
+                reserved=reserved,
+            )
+        return replace(
+            decided,
+            waiting=tuple(lost),
+            reserved=reserved,
+            exact=tuple(sorted({*decided.exact, *placed})),
+            recent_changes=recent_joiners.entries(self.policy),
+        )
+
+
+def _reassigned(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    leader_state: LeaderState | None,
+    *,
+    free: Mask,
+    reserved: I32,
+) -> tuple[tuple[DepartedMember, ...], tuple[int, ...]]:
+    """What is lent, and the members that are back, to which it is pinned (rule 7)."""
+    if leader_state is None or not policy.failback or not policy.longest_delay_ms:
+        return (), ()
+    waiting = tuple(w for w in leader_state.waiting if w.delay_ms > policy.tolerance_ms)
+    leader_state = replace(leader_state, waiting=waiting)
+    found = _departed(policy, claims, members, leader_state, free)
+    found = [w for w in found if w.who.identity and len(w.tps)]
+    exact, _ = _return_known(found, members, reserved)
+    return tuple(_only(found, ~free | (reserved == NO_OWNER))), exact
+
+
+def _claimed_before(claims: Claims, leader_state: LeaderState) -> Mask:
+    """Topic-partitions whose claims are all older than the memory, bool[n_tps] (rule 2)."""
+    group = claims.group
+    mask = np.zeros(group.topics.n_tps, bool)
+    was_there = group.generation >= leader_state.generation
+    mask[claims.claim_tp] = True
+    mask[claims.claim_tp[was_there[claims.claim_member]]] = False
+    return mask & group.has_subscriber[group.topics.topic_of]
+
+
+def _only(lost: Sequence[DepartedMember], mask: Mask) -> list[DepartedMember]:
+    """Departed members with those of their partitions that are in a mask, if any are."""
+    kept = [replace(w, tps=w.tps[mask[w.tps]]) for w in lost]
+    return [w for w in kept if len(w.tps)]
+
+
+def _members_of(lost: Sequence[DepartedMember]) -> set[str]:
+    """Identities of departed members; the first ones of a new group are none."""
+    return {w.who.identity for w in lost if not is_first_wait(w.who)}
+
+
+def _with_successors(
+    lost: Sequence[DepartedMember],
+    recent_joiners: RecentJoiners,
+    members: Sequence[SubscribedMember],
+    group: Group,
+) -> tuple[list[DepartedMember], RecentJoiners]:
+    """The departed members with what is known of their successors, and the arrivals left of these.
+
+    An arrival that succeeds one that departed just now is used up.
+    """
+    topics = _succeeded_topics(lost, recent_joiners, members, group)
+    names = list(topics)
+    served, recent_joiners = served_by(
+        recent_joiners, _subscribed(recent_joiners, group), list(topics.values())
+    )
+    succeeded = {names[at] for at in served}
+    waits = [w for w in lost if w.who.delay_ms or w.who.identity not in succeeded]
+    topics = _succeeded_topics(waits, recent_joiners, members, group)
+    names = list(topics)
+    early = hurried(recent_joiners, _subscribed(recent_joiners, group), list(topics.values()))
+    soon = {names[at] for at in early}
+    return [
+        replace(
+            w,
+            succeeded=not w.who.delay_ms and w.who.identity in succeeded,
+            succeeded_soon=not w.who.delay_ms and w.who.identity in soon,
+        )
+        for w in lost
+    ], recent_joiners
+
+
+def _succeeded_topics(
+    lost: Sequence[DepartedMember],
+    recent_joiners: RecentJoiners,
+    members: Sequence[SubscribedMember],
+    group: Group,
+) -> dict[str, set[int]]:
+    """Topics of those that departed just now and may have a successor, by identity."""
+    topics: dict[str, set[int]] = {}
+    if not recent_joiners.members or not lost:
+        return topics
+    came = [a.who.identity for a in recent_joiners.open]
+    known_only = any(m.instance_id is not None for m in members)
+    for w in sorted(lost, key=lambda w: (not w.who.identity, -len(w.tps), w.who.identity)):
+        who = w.who
+        if who.static or who.delay_ms or any(alike(who.identity, each) for each in came):
+            continue
+        if who.identity or not known_only:
+            topics.setdefault(who.identity, set()).update(group.topics.topic_of[w.tps].tolist())
+    return topics
+
+
+def _subscribed(recent_joiners: RecentJoiners, group: Group) -> dict[int, list[int]]:
+    """Topics of each arrival that is here."""
+    return {
+        i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
+        for i in recent_joiners.members
+    }
+
+
+def _idle(members: Sequence[SubscribedMember], leader_state: LeaderState | None) -> list[str]:
+    """Identities of departed members that have a place and owned nothing."""
+    present = _Present(members)
+    named = () if leader_state is None else leader_state.named
+    return [w.identity for w in named if w.owned == () and present.find(w.identity) is None]
+
+
+def _first_wait(
+    policy: Policy, claims: Claims, leader_state: LeaderState | None, free: Mask
+) -> list[DepartedMember]:
+    """What waits for the first members of a group that waits for nobody afterwards (rule 6)."""
+    topics, tps = claims.group.topics, np.flatnonzero(free).astype(np.int32)
+    if leader_state is None:
+        left_ms = 0 if len(claims.claim_tp) else policy.first_member_delay_ms
+    else:
+        waits = [w for w in leader_state.waiting if is_first_wait(w)]
+        left_ms = max((w.delay_ms for w in waits), default=0)
+        tps = np.intersect1d(
+            tps, tps_of(topics, tuple(own for w in waits for own in w.owned or ()))
+        )
+    if left_ms <= policy.tolerance_ms or not len(tps):
+        return []
+    return [DepartedMember(who=FIRST_MEMBERS, remaining_ms=left_ms, tps=tps.astype(np.int32))]
+
+
+class _Present:
+    """The members of a round by identity, cut to any size; what two of them say is nobody's."""
+
+    def __init__(self, members: Sequence[SubscribedMember]):
+        every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
+        said = Counter(whole for whole, _ in every)
+        self.identities = [(whole, i) for whole, i in every if said[whole] == 1]
+        self.by_size: dict[int, dict[str, int]] = {}
+
+    def find(self, identity: str) -> int | None:
+        """Index of the member with this identity."""
+        size = len(identity)
+        if not size:
+            return None
+        if size not in self.by_size:
+            self.by_size[size] = {whole[:size]: i for whole, i in self.identities}
+        return self.by_size[size].get(identity)
+
+
+def _departed(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    leader_state: LeaderState | None,
+    free: Mask,
+) -> list[DepartedMember]:
+    """Departed members by deadline, with what is unclaimed or held back (rules 2, 3 and 5)."""
+    if leader_state is None:
+        was_there = claims.group.generation == claims.group.generation.max(initial=-1)
+        back = [m.stays and not last for m, last in zip(members, was_there.tolist(), strict=True)]
+        left = free & ~_already_revoked(claims.group.topics, members)
+        return _guess(policy, claims, left, back)
+    unowned = free | _claimed_before(claims, leader_state)
+    reassigned = np.full(len(free), policy.failback)
+    if not unowned.any() and not (policy.failback and leader_state.waiting):
+        return []
+    topics, present = claims.group.topics, _Present(members)
+    departed, owning = [], []
+    for who in (*leader_state.waiting, *leader_state.named):
+        member = present.find(who.identity)
+        here = None if member is None else members[member]
+        if here is not None and here.leaves_for_good:
+            waits = False
+        elif here is not None and not who.delay_ms:
+            # Its owner is here: a sync that failed. One with an instance id or a place that is in
+            # no generation is another process, which gets back what was there.
+            waits = _is_back(who, here)
+        else:
+            waits = True
+        if who.owned is None:
+            owning += [who] if waits and not who.delay_ms else []
+            continue
+        tps = tps_of(topics, who.owned) if who.owned else np.empty(0, np.int32)
+        tps = tps[(unowned | reassigned)[tps] if who.delay_ms else unowned[tps]]
+        if member is not None:
+            tps = tps[claims.owner[tps] != member]  # it keeps what it claims itself
+        unowned[tps] = reassigned[tps] = False
+        if waits and who.delay_ms:
+            departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
+        elif waits:
+            departed += _by_delay(policy, topics, who, tps)
+    unowned &= free & ~_already_revoked(topics, members)
+    if owning:
+        # The memory was too large to say what its members owned.
+        tps = np.flatnonzero(unowned).astype(np.int32)
+        departed += _by_delay(policy, topics, owning[0], tps)
+    elif not leader_state.complete and unowned.any():
+        departed += _guess(policy, claims, unowned, [_is_new(m) for m in members])
+    return sorted(departed, key=lambda w: (w.remaining_ms, w.who.identity))
+
+
+def _already_revoked(topics: Topics, members: Sequence[SubscribedMember]) -> Mask:
+    """Topic-partitions that members report to have given up, bool[n_tps]."""
+    mask = np.zeros(topics.n_tps, bool)
+    mask[
+        tps_of(topics, tuple(entry for m in members for entry in m.subscription.already_revoked))
+    ] = True
+    return mask
+
+
+def _is_new(member: SubscribedMember) -> bool:
+    """Whether a member stays and has been in no generation."""
+    return member.stays and member.subscription.generation < 0
+
+
+def _guess(
+    policy: Policy, claims: Claims, free: Mask, may_be_back: Sequence[bool]
+) -> list[DepartedMember]:
+    """The waiting partitions if no member carries a memory of them (rules 5 and 6)."""
+    topics = claims.group.topics
+    claimed = claims.claim_tp
+    if not len(claimed):
+        return _first_wait(policy, claims, None, free) if policy.waits_first else []
+    n_claims = row_sizes(claims.group.claim_start).tolist()
+    if any(n == 0 and back for n, back in zip(n_claims, may_be_back, strict=True)):
+        return []
+    seen = np.zeros(topics.n_topics, bool)
+    seen[topics.topic_of[claimed]] = True
+    lost = free & seen[topics.topic_of]
+    return _by_delay(policy, topics, UNKNOWN_OWNER, np.flatnonzero(lost).astype(np.int32))
+
+
+def _by_delay(policy: Policy, topics: Topics, who: MemberEntry, tps: I32) -> list[DepartedMember]:
+    """What was lost with a member just now, once for each delay; what does not wait is left out."""
+    if not policy.kinds:
+        return [DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+    delay_ms = np.array([policy.delay_of(name) for name in topics.names], np.int64)
+    own = delay_ms[topics.topic_of[tps]]
+    return [
+        DepartedMember(who=who, remaining_ms=each, tps=tps[own == each])
+        for each in np.unique(own[own > 0]).tolist()
+    ]
+
+
+def _return_known(
+    lost: list[DepartedMember], members: Sequence[SubscribedMember], reserved: I32
+) -> tuple[tuple[int, ...], list[DepartedMember]]:
+    """Pin to each member that is back by its identity the partitions that waited (rule 4)."""
+    present = _Present(members)
+    exact, rest = set(), []
+    for waiting in lost:
+        member = present.find(waiting.who.identity)
+        if member is None or members[member].leaves_for_good:
+            rest.append(waiting)
+            continue
+        reserved[waiting.tps] = member
+        exact.add(member)
+    return tuple(sorted(exact)), rest
+
+
+def _new_members(
+    members: Sequence[SubscribedMember],
+    leader_state: LeaderState | None,
+    reserved: I32,
+    group: Group,
+    left: Sequence[str],
+) -> list[int]:
+    """Members that claim nothing, are in no generation and in no memory (rule 4)."""
+    known = () if leader_state is None else (*leader_state.waiting, *leader_state.named)
+    old = {who.identity for who in known}.union(left)
+    sizes = {len(identity) for identity in old if identity}
+    served = set(reserved.tolist())
+    n_claims = row_sizes(group.claim_start).tolist()
+    return [
+        i
+        for i, (m, n) in enumerate(zip(members, n_claims, strict=True))
+        if n == 0
+        and _is_new(m)
+        and i not in served
+        and (leader_state is None or m.member_id not in leader_state.unreported)
+        and not any(whole[:size] in old for whole in identities_of(m) for size in sizes)
+    ]
+
+
+def _serve_new_members(
+    lost: list[DepartedMember],
+    new_members: Sequence[int],
+    members: Sequence[SubscribedMember],
+    reserved: I32,
+    *,
+    free: Mask,
+    group: Group,
+) -> tuple[list[int], list[DepartedMember]]:
+    """Pin what departed dynamic members owned to newcomers without claims (rule 4).
+
+    Returns the newcomers that took a member's place alone, and what waits on.
+
+    Notes
+    -----
+    Cost: linear in the newcomers' subscriptions and in the partitions that wait.
+    """
+    if not new_members or not lost:
+        return [], lost
+    takers = sum(m.stays for m in members)
+    total = int(np.count_nonzero(free)) + len(group.claim_tp)
+    share = -(-total // max(1, takers))
+    queues = _Queues(new_members, group)
+    rest = [w for w in lost if w.who.static]
+    of_member: dict[str | int, list[DepartedMember]] = {}
+    for at, waiting in enumerate(lost):
+        if not waiting.who.static:
+            of_member.setdefault(waiting.who.identity or at, []).append(waiting)
+    places = len(of_member)
+    placed = []
+    for own in of_member.values():
+        places -= 1
+        who, waits = own[0].who, np.sort(np.concatenate([w.tps for w in own]))
+        known = who.identity != "" and who.owned is not None
+        of = group.topics.topic_of[waits]
+        edges = np.flatnonzero(np.diff(of)) + 1
+        parts = np.split(waits, edges)  # sorted, so each topic is one part
+        left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
+        dividing = max(1, queues.at_most(left) - places)
+        most = max(share, -(-len(waits) // dividing)) if known else share
+        while (member := queues.first(left)) is not None:
+            if known and dividing == 1:
+                placed.append(member)
+            for tp in queues.take(member, left, most):
+                reserved[tp] = member
+        tps = np.array(sorted(tp for numbers in left.values() for tp in numbers), np.int32)
+        each = [replace(w, tps=w.tps[np.isin(w.tps, tps)]) for w in own]
+        rest += [w for w in each if len(w.tps)]
+    return placed, sorted(rest, key=lambda w: (w.remaining_ms, w.who.identity))
+
+
+def owed(
+    policy: Policy, members: Sequence[SubscribedMember], leader_state: LeaderState
+) -> tuple[MemberEntry, ...]:
+    """What still waits after a round in which a leader that cannot plan hands nothing out.
+
+    A member that came back in this round claims nothing yet, so it is waited for as before.
+    """
+    present = _Present(members)
+
+    def claims_it(who: MemberEntry) -> bool:
+        member = present.find(who.identity)
+        return member is not None and not _is_back(who, members[member])
+
+    gone = (*leader_state.waiting, *(w for w in leader_state.named if not claims_it(w)))
+    waits = tuple(entry for w in gone for entry in _owed_by_delay(policy, w))
+    return waits + restored(policy, members, leader_state).entries(policy)
+
+
+def _owed_by_delay(policy: Policy, who: MemberEntry) -> list[MemberEntry]:
+    """An entry for each time that a member's partitions wait, from now on."""
+    by_delay: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    for topic, numbers in who.owned or ():
+        by_delay.setdefault(who.delay_ms or policy.delay_of(topic), []).append((topic, numbers))
+    return [replace(who, delay_ms=d, owned=tuple(o)) for d, o in sorted(by_delay.items()) if d]
+
+
+def _is_back(who: MemberEntry, member: SubscribedMember) -> bool:
+    """Whether another process has a member's instance id or place, and is in no generation."""
+    same = alike(who.identity, identity_of_id(member))
+    return not same and member.subscription.generation < 0
+
+
+class _Queues:
+    """Newcomers that are not served yet, by topic."""
+
+    def __init__(self, new_members: Sequence[int], group: Group):
+        self.topics = {
+            i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
+            for i in new_members
+        }
+        self.queues: dict[int, list[int]] = {}
+        for i in reversed(new_members):
+            for topic in self.topics[i]:
+                self.queues.setdefault(topic, []).append(i)
+
+    def at_most(self, left: Mapping[int, list[int]]) -> int:
+        """How many newcomers may subscribe to one of these topics; never too few."""
+        return min(len(self.topics), sum(len(self.queues.get(topic, ())) for topic in left))
+
+    def first(self, left: Mapping[int, list[int]]) -> int | None:
+        """The first newcomer that subscribes to one of these topics."""
+        best: int | None = None
+        for topic in left:
+            queue = self.queues.get(topic, [])
+            while queue and queue[-1] not in self.topics:
+                queue.pop()
+            if queue and (best is None or queue[-1] < best):
+                best = queue[-1]
+        return best
+
+    def take(self, member: int, left: dict[int, list[int]], share: int) -> list[int]:
+        """What a newcomer receives of what is left, at most ``share``; it is served then.
+
+        Each list of what is left ends with its lowest partition.
+        """
+        taken: list[int] = []
+        for topic in self.topics.pop(member):
+            numbers = left.get(topic)
+            if numbers is None or len(taken) == share:
+                continue
+            n = min(len(numbers), share - len(taken))
+            taken += numbers[-n:]
+            del numbers[-n:]
+            if not numbers:
+                del left[topic]
+        return taken

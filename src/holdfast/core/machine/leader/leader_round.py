@@ -1,0 +1,209 @@
+"""A leader's turn, bytes to bytes: the subscriptions of all members in, their assignments out.
+
+**Rules.** Odd bytes of one member never stop the group: a subscription that cannot be read counts
+as a member with no topics, unreadable user data as a member with no claims. Claims of an eager
+member are in its user data, those of a cooperative member in the subscription itself, with the
+generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984).
+Where the generation of the round is known, a claim of that or a later generation counts as none.
+A claim that a cooperative group reads from user data counts for nothing against a member that owns
+the partition: an eager member gave everything up before it joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.assignors.registry import Named, assign_in_round, known
+from holdfast.core.model.group import Group
+from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
+from holdfast.core.model.topics import Topics
+from holdfast.core.wire.many.assignment_columns import encode_assignments
+from holdfast.core.wire.many.name_table import NameTable
+from holdfast.core.wire.many.subscription_columns import SubscriptionColumns, decode_subscriptions
+
+Member = tuple[str, str | None, bytes]
+
+
+def perform_assignment(
+    name: Named,
+    members: Sequence[Member] | ReadMembers,
+    partitions: Mapping[str, int],
+    *,
+    lags: Mapping[str, Sequence[int]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    generation: int | None = None,
+    notes: list[str] | None = None,
+    **options: Any,
+) -> dict[str, bytes]:
+    """Decode every subscription, assign, encode every assignment.
+
+    Parameters
+    ----------
+    name : str or assignor
+        A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
+    members : sequence of (member id, instance id or None, subscription bytes)
+        As in the JoinGroup response of the leader, in any order.
+    partitions : mapping
+        Partition count of each topic.
+    lags : mapping, optional
+        Messages behind, per topic one a partition; 0 for those left out.
+    racks : mapping, optional
+        Racks that hold a replica, per topic one collection a partition.
+    generation : int, optional
+        Of the round, from JoinGroup. Without it the leader cannot tell that a claimed generation
+        does not exist yet.
+    notes : list of str, optional
+        Takes what a person should know of the plan, as that another assignor made it.
+    **options
+        Those of the assignor.
+
+    Returns
+    -------
+    dict of str to bytes
+        A ``ConsumerProtocolAssignment`` for every member, in the order of their ids.
+
+    Raises
+    ------
+    ModelError
+        A lag is negative or not an integer (the text has its topic and index), a partition count
+        is negative, racks do not fit the partitions, or a member id stands twice.
+    ConfigError, PlanError
+        As of :func:`holdfast.assign`.
+
+    References: KIP-54; KIP-429, "Consumer leader".
+    """
+    read = _read(name, members, partitions)
+    group = _group_of(read, partitions, lags=lags, racks=racks, generation=generation)
+    result = assign_in_round(group, name, [] if notes is None else notes, **options)
+    topics, n_members = result.group.topics, result.group.n_members
+    messages = encode_assignments(topics, result.owner, n_members, read.table)
+    return dict(zip(read.member_ids, messages, strict=True))
+
+
+def read_group(
+    name: Named,
+    members: Sequence[Member] | ReadMembers,
+    partitions: Mapping[str, int],
+    *,
+    lags: Mapping[str, Sequence[int]] | None = None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
+    generation: int | None = None,
+) -> Group:
+    """Turn the members of a JoinGroup response into a group."""
+    read = _read(name, members, partitions)
+    return _group_of(read, partitions, lags=lags, racks=racks, generation=generation)
+
+
+def _read(
+    name: Named, members: Sequence[Member] | ReadMembers, topics: Iterable[str]
+) -> ReadMembers:
+    return members if isinstance(members, ReadMembers) else read_members(name, members, topics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadMembers:
+    """The members of a JoinGroup response, by id, with their subscriptions as columns."""
+
+    member_ids: tuple[str, ...]
+    instance_ids: tuple[str | None, ...]
+    table: NameTable  # the topics that the columns know, ready to be found and written
+    columns: SubscriptionColumns
+
+    @property
+    def has_racks(self) -> bool:
+        """Whether some member names a rack."""
+        return any(self.columns.racks)
+
+
+def read_members(name: Named, members: Sequence[Member], topics: Iterable[str]) -> ReadMembers:
+    """Read the subscriptions of a round once.
+
+    Parameters
+    ----------
+    name : str or AssignorInfo
+        The assignor, which says where its members write their claims.
+    members : sequence of (member id, instance id or None, subscription bytes)
+        In any order.
+    topics : iterable of str
+        Topics that exist.
+    """
+    ordered = sorted(members, key=itemgetter(0))
+    ids, instance_ids, messages = (tuple(map(itemgetter(i), ordered)) for i in range(3))
+    table = NameTable(sorted(topics))
+    row = known(name)
+    cooperative = row is not None and row.cooperative
+    return ReadMembers(
+        member_ids=ids,
+        instance_ids=instance_ids,
+        table=table,
+        columns=decode_subscriptions(messages, table, cooperative=cooperative),
+    )
+
+
+def _group_of(
+    read: ReadMembers,
+    partitions: Mapping[str, int],
+    *,
+    lags: Mapping[str, Sequence[int]] | None,
+    racks: Mapping[str, Sequence[Iterable[str]]] | None,
+    generation: int | None,
+) -> Group:
+    columns, named = read.columns, read.has_racks
+    topics = Topics.from_counts(
+        partitions, racks=racks, more_racks=filter(None, columns.racks) if named else ()
+    )
+    group = Group.build(
+        topics=topics,
+        member_ids=read.member_ids,
+        instance_ids=read.instance_ids,
+        subscriptions=columns.subscriptions,
+        claims=columns.claims,
+        generation=columns.generation,
+        rack=topics.rack_indices(columns.racks) if named else None,
+        lags=lag_column(_to_length(lags, topics), topics),
+        round_generation=generation,
+    )
+    return (
+        _owners_first(group, columns.user_data_claimants) if columns.user_data_claimants else group
+    )
+
+
+def _owners_first(group: Group, user_data_claimants: Sequence[int]) -> Group:
+    """The group without what these members claim and another member owns.
+
+    An eager member's claim is a wish: it gave its partitions up before it joined.
+    """
+    member = group.claim_members()
+    unconfirmed, foreign_unconfirmed = (
+        np.isin(m, user_data_claimants) for m in (member, group.foreign_member)
+    )
+    owned = np.zeros(group.topics.n_tps, bool)
+    owned[group.claim_tp[~unconfirmed]] = True
+    owned[group.foreign_tp[~foreign_unconfirmed]] = True
+    keeps = ~(unconfirmed & owned[group.claim_tp])
+    foreign = ~(foreign_unconfirmed & owned[group.foreign_tp])
+    return group.with_claims(
+        member[keeps],
+        group.claim_tp[keeps],
+        foreign_member=group.foreign_member[foreign],
+        foreign_tp=group.foreign_tp[foreign],
+    )
+
+
+def _to_length(
+    lags: Mapping[str, Sequence[int]] | None, topics: Topics
+) -> Mapping[str, Sequence[int]] | None:
+    """Checked lags, one a partition: a topic may have grown or shrunk since they were read."""
+    if lags is None:
+        return None
+    result = {}
+    for name, count in zip(topics.names, topics.n_partitions.tolist(), strict=True):
+        if name in lags:
+            given = lag_column_of(lags[name], f"lags.{name}")[:count]
+            result[name] = np.minimum(given, MAX_LAG).tolist() + [0] * (count - len(given))
+    return result

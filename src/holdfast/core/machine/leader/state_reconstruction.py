@@ -1,0 +1,291 @@
+"""The memory of the group, put together from the shares that its members bring.
+
+**Rules.**
+
+1. A share of this round's generation or of a later one counts as none: its generation is of a
+   history that the coordinator has lost.
+2. A share speaks about the part of the ring that it covers
+   (:mod:`holdfast.core.machine.leader.ring`). Of the shares that cover an identity those of the
+   newest generation say whether that member was there, and what it owned. Members are trusted, as
+   in Kafka: shares of one round agree.
+   Example: a share of generation 6 names D. A share of generation 7 covers D's place in the ring
+   and does not name it, so D has left between the two rounds.
+3. Where shares of one generation differ, the leader's own counts, else that of the first member by
+   its id. Example: a coordinator that lost a record uses a number twice.
+4. The leader's share of the newest generation says what waits, else the share of the first member
+   by its id: its list, or the list with its digest. If no member carries that list, the list of the
+   generation before is looked for.
+5. A share ages by the clock of its member. The age of the memory is the leader's if the leader's
+   share has that generation, else the median of the shares of that generation.
+6. What remains of a time in the memory is never more than this leader's configuration has for it.
+7. The memory is *complete* if the shares together cover the whole ring.
+8. A topic's hash stands for the topic that has it. Of several that have it, one came later, by a
+   chance of two in a million: it stands for those of them that some member claims, else for all.
+9. Entries of the list without partitions are not waited for: they tell who came and who left
+   (:mod:`holdfast.core.machine.leader.successors`). If nothing else is in it, the list has no
+   digest in other shares, so that a settled group stays small. Then the list of the first share
+   counts that carries one.
+
+**Strategy.** One pass over the shares, the leader's first, makes arcs of the ring; sorted ends of
+arcs count how many shares cover each identity at once. Names of departed members that own nothing
+any more cost nothing.
+
+References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.core.machine.leader.ring import hash_of_topic, identity_before
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.policy import Policy
+from holdfast.core.model.partitions import TopicPartitions, merge_topics
+from holdfast.core.wire.layouts.state_shard import (
+    HASH_BITS,
+    MemberEntry,
+    StateShard,
+    read_shard,
+)
+
+_ROUND = 1 << HASH_BITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderState:
+    """What the shares of a round say together, brought up to date; topics by name."""
+
+    generation: int  # the newest generation of a share
+    pace_ms: int = 0  # Design III: how long until the next batch
+    # Members of the last round, by identity; ``owned`` None where it was left out.
+    named: tuple[MemberEntry, ...] = ()
+    # Departed members whose partitions wait ``delay_ms`` more, at least 1.
+    waiting: tuple[MemberEntry, ...] = ()
+    # Who came or left lately, and when the group grew, as shares name them (rule 9).
+    recent_changes: tuple[MemberEntry, ...] = ()
+    complete: bool = True  # whether a member that is not named was not in the last round
+    # Ids of members that bring a share and of which no other share can tell: one of the newest
+    # generation speaks of members of that generation, any share of the others.
+    unreported: frozenset[str] = frozenset()
+
+
+class _Carried(NamedTuple):
+    """A share, the member that brings it, and its place in the ring."""
+
+    member: SubscribedMember
+    shard: StateShard
+    at: int
+    first: int  # of the arc that it covers, up to the place before ``at``; ``at`` if it covers none
+    leads: bool
+
+
+def reconstruct(
+    policy: Policy, members: Sequence[SubscribedMember], generation: int, leader_id: str
+) -> LeaderState | None:
+    """Put the memory of the group together; None if no member brings a share.
+
+    Parameters
+    ----------
+    members : sequence of SubscribedMember
+        Those of the round; a share that cannot be read counts as none.
+    """
+    carried = []
+    for member in sorted(members, key=lambda m: (m.member_id != leader_id, m.member_id)):
+        shard = read_shard(member.subscription.leader_state)
+        if shard is not None and shard.generation < generation:
+            carried.append(_carry(member, shard, member.member_id == leader_id))
+    if not carried:
+        return None
+    newest = max(c.shard.generation for c in carried)
+    last = _of_generation(carried, newest)
+    waiting, found = _waiting(policy, carried)
+    names = _Names(members)
+    # A share of an older round cannot tell who came in the newest one.
+    others = [*zip(last, _count_covering(last, [c.at for c in last]), strict=True)]
+    older = [c for c in carried if c.shard.generation != newest]
+    others += zip(older, _count_covering(carried, [c.at for c in older]), strict=True)
+    pace_ms = min(last[0].shard.pace_ms, policy.longest_pause_ms) - _age_ms(last)
+    return LeaderState(
+        generation=newest,
+        pace_ms=max(0, pace_ms),
+        named=tuple(map(names.named, _named(carried))),
+        waiting=tuple(names.named(entry) for entry in waiting if not is_recent_change(entry)),
+        recent_changes=tuple(filter(is_recent_change, waiting or _recent_changes(policy, last))),
+        complete=found and _cover_all(carried),
+        unreported=frozenset(c.member.member_id for c, n in others if not n),
+    )
+
+
+def _carry(member: SubscribedMember, shard: StateShard, leads: bool) -> _Carried:
+    at = _position(identity_before(member, shard)[: shard.identity_bits])
+    first = at
+    if shard.whole:
+        first = (at + 1) % _ROUND
+    elif shard.after:
+        first = (_position(shard.after) + 1) % _ROUND
+    return _Carried(member, shard, at, first, leads)
+
+
+def _of_generation(carried: Sequence[_Carried], generation: int) -> list[_Carried]:
+    return [c for c in carried if c.shard.generation == generation]
+
+
+def _newest_first(carried: Sequence[_Carried]) -> list[int]:
+    """The generations of these shares."""
+    return sorted({c.shard.generation for c in carried}, reverse=True)
+
+
+def _position(identity: str) -> int:
+    """Where an identity stands in the ring: a number of 64 bits."""
+    return int(identity.ljust(HASH_BITS, "0"), 2)
+
+
+# Times
+
+
+def _age_ms(of_generation: Sequence[_Carried]) -> int:
+    own = [c for c in of_generation if c.leads]
+    return _median([c.member.subscription.state_age_ms for c in own or of_generation])
+
+
+def _median(values: Sequence[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+# What waits
+
+
+def _waiting(policy: Policy, carried: Sequence[_Carried]) -> tuple[tuple[MemberEntry, ...], bool]:
+    """The list of what waits, with the time that remains, and whether it was found (rule 4)."""
+    for generation in _newest_first(carried):
+        shards = _of_generation(carried, generation)
+        digest = shards[0].shard.digest
+        if not digest:
+            return (), True
+        lists = (c.shard.waiting for c in shards if c.shard.digest == digest)
+        if found := next(filter(None, lists), None):
+            return _aged(policy, found, _age_ms(shards)), True
+    return (), False
+
+
+def _recent_changes(policy: Policy, last: Sequence[_Carried]) -> tuple[MemberEntry, ...]:
+    """The first list that holds arrivals alone (rule 9)."""
+    carriers = [c for c in last if c.shard.waiting and all(map(is_recent_change, c.shard.waiting))]
+    if not carriers:
+        return ()
+    return _aged(policy, carriers[0].shard.waiting or (), _age_ms(carriers))
+
+
+def _aged(policy: Policy, entries: Sequence[MemberEntry], age_ms: int) -> tuple[MemberEntry, ...]:
+    return tuple(
+        replace(w, delay_ms=max(1, min(w.delay_ms, longest_wait_ms(policy, w)) - age_ms))
+        for w in entries
+    )
+
+
+def is_recent_change(entry: MemberEntry) -> bool:
+    """Whether an entry of what waits tells who came or left, and is not waited for (rule 9)."""
+    return not entry.owned
+
+
+def is_first_wait(entry: MemberEntry) -> bool:
+    """Whether an entry of what waits stands for the first members of a new group."""
+    return entry.static and not entry.identity
+
+
+def longest_wait_ms(policy: Policy, entry: MemberEntry) -> int:
+    """How long an entry of what waits may wait at most (rule 6)."""
+    if is_recent_change(entry):
+        return policy.recent_ms
+    return policy.first_member_delay_ms if is_first_wait(entry) else policy.longest_delay_ms
+
+
+# Who was there
+
+
+def _named(carried: Sequence[_Carried]) -> list[MemberEntry]:
+    """Members of the last round by identity, as the newest shares about them say (rule 2)."""
+    named: list[MemberEntry] = []
+    newer: list[_Carried] = []
+    for generation in _newest_first(carried):
+        shards = _of_generation(carried, generation)
+        said: dict[str, MemberEntry] = {}
+        for entry in (entry for c in shards for entry in c.shard.neighbours):
+            said.setdefault(entry.identity, entry)  # the leader's share comes first (rule 3)
+        counts = _count_covering(newer, [_position(identity) for identity in said])
+        named += [entry for entry, n in zip(said.values(), counts, strict=True) if not n]
+        newer += shards
+    return sorted(named, key=lambda entry: entry.identity)
+
+
+def _count_covering(carried: Sequence[_Carried], positions: Sequence[int]) -> list[int]:
+    """How many of these shares cover each place."""
+    firsts, lasts = _arcs(carried)
+    at = np.array(positions, np.uint64)
+    begun = np.searchsorted(np.sort(firsts), at, side="right")
+    ended = np.searchsorted(np.sort(lasts), at, side="left")
+    counts: list[int] = (begun - ended).tolist()
+    return counts
+
+
+def _cover_all(carried: Sequence[_Carried]) -> bool:
+    """Whether the shares and the members themselves cover the whole ring."""
+    firsts, lasts = _arcs(carried)
+    positions = np.array([c.at for c in carried], np.uint64)
+    firsts, lasts = np.concatenate((firsts, positions)), np.concatenate((lasts, positions))
+    order = np.argsort(firsts, kind="stable")
+    firsts, lasts = firsts[order], np.maximum.accumulate(lasts[order])
+    top = np.uint64(_ROUND - 1)
+    gaps = (lasts[:-1] != top) & (firsts[1:] > lasts[:-1] + np.uint64(1))
+    return bool(firsts[0] == 0 and lasts[-1] == top and not gaps.any())
+
+
+def _arcs(carried: Sequence[_Carried]) -> tuple[np.ndarray, np.ndarray]:
+    """First and last place of each arc; one that passes the top of the ring is two."""
+    firsts, lasts = [], []
+    for c in carried:
+        if c.first == c.at:
+            continue
+        last = (c.at - 1) % _ROUND
+        if c.first <= last:
+            firsts.append(c.first)
+            lasts.append(last)
+        else:
+            firsts += [c.first, 0]
+            lasts += [_ROUND - 1, last]
+    return np.array(firsts, np.uint64), np.array(lasts, np.uint64)
+
+
+class _Names:
+    """Names of the topics that somebody subscribes to, by their hashes (rule 8)."""
+
+    def __init__(self, members: Sequence[SubscribedMember]):
+        self.topics = sorted({t for m in members for t in m.subscription.topics})
+        self.claimed = {t for m in members for t, numbers in m.subscription.owned if numbers}
+        self.by_hash: dict[int, dict[str, list[str]]] = {}
+
+    def named(self, entry: MemberEntry) -> MemberEntry:
+        """The same member with topics by name."""
+        if not entry.owned:
+            return entry
+        return replace(entry, owned=self._partitions(entry.owned))
+
+    def _partitions(self, owned: TopicPartitions) -> TopicPartitions:
+        names = self._of_size(len(owned[0][0]))
+        return merge_topics(
+            (name, numbers) for topic, numbers in owned for name in names.get(topic, ())
+        )
+
+    def _of_size(self, size: int) -> dict[str, list[str]]:
+        if size not in self.by_hash:
+            found: dict[str, list[str]] = {}
+            for topic in self.topics:
+                found.setdefault(hash_of_topic(topic)[:size], []).append(topic)
+            for alike in found.values():
+                alike[:] = [topic for topic in alike if topic in self.claimed] or alike
+            self.by_hash[size] = found
+        return self.by_hash[size]

@@ -1,0 +1,233 @@
+"""Upkeep of a folder of tables: small files become large ones, and old rows go.
+
+**Rules.** A merge changes no row. Retention deletes a row when its time is before the horizon, and
+keeps what a later batch or a reader still needs: of each group, everything of its last generation
+(that one still stands), and everything of a generation whose pause has no end yet (its pauses are
+still to be added). ``lag`` is a snapshot and is left alone. Both are commits like any other: a
+reader sees all of it or nothing, and what was read before can be read for a while.
+
+**Strategy.** Files of a table that have about as many rows, MERGE_FILES of them, become one file
+that is sorted by group (size-tiered merging, as in log-structured trees): a row is written again
+once for each power of MERGE_FILES, so the cost of a batch does not grow. Rows are counted and not
+bytes: of a small file most bytes are its footer, so 32 of them merged are hardly larger than one,
+and would be merged again with every 31 that follow. A large merge is written
+as several files of many row groups, so that the rows of one group are found by bounds in the log
+and in one footer, and read without the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.tables.columns.definition import Table
+from holdfast.fleet.tables.columns.names import run_of
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.folder.commits import Folder
+from holdfast.fleet.tables.folder.contents import checked_files
+from holdfast.fleet.tables.folder.delta_log import DataFile
+from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
+from holdfast.fleet.tables.folder.snapshot import FolderSnapshot, conform
+from holdfast.fleet.tables.folder.writing import write_merged
+from holdfast.fleet.tables.storage.parquet import BoundedParquet
+from holdfast.fleet.tables.storage.paths import StoragePath
+
+MERGE_FILES: Final = 32
+"""So many files of about one size are merged."""
+SMALL_ROWS: Final = 32
+"""Files of up to so many rows count as equal."""
+LARGE_BYTES: Final = 256 << 20
+"""A file of this size is merged no more."""
+RETENTION_DAYS: Final = 90
+"""How long ``watch`` keeps rows, unless told otherwise."""
+MAINTENANCE_EVERY: Final = 8
+"""Batches after which ``watch`` looks whether there is something to do."""
+DROPPED: Final = "dropped_before"
+"""Note of a batch: rows before this moment were dropped, in microseconds since 1970."""
+DAY_US: Final = 86_400_000_000
+RETAINED: Final = tuple(name for name in TABLES if name != "lag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceResult:
+    """What upkeep did.
+
+    Parameters
+    ----------
+    merged, written : int
+        Files that were merged, and files that stand for them.
+    dropped : dict of str to int
+        Rows before the horizon that are gone, by table.
+    """
+
+    merged: int = 0
+    written: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
+    """Merge small files of every table that has enough of them; one commit, or none.
+
+    Parameters
+    ----------
+    everything : bool
+        Merge all files below LARGE_BYTES, however few there are.
+
+    Raises
+    ------
+    SourceError
+        Another process writes to the folder, or a file cannot be read.
+    """
+    now = folder.newest()
+    found = {n: due_files(now.data_files(n), everything=everything) for n in now.manifest.tables}
+    due = {name: files for name, files in found.items() if files}
+    if not due:
+        return MaintenanceResult()
+    files = {
+        name: write_merged(folder.root, name, [_read(folder.root, name, file) for file in those])
+        for name, those in due.items()
+    }
+    gone = [file.name for those in due.values() for file in those]
+    _commit(folder, now.manifest, files, gone, operation="OPTIMIZE")
+    return MaintenanceResult(merged=len(gone), written=sum(map(len, files.values())))
+
+
+def drop_before(folder: Folder, horizon_us: int) -> MaintenanceResult:
+    """Delete rows before a moment, but what still counts; one commit, or none.
+
+    Raises
+    ------
+    SourceError
+        Another process writes to the folder, or a file cannot be read.
+    """
+    now = folder.newest()
+    old = {n: [f for f in now.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
+    if not any(old.values()):
+        _commit(folder, now.manifest, {}, (), operation="DELETE", horizon_us=horizon_us)
+        return MaintenanceResult()
+    current = _current(now)
+    files: dict[str, list[tuple[str, int]]] = {}
+    gone: list[str] = []
+    dropped: dict[str, int] = {}
+    for name, found in old.items():
+        for file in found:
+            rows = _read(folder.root, name, file)
+            keep = _retained(rows, TABLES[name], horizon_us, current)
+            if keep.all():
+                continue
+            gone.append(file.name)
+            dropped[name] = dropped.get(name, 0) + int(np.count_nonzero(~keep))
+            left = rows.filter(pa.array(keep))
+            files.setdefault(name, []).extend(write_merged(folder.root, name, [left]))
+    _commit(folder, now.manifest, files, gone, operation="DELETE", horizon_us=horizon_us)
+    return MaintenanceResult(
+        dropped=dropped, merged=len(gone), written=sum(map(len, files.values()))
+    )
+
+
+def maintain(
+    folder: Folder, *, retention_days: float | None, now_us: int | None = None
+) -> MaintenanceResult:
+    """What ``watch`` does from time to time: merge, and drop what is older than ``retention_days``.
+
+    The horizon is the beginning of a day, UTC, so rows are dropped once a day.
+    """
+    merged = merge(folder)
+    base = folder.newest().manifest
+    if retention_days is None or not base.batches:
+        return merged
+    now = time.time_ns() // 1_000 if now_us is None else now_us
+    horizon = (now - round(retention_days * DAY_US)) // DAY_US * DAY_US
+    if base.batches[-1].notes.get(DROPPED) == horizon:
+        return merged
+    return replace(merged, dropped=drop_before(folder, horizon).dropped)
+
+
+def _commit(
+    folder: Folder,
+    base: Manifest,
+    files: Mapping[str, Files],
+    gone: Sequence[str],
+    *,
+    operation: str,
+    horizon_us: int | None = None,
+) -> None:
+    """Commit files in place of others, under the newest batch and with its notes."""
+    last = base.batches[-1]
+    notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
+    batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
+    folder.commit(batch, without=gone, made_from=base, operation=operation)
+
+
+def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:
+    """Files of one table that are to be merged now: of the largest size that is due, and smaller.
+
+    A size is due where MERGE_FILES have it. The files of one merge count as one.
+    """
+    runs: dict[str, list[DataFile]] = {}
+    for file in files:
+        runs.setdefault(run_of(file.name), []).append(file)
+    by_size: dict[int, list[list[DataFile]]] = {}
+    for run in runs.values():
+        if sum(file.size for file in run) < LARGE_BYTES:
+            n_rows = sum(file.rows for file in run)
+            by_size.setdefault(0 if everything else _size_class(n_rows), []).append(run)
+    least = 2 if everything else MERGE_FILES
+    largest = max((size for size, found in by_size.items() if len(found) >= least), default=-1)
+    due = [run for size in sorted(by_size) if size <= largest for run in by_size[size]]
+    return [file for run in due for file in run]
+
+
+def _size_class(n_rows: int) -> int:
+    return math.ceil(math.log(max(n_rows / SMALL_ROWS, 1), MERGE_FILES))
+
+
+def _read(root: StoragePath, name: str, file: DataFile) -> pa.Table:
+    (path,) = checked_files(root, [file.name])
+    return conform(BoundedParquet(path).read(), TABLES[name], str(path))
+
+
+def _reaches(file: DataFile, horizon_us: int) -> bool:
+    """Whether a file may hold rows before the horizon."""
+    low_us = to_us(file.lowest.get("timestamp", ""))
+    return low_us is None or low_us < horizon_us
+
+
+def _current(now: FolderSnapshot) -> pa.Table:
+    """Pairs of a group and a generation whose rows stay, whatever their time."""
+    rows = now.read("generations").select(["group", "generation", "timestamp"])
+    last = rows.group_by("group").aggregate([("timestamp", "max")])
+    joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
+    pairs = [one.select(["group", "generation"]) for one in (joined, _open(now.read("movements")))]
+    return pa.concat_tables(pairs)
+
+
+def _open(movements: pa.Table) -> pa.Table:
+    """Those by which partitions were lost that nobody owns yet."""
+    lost = movements.filter(pc.field("kind") == "lost")
+    owned = movements.filter(pc.field("to_member").is_valid())
+    keys = ["group", "topic", "partition"]
+    again = owned.group_by(keys).aggregate([("timestamp", "max")])
+    open_ = lost.join(again, keys, join_type="left outer")
+    later = pc.fill_null(pc.greater(open_["timestamp_max"], open_["timestamp"]), False)
+    return open_.filter(pc.invert(later))
+
+
+def _retained(rows: pa.Table, definition: Table, horizon_us: int, current: pa.Table) -> Any:
+    """Which rows stay: bool[rows]."""
+    time_us = pc.fill_null(rows["timestamp"].cast(pa.int64()), horizon_us)
+    keep = np.array(pc.greater_equal(time_us, horizon_us))
+    if {"group", "generation"} <= set(definition.names):
+        pairs = rows.select(current.column_names)
+        numbered = pairs.append_column("_row", pa.array(np.arange(rows.num_rows)))
+        stands = numbered.join(current, current.column_names, join_type="left semi")
+        keep[stands["_row"].to_numpy()] = True
+    return keep

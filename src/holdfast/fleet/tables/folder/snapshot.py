@@ -1,0 +1,313 @@
+"""The tables of one version of a folder, read from its files, or their rows held in memory.
+
+**Rules.** What is read of one version belongs together. Only the files that its manifest names are
+read, and none of them through a link. A file that is gone was swept after the manifest
+was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version. Rows come in the
+columns and types of :mod:`holdfast.fleet.tables.columns.stored`: a missing nullable column holds
+nulls, and any other missing column is an error that names it.
+
+**Strategy.** Where groups are named, only files and row groups are read whose bounds, in the log
+and in the footer, admit one of them. States of logs and footers are read once
+(:class:`SnapshotCache`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import SourceError
+from holdfast.fleet.tables.columns.definition import DType, Table
+from holdfast.fleet.tables.columns.holdable import refuse_values
+from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.folder.contents import checked_files
+from holdfast.fleet.tables.folder.delta_log import (
+    DataFile,
+    TableSnapshot,
+    log_folder,
+    read_checkpoint,
+    read_on,
+)
+from holdfast.fleet.tables.folder.manifest import Manifest, nothing_committed
+from holdfast.fleet.tables.storage.parquet import BoundedParquet, row_groups_of
+from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class SnapshotCache:
+    """What was read of a folder and is not read again for its next version.
+
+    Parameters
+    ----------
+    folder : str
+        Whose states these are; see :class:`Manifest`.
+    """
+
+    root: StoragePath
+    folder: str = ""
+    snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
+    footers: dict[StoragePath, Any] = field(default_factory=dict)
+
+    def snapshot(self, table: str, manifest: Manifest) -> TableSnapshot:
+        """The state of a table that a manifest names; an empty one where there is none yet.
+
+        Raises
+        ------
+        FileNotFoundError
+            The log does not go back so far: the manifest is an old one.
+        SourceError
+            The log cannot be read.
+        """
+        wanted = manifest.tables.get(table)
+        if wanted is None:
+            return TableSnapshot()
+        if manifest.folder != self.folder:
+            self.folder, self.snapshots = manifest.folder, {}
+        known = self.snapshots.get(table)
+        if known is not None and known.version == wanted.version:
+            return known
+        fs = file_system_of(self.root)
+        fs.refuse_links([f"{log_folder(table)}/_last_checkpoint"])
+        if known is None or not wanted.checkpoint <= known.version < wanted.version:
+            known = read_checkpoint(fs, table, wanted.checkpoint)
+        self.snapshots[table] = read_on(fs, table, known, wanted.version)
+        return self.snapshots[table]
+
+
+@dataclass(frozen=True, eq=False)
+class FolderSnapshot:
+    """One version of a folder, read when it is asked.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The version; the empty one where nothing was committed.
+    """
+
+    known: SnapshotCache
+    manifest: Manifest = field(default_factory=Manifest)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self._committed(name))
+
+    def data_files(self, name: str) -> list[DataFile]:
+        """Committed files of a table, with the bounds of their columns."""
+        return list(self.known.snapshot(name, self.manifest).files.values())
+
+    def files(self, name: str, groups: Sequence[str] | None = None) -> list[StoragePath]:
+        """Files of a table, without those that hold none of these groups."""
+        wanted = None if groups is None else sorted(set(groups))
+        listed = self._committed(name)
+        names = [f.name for f in listed if wanted is None or f.may_contain("group", wanted)]
+        return checked_files(self.known.root, names)
+
+    def _committed(self, name: str) -> list[DataFile]:
+        if not self.manifest.version:
+            raise nothing_committed(self.known.root)
+        return self.data_files(name)
+
+    def read(
+        self,
+        name: str,
+        groups: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Rows of a table as they are stored, in all or some of its columns.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Rows of these groups alone; ``group`` is one of the columns then.
+        """
+        definition = TABLES[name]
+        if columns is not None:
+            definition = Table(name=name, doc="", columns=definition.pick(*columns))
+        is_part = groups is not None or columns is not None
+        footers = self.known.footers if is_part else {}
+
+        def read(file: StoragePath) -> pa.Table:
+            opened = opened_parquet(file, footers)
+            rows = opened.read_row_groups(row_groups(opened, groups), columns)
+            return of_groups(conform(rows, definition, str(file)), groups)
+
+        parts = file_system_of(self.known.root).each(read, self.files(name, groups))
+        empty = arrow_schema(name).empty_table().select(definition.names)
+        return pa.concat_tables([empty, *parts])
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest time of a table that has times; the logs say it, and no row is read."""
+        files = self.data_files(name)
+        ends = [text for file in files if (text := file.highest.get("timestamp")) is not None]
+        found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
+        rest = [file.name for file in files if "timestamp" not in file.highest]
+        for path in checked_files(self.known.root, rest):
+            rows = BoundedParquet(path).read(columns=["timestamp"])
+            definition = Table(name=name, doc="", columns=TABLES[name].pick("timestamp"))
+            latest = latest_ms(conform(rows, definition, str(path))["timestamp"])
+            found += [] if latest is None else [latest]
+        return max(found, default=None)
+
+    def load(
+        self, groups: Sequence[str] | None = None, without: Collection[str] = ()
+    ) -> InMemoryTables:
+        """Rows of all tables, read now.
+
+        Parameters
+        ----------
+        groups : sequence of str, optional
+            Read rows of these groups only; a table without groups is read whole.
+        without : collection of str
+            Tables that are not read; of them only :meth:`newest_ms` is known.
+        """
+        there = [name for name in TABLES if name in self]
+        rows = {name: self.read(name, groups) for name in there if name not in without}
+        is_part = groups is not None or without
+        timed = [name for name in there if is_part and "timestamp" in TABLES[name].names]
+        newest = {name: self.newest_ms(name) for name in timed}
+        return InMemoryTables(self.known, self.manifest, rows, newest)
+
+
+@dataclass(frozen=True, eq=False)
+class InMemoryTables(FolderSnapshot):
+    """Rows in memory; a table that is not there is empty.
+
+    Parameters
+    ----------
+    newest : dict of str to int
+        Latest time of tables whose rows are not all here.
+    """
+
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    newest: Mapping[str, int | None] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
+
+    def _committed(self, name: str) -> list[DataFile]:
+        return self.data_files(name)  # none where the rows never were in a folder
+
+    def read(
+        self,
+        name: str,
+        groups: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The same; columns of a table whose rows are not here are read from its files."""
+        if name not in self.rows and name in self.newest and columns is not None:
+            return super().read(name, groups, columns)
+        rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
+        return rows if columns is None else rows.select(columns)
+
+    def newest_ms(self, name: str) -> int | None:
+        """Latest time of a table that has times."""
+        if name in self.newest or name not in self.rows:
+            return self.newest.get(name)
+        return latest_ms(self.rows[name]["timestamp"])
+
+    def with_rows(self, rows: Mapping[str, pa.Table]) -> InMemoryTables:
+        """The same with these rows in place of theirs."""
+        newest = {name: time for name, time in self.newest.items() if name not in rows}
+        return InMemoryTables(self.known, self.manifest, {**self.rows, **rows}, newest)
+
+
+def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
+    """Bring a table to the columns and types of its definition; absent nullable columns are null.
+
+    Raises
+    ------
+    SourceError
+        A column is missing, has values of another type, or values that it cannot have
+        (:mod:`holdfast.fleet.tables.columns.holdable`); the text names ``source``.
+    """
+    schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
+    arrays = []
+    found = _nest(found, definition)
+    for column in definition.columns:
+        dtype = ARROW[column.dtype]
+        if column.name in found.column_names:
+            where = f"{definition.name}.{column.name}"
+            arrays.append(_cast(found[column.name], dtype, where))
+        elif column.nullable:
+            arrays.append(pa.nulls(found.num_rows, dtype))
+        else:
+            raise SourceError(
+                f"{source}: table {definition.name} has no column {column.name}; "
+                f"was it written by another version of holdfast?"
+            )
+    made = pa.table(arrays, schema=schema)
+    refuse_values(made, definition, source)
+    return made
+
+
+def _nest(found: pa.Table, definition: Table) -> pa.Table:
+    """A flat view as the nested table it came from: one element per list."""
+    flat = bool(definition.explode) and definition.explode not in found.column_names
+    if not flat or definition.flat_name not in found.column_names:
+        return found
+    values = found[definition.flat_name].cast(pa.int32()).combine_chunks()
+    ends = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
+    return found.append_column(definition.explode, pa.ListArray.from_arrays(ends, values))
+
+
+def _cast(column: Any, dtype: pa.DataType, source: str) -> Any:
+    if column.type == dtype:
+        return column
+    try:
+        return column.cast(dtype, safe=not pa.types.is_timestamp(dtype))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(f"{source}: found {column.type}, expected {dtype}: {error}") from error
+
+
+def latest_ms(times: Any) -> int | None:
+    """The latest of some times, rounded up to milliseconds since 1970."""
+    us = pc.max(times.cast(ARROW[DType.TIMESTAMP])).cast(pa.int64()).as_py()
+    return None if us is None else -(-us // 1_000)
+
+
+def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
+    """Rows of these groups; all rows without them, or of a table without groups."""
+    if groups is None or "group" not in rows.column_names:
+        return rows
+    return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
+
+
+def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
+    """A file of ours, open; its footer, which is not small, is read once."""
+    opened = BoundedParquet(path, metadata=footers.get(path))
+    footers[path] = opened.metadata
+    return opened
+
+
+def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
+    """Row groups of an open file that may hold one of these groups; all without them."""
+    if groups is None:
+        return list(range(opened.num_row_groups))
+    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
+
+
+def once_more(read: Callable[[], T]) -> T:
+    """Read; if a file is gone, which a commit of another process has swept, read once more.
+
+    Raises
+    ------
+    SourceError
+        A file is gone again.
+    """
+    try:
+        return read()
+    except FileNotFoundError:
+        try:
+            return read()
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"{error.filename or error}: the manifest names a file that is not there"
+            ) from error

@@ -1,0 +1,203 @@
+"""Where a dump or a folder of tables stands: a local path, or the URL of a store.
+
+**Rules.** What a user names becomes a place here and nowhere else. ``file:///x`` is the path
+``/x``; ``s3://`` (and ``s3a://``), ``gs://``, ``abfss://`` and ``hdfs://`` are stores; any other
+scheme is an error, so a folder named ``s3:`` is never made. A URL holds no credentials: each store
+finds them as its own tools do. What a store refuses is one line, which names the place.
+
+**Strategy.** A local place stays a :class:`pathlib.Path`. A :class:`RemotePath` has those of Path's
+methods that a folder of files needs. What differs from one kind of place to another is asked of its
+store (:func:`file_system_of`).
+
+References: RFC 8089 (``file``); docs/adr/0030-stores.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import ConfigError
+from holdfast.fleet.tables.storage.disk import LocalFileSystem
+from holdfast.fleet.tables.storage.file_system import FileSystem
+from holdfast.fleet.tables.storage.remote import HdfsFileSystem, ObjectFileSystem, RemoteFileSystem
+
+SCHEMES: Final[Mapping[str, str]] = {
+    "file": "file",
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+}
+"""Schemes that a place may have, and what opens it."""
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/{1,3})?(?=(.*))", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemotePath:
+    """A file or a folder on a store, with those of Path's methods that a dump or tables need.
+
+    Parameters
+    ----------
+    root : str
+        Scheme and bucket, container or name node: ``s3://bucket``.
+    key : str
+        What follows it, without slashes at its ends.
+    """
+
+    root: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        """The URL."""
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __truediv__(self, name: str) -> RemotePath:
+        """A place below."""
+        return RemotePath(self.root, "/".join(part for part in (self.key, name.strip("/")) if part))
+
+    @property
+    def name(self) -> str:
+        """What stands behind the last slash."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder that holds it."""
+        return RemotePath(self.root, self.key.rpartition("/")[0])
+
+    def absolute(self) -> RemotePath:
+        """A URL is absolute."""
+        return self
+
+    def resolve(self) -> RemotePath:
+        """No store that we know has links."""
+        return self
+
+    def exists(self) -> bool:
+        """Whether a file or a folder is there."""
+        return self.is_dir() or self._remote.is_file()
+
+    def is_file(self) -> bool:
+        """Whether it is a file."""
+        # Some stores fail where they are asked for the size of a folder.
+        return not self.is_dir() and self._remote.is_file()
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder: on a store of objects, whether a name begins with it."""
+        return self._remote.is_folder()
+
+    def is_symlink(self) -> bool:
+        """No store that we know follows links out of itself."""
+        return False
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """What stands in the folder; nothing where it is not there."""
+        yield from (self / name for name in self._remote.names(""))
+
+    def unlink(self, missing_ok: bool = True) -> None:
+        """Delete the file; it need not be there."""
+        self._remote.unlink()
+
+    @property
+    def _remote(self) -> RemoteFileSystem:
+        kind = HdfsFileSystem if self.root.startswith("hdfs:") else ObjectFileSystem
+        return kind(self.root, self.key)
+
+
+StoragePath: TypeAlias = Path | RemotePath
+"""Where something stands."""
+
+
+def storage_path(named: str | StoragePath) -> StoragePath:
+    """The place that a user's path or URL names.
+
+    Raises
+    ------
+    ConfigError
+        It has a scheme that is not known, no bucket, or credentials in it.
+    """
+    if isinstance(named, RemotePath):
+        return named
+    match = _URL.match(str(named))
+    if match is None:
+        return Path(named)
+    scheme, slashes, _ = match.groups()
+    if not slashes and scheme.lower() not in SCHEMES:
+        return Path(named)  # a name with a colon in it
+    if scheme.lower() == "file":
+        return _local(str(named))
+    if scheme.lower() not in SCHEMES:
+        raise ConfigError(
+            f"{named}: no storage has the scheme {scheme}:// here; expected a local path, or a URL "
+            f"that begins with {', '.join(f'{name}://' for name in SCHEMES)}"
+        )
+    if isinstance(named, Path) or slashes in (None, "/"):
+        rest = str(named).partition(":")[2].lstrip("/")
+        raise ConfigError(f"{named}: a URL begins with {scheme}://; expected '{scheme}://{rest}'")
+    return _remote(str(named), scheme.lower())
+
+
+def local_path(named: str | Path) -> Path:
+    """The local path that a user names, for what is kept on this machine alone.
+
+    Raises
+    ------
+    ConfigError
+        It is on a store, or has a scheme that is not known.
+    """
+    text = str(named)
+    match = _URL.match(text)
+    if match is not None and match.group(2) and match.group(1).lower() in SCHEMES:
+        if match.group(1).lower() == "file":
+            return _local(text)
+        raise ConfigError(
+            f"{match.group(1)}://...: this has to be a local path; only dumps and tables may be on "
+            "a store"
+        )
+    found = storage_path(text)
+    assert isinstance(found, Path)  # every scheme was refused
+    return found
+
+
+def _local(url: str) -> Path:
+    found = urlsplit(url)
+    if found.netloc not in ("", "localhost") or not found.path.startswith("/"):
+        raise ConfigError(f"{url}: expected file:///PATH, an absolute path of this machine")
+    return Path(unquote(found.path))
+
+
+def _remote(url: str, scheme: str) -> RemotePath:
+    authority, _, key = url.partition("://")[2].partition("/")
+    parts = [part for part in key.split("/") if part]
+    if ".." in parts or "." in parts:
+        raise ConfigError(f"{url}: a URL has no '..' and no '.' between its slashes")
+    if scheme == "abfss" and not re.fullmatch(r"[^@:]+@[^@:]+", authority):
+        raise ConfigError(f"{url}: expected abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH")
+    if scheme != "abfss" and "@" in authority:
+        raise ConfigError(
+            f"{scheme}://...@{authority.rpartition('@')[2]}: credentials do not belong in a URL, "
+            'which is printed; the page "Stores" says where this store finds them'
+        )
+    if not authority:
+        bucket = "HOST:PORT" if scheme == "hdfs" else "BUCKET"
+        raise ConfigError(f"{url}: expected {scheme}://{bucket}/PATH")
+    return RemotePath(f"{SCHEMES[scheme]}://{authority}", "/".join(parts))
+
+
+def file_system_of(path: str | StoragePath) -> FileSystem:
+    """The disk or the store behind a place."""
+    found = storage_path(path) if isinstance(path, str) else path
+    return found._remote if isinstance(found, RemotePath) else LocalFileSystem(found)
+
+
+def parquet_files(folder: StoragePath) -> list[StoragePath]:
+    """Parquet files in a folder, sorted; none where it is not there."""
+    names = sorted(name for name, _ in file_system_of(folder).files_below())
+    return [folder / name for name in names if name.endswith(".parquet") and "/" not in name]

@@ -1,0 +1,404 @@
+"""Jars of Kafka's server and of Spark's Kafka source, by the Ivy that PySpark brings.
+
+**Rules.** ``jars.sha256`` beside this file names each jar of the versions that we bring, with its
+SHA-256: a folder of one of those versions holds exactly the jars named, or is not used. Another
+version, which a user asks for, is held to what was downloaded first. Only our own cache folder is
+read and written, never ``~/.m2`` or ``~/.ivy2``. A folder of jars appears there complete or not at
+all, even if two processes resolve at once. PySpark's files are located without importing PySpark.
+
+**Strategy.** ``HOLDFAST_CACHE`` (else ``XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``)
+holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder beside the final one,
+which is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/`` for
+networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
+Every jar is hashed before every use. ``jars.sha256`` is made by ``sha256sum FOLDER/*.jar`` in
+``jars/`` of a fresh cache. Another client is asked, too: ``mvn -C dependency:get`` (it holds each
+jar to the checksum that its repository publishes) into fresh local repositories brought the same
+files: Kafka 4.3.1 and Spark's on 2026-11-22, the older Kafkas on 2026-11-23.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from hashlib import file_digest
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from holdfast.errors import ConfigError, OperationalError
+from holdfast.local.java import Java, find_java
+
+_KAFKA = "org.apache.kafka:kafka_2.13"
+KAFKA_VERSION = "4.3.1"
+"""Kafka's server, with its clients and tools, that is run where nobody asks for another."""
+
+OLDEST_KAFKA = (2, 5)
+"""The first that answers every request of ours (:mod:`holdfast.cluster.versions`)."""
+
+_LOG4J_2 = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
+_LOG4J_1 = "org.slf4j:slf4j-reload4j:1.7.36"
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+DELTA = "io.delta:delta-spark_2.13"
+
+Note = Callable[[str], None]
+
+_ATTEMPTS = 3
+_TIMEOUT_SECONDS = 900
+_LIST = "jars.json"
+_PINNED = Path(__file__).with_name("jars.sha256")
+
+
+def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> list[Path]:
+    """Jars of a whole Kafka server; see :func:`resolve`.
+
+    Raises
+    ------
+    ConfigError
+        For what is no version, or one before :data:`OLDEST_KAFKA`.
+    OperationalError
+        As of :func:`resolve`.
+    """
+    return resolve(broker_coordinates(version), broker_folder(version), note=note)
+
+
+def broker_coordinates(version: str = KAFKA_VERSION) -> list[str]:
+    """Maven coordinates of a Kafka server, with what joins its logging calls to its log4j.
+
+    That is log4j 2 since Kafka 4.0, the mended version 1 (reload4j) before. Kafka's own releases
+    add it too.
+
+    Raises
+    ------
+    ConfigError
+        For what is no version, or one before :data:`OLDEST_KAFKA`.
+    """
+    logging = _LOG4J_2 if kafka_release(version) >= (4, 0) else _LOG4J_1
+    return [f"{_KAFKA}:{version}", logging]
+
+
+def broker_folder(version: str) -> str:
+    """Name of the folder with the jars of a Kafka server."""
+    return f"kafka_2.13-{version}-log4j"
+
+
+def kafka_release(version: str) -> tuple[int, int]:
+    """``3.6.2`` -> (3, 6).
+
+    Raises
+    ------
+    ConfigError
+        For what is no version, or one before :data:`OLDEST_KAFKA`.
+    """
+    match = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
+    if match is None:
+        raise ConfigError(f"{version!r} is not a version of Kafka (such as {KAFKA_VERSION})")
+    release = int(match.group(1)), int(match.group(2))
+    if release < OLDEST_KAFKA:
+        raise ConfigError(
+            f"Kafka {version} is older than {'.'.join(map(str, OLDEST_KAFKA))}, the first release "
+            "that holdfast works with"
+        )
+    return release
+
+
+def connector_jars(pyspark_version: str) -> list[Path]:
+    """Jars to give to ``spark.jars`` for the ``kafka`` source of a PySpark.
+
+    Those of the first connector of the same minor, because it runs with every patch of that minor
+    (``HOLDFAST_SPARK_CONNECTOR``: another); without the jars that PySpark brings itself.
+    """
+    coordinate = connector_of(pyspark_version)
+    name = coordinate.partition(":")[2].replace(":", "-")
+    return resolve([coordinate], name, without=_modules_of_pyspark())
+
+
+def connector_of(pyspark_version: str) -> str:
+    """Maven's coordinate of the connector for a PySpark (``HOLDFAST_SPARK_CONNECTOR``: another)."""
+    version = os.environ.get("HOLDFAST_SPARK_CONNECTOR") or first_patch(pyspark_version)
+    return f"{CONNECTOR}:{version}"
+
+
+def delta_jars(pyspark_version: str) -> list[Path]:
+    """Jars to give to ``spark.jars`` for the ``delta`` format; numbered as Spark's minors are."""
+    version = first_patch(pyspark_version)
+    name = f"delta-spark_2.13-{version}"
+    return resolve([f"{DELTA}:{version}"], name, without=_modules_of_pyspark())
+
+
+def first_patch(pyspark_version: str) -> str:
+    """``4.0.5`` -> ``4.0.0``."""
+    match = re.match(r"(\d+)\.(\d+)\.", pyspark_version)
+    if match is None:
+        raise ConfigError(f"{pyspark_version!r} is not a version of PySpark (such as 4.0.5)")
+    return f"{match.group(1)}.{match.group(2)}.0"
+
+
+def cache_folder() -> Path:
+    """Our cache folder; it need not exist yet.
+
+    Raises
+    ------
+    OperationalError
+        If nothing names one and the user has no home, as in some containers.
+    """
+    own = os.environ.get("HOLDFAST_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        if own:
+            return Path(own).expanduser().absolute()
+        return (Path(base) if base else Path.home() / ".cache").absolute() / "holdfast"
+    except RuntimeError as error:
+        raise OperationalError(
+            "no home folder for the cache: HOLDFAST_CACHE names another"
+        ) from error
+
+
+def resolve(
+    coordinates: Sequence[str],
+    name: str,
+    *,
+    without: Collection[str] = (),
+    note: Note | None = None,
+) -> list[Path]:
+    """Jars of Maven coordinates and of everything they need.
+
+    Parameters
+    ----------
+    coordinates : sequence of str
+        ``group:artifact:version``.
+    name : str
+        Folder under ``jars/`` of the cache; one name always means the same coordinates.
+    without : collection of str
+        Artifacts (module names) to leave out, with what only they need.
+    note : callable, optional
+        Called with one line before the first download.
+
+    Returns
+    -------
+    list of Path
+        Absolute, sorted.
+
+    Raises
+    ------
+    OperationalError
+        If they cannot be had; the text says in one line what to do.
+    """
+    given = os.environ.get("HOLDFAST_JARS")
+    if given:
+        return _jars_given(Path(given).expanduser().absolute(), name)
+    store = cache_folder()
+    target = store / "jars" / name
+    if not _is_complete(target):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(store / "jars.lock"):
+                if not _is_complete(target):
+                    _download(coordinates, target, without, note)
+        except OSError as error:
+            raise OperationalError(
+                f"cannot write the cache {store}: {error.strerror}; HOLDFAST_CACHE names another"
+            ) from error
+    return _jars_in(target)
+
+
+def _jars_given(root: Path, name: str) -> list[Path]:
+    jars = _jars_in(root / name)
+    if not jars:
+        raise OperationalError(
+            f"HOLDFAST_JARS: no jars in {root / name}; copy that folder from jars/ in the cache of "
+            "a machine with a network"
+        )
+    fault = fault_of(root / name, pinned().get(name))
+    if fault:
+        raise OperationalError(f"HOLDFAST_JARS: {fault}; copy the folder again from a good cache")
+    return jars
+
+
+def _jars_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jar"))
+
+
+@cache
+def pinned() -> Mapping[str, Mapping[str, str]]:
+    """SHA-256 of each jar that ships with a version of ours: folder -> jar -> hexadecimal."""
+    found: dict[str, dict[str, str]] = {}
+    for line in _PINNED.read_text(encoding="utf-8").splitlines():
+        digest, _, path = line.partition("  ")
+        folder, _, jar = path.partition("/")
+        found.setdefault(folder, {})[jar] = digest
+    return found
+
+
+def fault_of(folder: Path, wanted: Mapping[str, str] | None) -> str:
+    """What is wrong with a folder of jars; empty if it holds exactly the wanted ones.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds jars.
+    wanted : mapping of str to str, optional
+        Jar -> SHA-256; by default what the folder's own list has, if it has one.
+    """
+    if wanted is None:
+        try:
+            wanted = json.loads((folder / _LIST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ""
+    held = {jar.name: jar for jar in _jars_in(folder)}
+    if more := sorted(held.keys() - wanted.keys()):
+        return f"{folder / more[0]} is none of the jars of this version"
+    for name, digest in sorted(wanted.items()):
+        if name not in held:
+            return f"{folder / name} is missing"
+        if _sha256(held[name]) != digest:
+            return f"{folder / name} has another SHA-256 than the jar of this version"
+    return ""
+
+
+def _sha256(jar: Path) -> str:
+    with jar.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether the folder holds exactly what was put there."""
+    try:
+        return (folder / _LIST).is_file() and not fault_of(folder, pinned().get(folder.name))
+    except (OSError, ValueError, AttributeError):  # a broken list
+        return False
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file: one process at a time; the lock of a process that died is free."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(
+    coordinates: Sequence[str], target: Path, without: Collection[str], note: Note | None
+) -> None:
+    if note is not None:
+        note(f"fetching {', '.join(coordinates)} with its dependencies into {target} (once)")
+    java, ivy = find_java(), _ivy_jar()
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+        work = Path(scratch)
+        description = work / "ivy.xml"
+        description.write_text(_ivy_xml(coordinates, without), encoding="utf-8")
+        out = work / "jars"
+        for attempt in range(1, _ATTEMPTS + 1):
+            answer = _run_ivy(java, ivy, description, out)
+            if answer is None and _jars_in(out):
+                break
+            if attempt == _ATTEMPTS:
+                raise OperationalError(_failure(coordinates, answer))
+        fault = fault_of(out, pinned().get(target.name))
+        if fault:
+            raise OperationalError(
+                f"a download is not what it should be: {fault}; is the Maven repository a mirror "
+                "that serves other files?"
+            )
+        digests = {jar.name: _sha256(jar) for jar in _jars_in(out)}
+        (out / _LIST).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+        # A broken older folder goes first: rename needs the place free.
+        shutil.rmtree(target, ignore_errors=True)
+        out.rename(target)
+
+
+def _run_ivy(java: Java, ivy: Path, description: Path, out: Path) -> str | None:
+    """Run Ivy once; returns None, or the text of its error."""
+    home = cache_folder() / "ivy"
+    settings = os.environ.get("HOLDFAST_IVY_SETTINGS")
+    command = [
+        str(java.executable),
+        # Java takes its home from the password file, not from HOME: name ours.
+        f"-Duser.home={home}",
+        f"-Divy.default.ivy.user.dir={home}",
+        "-XX:TieredStopAtLevel=1",
+        "-jar",
+        str(ivy),
+        *(["-settings", settings] if settings else ["-m2compatible"]),
+        *("-cache", str(home / "cache")),
+        *("-ivy", str(description)),
+        *("-confs", "default"),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{out}/[artifact]-[revision](-[classifier]).[ext]"),
+        "-warn",
+    ]
+    try:
+        answer = subprocess.run(  # noqa: S603 - our own arguments, no shell
+            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_TIMEOUT_SECONDS} s"
+    text = answer.stdout + answer.stderr
+    failed = answer.returncode != 0 or "UNRESOLVED DEPENDENCIES" in text or "FAILED" in text
+    return text if failed else None
+
+
+def _failure(coordinates: Sequence[str], answer: str | None) -> str:
+    lines = [line.strip(" :\t") for line in (answer or "").splitlines()]
+    reasons = [
+        line
+        for line in lines
+        if re.search(r"not found|access error|UnknownHost|refused|timed out|no answer", line)
+    ]
+    reason = reasons[0] if reasons else (lines[-1] if lines else "Ivy retrieved nothing")
+    return (
+        f"cannot fetch {', '.join(coordinates)} ({reason}): is a Maven repository reachable? "
+        "HOLDFAST_IVY_SETTINGS names a mirror, HOLDFAST_JARS a folder that has the jars already"
+    )
+
+
+def _ivy_xml(coordinates: Sequence[str], without: Collection[str]) -> str:
+    dependencies = []
+    for coordinate in coordinates:
+        organisation, module, revision = coordinate.split(":")
+        dependencies.append(
+            f"<dependency org={quoteattr(organisation)} name={quoteattr(module)} "
+            f'rev={quoteattr(revision)} conf="default->default"/>'
+        )
+    excludes = [f"<exclude module={quoteattr(module)}/>" for module in sorted(set(without))]
+    return "\n".join(
+        [
+            '<ivy-module version="2.0">',
+            '<info organisation="holdfast" module="jars" revision="1"/>',
+            '<configurations><conf name="default"/></configurations>',
+            "<dependencies>",
+            *dependencies,
+            *excludes,
+            "</dependencies>",
+            "</ivy-module>",
+        ]
+    )
+
+
+def _pyspark_jars() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise OperationalError("PySpark is not installed: pip install 'kafka-holdfast[fleet]'")
+    return Path(next(iter(spec.submodule_search_locations))) / "jars"
+
+
+def _ivy_jar() -> Path:
+    found = sorted(_pyspark_jars().glob("ivy-*.jar"))
+    if not found:
+        raise OperationalError(f"{_pyspark_jars()} has no ivy-*.jar: is this a whole PySpark?")
+    return found[-1]
+
+
+def _modules_of_pyspark() -> set[str]:
+    """Module names of the jars that PySpark brings (``slf4j-api-2.0.16.jar`` -> ``slf4j-api``)."""
+    names = (re.match(r"(.+?)-\d[^/]*\.jar$", jar.name) for jar in _pyspark_jars().glob("*.jar"))
+    return {match.group(1) for match in names if match is not None}

@@ -1,0 +1,439 @@
+"""aiokafka in the hands of a seat: its record of what a consumer has, changed in place.
+
+**Rules.** A cooperative member loses what a callback has revoked once that callback is over. An
+eager one keeps it until the next assignment, as aiokafka does: a round is short, and a commit of it
+is then refused by the group, not by aiokafka. What is lost is gone at once in both. What a listener
+raises is logged, as by aiokafka.
+
+A partition that stays keeps its position, its fetched records, its pause and the fetch that is
+under way. A partition that is given up is *held back* first: its records wait, and its position can
+still be committed. A partition that is gone is never handed out again, however late a fetch of it
+is answered.
+
+**Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
+record and every request. :class:`KeepingAssignment` is changed instead, and the fetcher looks at it
+again. A state that the fetcher may still ask for is left behind, without a position, so its answer
+is dropped. This module uses private parts of aiokafka, so other versions of it than those of
+:mod:`holdfast.cluster.client_versions` are refused.
+
+References: KIP-429 (partitions that stay keep flowing); aiokafka,
+``GroupCoordinator._on_join_prepare`` and ``_on_join_complete``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import weakref
+from collections.abc import Collection, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiokafka.consumer.subscription_state import (
+    Assignment,
+    Subscription,
+    SubscriptionType,
+    TopicPartitionState,
+)
+from aiokafka.consumer.subscription_state import (
+    SubscriptionState as AiokafkaSubscriptions,
+)
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.session.async_session import AsyncSession
+from holdfast.members.session.client_adapter import Callback, before
+from holdfast.members.session.subscription_state import SubscriptionState
+
+log = logging.getLogger(__name__)
+
+_AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
+
+
+class AssignmentObserver(Protocol):
+    """What hears of an assignment."""
+
+    def request_rejoin(self) -> None:
+        """Partitions are given up."""
+
+    def has_joined(self, assignment: KeepingAssignment | None) -> None:
+        """A round is over; an assignment is given if it is a new one."""
+
+    async def look_for_topics(self) -> None:
+        """Partitions were given up: the reason may be a new topic."""
+
+
+@dataclass(eq=False, slots=True)
+class RunningCallback:
+    """A callback that runs. Tasks and threads that it begins know it, too."""
+
+    adapter: AiokafkaAdapter
+    task: asyncio.Task[Any] | None
+    is_over: bool = False
+
+
+_running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", default=None)
+
+
+class AiokafkaAdapter:
+    """aiokafka as a seat's :class:`~holdfast.members.session.async_session.AsyncClientAdapter`."""
+
+    def __init__(self, subscription: KeepingSubscriptions, coordinator: AssignmentObserver):
+        self._subscription = subscription
+        self._coordinator = coordinator
+        self._assignment: KeepingAssignment | None = None  # a hand-over commits from it
+        self.is_closing = False
+        self.session: AsyncSession
+
+    # Questions
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there was no assignment yet."""
+        return self._assignment is None
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        if self._assignment is None:
+            return {}
+        found = {}
+        for tp in partitions:
+            if self._assignment.keeps(TopicPartition(*tp)):
+                state = self._assignment.state_value(TopicPartition(*tp))
+                if state.has_valid_position:
+                    found[tp] = OffsetToCommit(state.position)
+        return found
+
+    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
+        return before(positions, in_flight)
+
+    # Changes
+
+    def hold_back(self, partitions: Collection[Resource]) -> None:
+        self._subscription.hold_back(_listed(partitions))
+        self._coordinator.request_rejoin()
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        self._subscription.drop(_listed(partitions))
+
+    def drop(self, partitions: Collection[Resource]) -> None:
+        """A closed consumer keeps all."""
+        if self._subscription.is_cooperative and not self.is_closing:
+            self._subscription.drop(_listed(partitions))
+
+    def assigned(self, partitions: Collection[Resource]) -> None:
+        """Nothing is handed out before the callback, which begins next, has ended."""
+        holds = self.has_callback(ListenerCall.ASSIGNED)
+        self._subscription.take(_listed(partitions), self.session.subscription_state, holds=holds)
+        assignment = getattr(self._subscription.subscription, "assignment", None)
+        is_new = isinstance(assignment, KeepingAssignment) and assignment is not self._assignment
+        if is_new:
+            self._assignment = assignment
+        self._coordinator.has_joined(assignment if is_new else None)
+
+    def begun(self, partitions: Collection[Resource]) -> None:
+        self._subscription.hand_out(_listed(partitions))
+
+    def forget(self) -> None:
+        """The member is gone, and owns nothing; a closed consumer keeps what it had."""
+        if self._assignment is not None and not self.is_closing:
+            if self._subscription.partitions_auto_assigned():
+                self._subscription.begin_reassignment()
+            self._subscription.drop(list(self._assignment.tps))
+        self._assignment = None
+
+    # Callbacks
+
+    def has_callback(self, call: ListenerCall) -> bool:
+        return self._subscription.listener is not None
+
+    async def notify(self, callback: Callback) -> None:
+        await self.call_listener(callback)
+        if callback.call is ListenerCall.REVOKED:
+            await self._coordinator.look_for_topics()
+
+    async def call_listener(self, callback: Callback) -> None:
+        """Call one method of the application's listener."""
+        listener, name = self._subscription.listener, f"on_partitions_{callback.call.value}"
+        if callback.call is ListenerCall.LOST and not hasattr(listener, name):
+            name = "on_partitions_revoked"
+        if (method := getattr(listener, name, None)) is None:
+            return
+        running = RunningCallback(self, asyncio.current_task())
+        before = _running.set(running)
+        try:
+            answer = method(set(_listed(callback.resources)))
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception:
+            log.exception("the listener's %s failed", name)
+        finally:
+            running.is_over = True
+            _running.reset(before)
+
+    def running(self) -> RunningCallback | None:
+        """The callback of this consumer that has made this call, itself or by another task."""
+        found = _running.get()
+        return found if found is not None and found.adapter is self and not found.is_over else None
+
+
+class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
+    """A partition in one term of ownership, which tells where it begins and is moved to."""
+
+    def __init__(self, assignment: Any, tp: TopicPartition, subscription_state: SubscriptionState):
+        super().__init__(assignment)
+        self._tp = tp
+        self._subscription_state = subscription_state
+
+    def reset_to(self, position: int) -> None:
+        super().reset_to(position)
+        self._subscription_state.resets({self._tp: position})
+        self._subscription_state.seek(self._tp, position)  # it may lie before what is committed
+
+    def seek(self, position: int) -> None:
+        super().seek(position)
+        self._subscription_state.seek(self._tp, position)
+
+
+class GoneState(TopicPartitionState):  # type: ignore[misc]
+    """What is left of a partition that is gone: no position, now or later."""
+
+    def __init__(self, assignment: Any):
+        super().__init__(assignment)
+        self._position_fut.set_result(None)
+
+    def reset_to(self, position: int) -> None:
+        """Stay without a position."""
+
+    def seek(self, position: int) -> None:
+        """Stay without a position."""
+
+    def await_reset(self, strategy: int) -> None:
+        """Stay without a position."""
+
+
+class KeepingAssignment(Assignment):  # type: ignore[misc]
+    """An assignment that loses and gains partitions while it is in use."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], subscription_state: SubscriptionState):
+        super().__init__([])
+        self._gone: dict[TopicPartition, Any] = {}
+        self.add(list(partitions), subscription_state)
+
+    def state_value(self, tp: TopicPartition) -> Any:
+        """The state of a partition, or what is left of one that is gone, for a late answer."""
+        return self._tp_state.get(tp) or self._gone.get(tp)
+
+    def keeps(self, tp: TopicPartition) -> bool:
+        """Whether the partition is still in it."""
+        return tp in self._tp_state
+
+    def add(
+        self, partitions: Collection[TopicPartition], subscription_state: SubscriptionState
+    ) -> None:
+        """Gain these; they begin without a position."""
+        for tp in partitions:
+            self._tp_state[tp] = TermState(self, tp, subscription_state)
+            self._gone.pop(tp, None)
+        self._topic_partitions = frozenset(self._tp_state)
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Lose these; nobody waits for them any longer.
+
+        It may be interrupted, and is begun again then: what is in the assignment has a state.
+        """
+        for tp in partitions:
+            state = self._tp_state.get(tp)
+            if state is None:
+                continue
+            self._gone.setdefault(tp, GoneState(self))
+            state.resume()  # who waits for that wakes up
+            if not state._position_fut.done():
+                state._position_fut.set_result(None)
+            state.update_committed(OffsetAndMetadata(0, ""))  # else a fetch would wait for ever
+            del self._tp_state[tp]
+        self._topic_partitions = frozenset(self._tp_state)
+
+
+class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
+    """What a consumer subscribes to and has.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+        The consumer's.
+    cooperative : bool
+        Whether partitions that stay are kept; else every assignment begins anew.
+    """
+
+    _subscription: Any
+    _kept_listener: weakref.ref[Any] | None = None
+
+    def __init__(self, loop: Any, *, cooperative: bool):
+        super().__init__(loop=loop)
+        self.is_cooperative = cooperative
+        self.fetcher: Any = None  # set before the group is joined
+        self.is_subscribed_again = False  # to the same topics
+        self._held_back: set[TopicPartition] = set()
+        self._unannounced: set[TopicPartition] = (
+            set()
+        )  # the callback of their assignment has not ended
+        self._paused_by_user: set[TopicPartition] = set()
+
+    # The consumer has the listener. Tasks of the loop have this, and a listener often refers to its
+    # consumer, which could not be forgotten then.
+
+    @property
+    def _listener(self) -> Any:
+        return None if self._kept_listener is None else self._kept_listener()
+
+    @_listener.setter
+    def _listener(self, listener: Any) -> None:
+        self._kept_listener = None if listener is None else weakref.ref(listener)
+
+    def _change_subscription(self, subscription: Any) -> None:
+        """Take over what is still subscribed to, where both are of a group."""
+        old = self._subscription
+        keeps = (
+            self.is_cooperative
+            and old is not None
+            and old.active
+            and isinstance(old.assignment, KeepingAssignment)
+            and type(subscription) is Subscription
+            and self._subscription_type in _AUTOMATIC
+        )
+        if not keeps:
+            for held in (self._held_back, self._unannounced, self._paused_by_user):
+                held.clear()
+            super()._change_subscription(subscription)
+            return
+        if old.topics == subscription.topics:
+            self.is_subscribed_again = True
+            return
+        old.unsubscribe_future.set_result(None)
+        subscription._assignment = old.assignment
+        subscription._reassignment_in_progress = False
+        self._subscription = subscription
+        self.hold_back([tp for tp in old.assignment.tps if tp.topic not in subscription.topics])
+        self._notify_subscription_waiters()
+
+    def hold_back(self, partitions: Collection[TopicPartition]) -> None:
+        """Hand out no record of these; their positions stay."""
+        if not self.is_cooperative:
+            if self.partitions_auto_assigned():
+                self.begin_reassignment()
+            return
+        held = [tp for tp in partitions if self.is_assigned(tp)]
+        self._hold(held)
+        self._held_back.update(held)
+
+    def _hold(self, partitions: Collection[TopicPartition]) -> None:
+        for tp in partitions:
+            if not self._is_held(tp):
+                if self._assigned_state(tp).paused:
+                    self._paused_by_user.add(tp)
+                super().pause(tp)
+
+    def _is_held(self, tp: TopicPartition) -> bool:
+        return tp in self._held_back or tp in self._unannounced
+
+    def take(
+        self,
+        partitions: Collection[TopicPartition],
+        subscription_state: SubscriptionState,
+        *,
+        holds: bool = False,
+    ) -> None:
+        """Gain these partitions; those of topics that nobody subscribes to any more are left.
+
+        With ``holds`` none of their records is handed out before :meth:`hand_out`.
+        """
+        subscription = self._subscription
+        if subscription is None or not self.partitions_auto_assigned():
+            return
+        wanted = [tp for tp in partitions if tp.topic in subscription.topics]
+        assignment = subscription.assignment
+        if self.is_cooperative and isinstance(assignment, KeepingAssignment) and assignment.active:
+            self.drop([tp for tp in wanted if tp in self._held_back])
+            new = [tp for tp in wanted if not assignment.keeps(tp)]
+            assignment.add(new, subscription_state)
+            self._look_again()
+        else:
+            if assignment is not None and assignment.active:
+                assignment._unassign()
+            new = wanted
+            subscription._assignment = KeepingAssignment(wanted, subscription_state)
+            for held in (self._held_back, self._unannounced, self._paused_by_user):
+                held.clear()
+        if holds:
+            self._hold(new)
+            self._unannounced.update(new)
+        subscription._reassignment_in_progress = False
+        self._notify_assignment_waiters()
+
+    def hand_out(self, partitions: Collection[TopicPartition]) -> None:
+        """The callback of their assignment has ended: hand out what the application wants."""
+        told = self._unannounced.intersection(partitions)
+        self._unannounced -= told
+        for tp in told:
+            if self._is_held(tp) or not self.is_assigned(tp):
+                continue
+            if tp not in self._paused_by_user:
+                super().resume(tp)
+            self._paused_by_user.discard(tp)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Lose these at once."""
+        for held in (self._held_back, self._unannounced, self._paused_by_user):
+            held.difference_update(partitions)
+        subscription = self._subscription
+        if subscription is None or not isinstance(subscription.assignment, KeepingAssignment):
+            return  # the application has chosen partitions meanwhile, and what is fetched is theirs
+        subscription.assignment.remove(partitions)
+        if self.fetcher is not None:
+            for tp in partitions:
+                self.fetcher._records.pop(tp, None)
+
+    async def wait_for_assignment(self) -> None:
+        """Wait for the next assignment that is still there when the one who waits wakes up.
+
+        A new topic of a pattern may take it away in between, and aiokafka's fetcher, which asserts
+        that it has one, would end for good.
+        """
+        while True:
+            await super().wait_for_assignment()
+            found = getattr(self.subscription, "assignment", None)
+            if found is not None and found.active:
+                return
+
+    def _look_again(self) -> None:
+        """Wake the fetcher, which goes through the assignment at every turn."""
+        if self.fetcher is not None:
+            self.fetcher._notify(self.fetcher._wait_consume_future)
+
+    # What the application pauses is apart from what is held back.
+
+    def pause(self, tp: TopicPartition) -> None:
+        if self._is_held(tp):
+            self._paused_by_user.add(tp)
+        super().pause(tp)
+
+    def resume(self, tp: TopicPartition) -> None:
+        """What is being given up stays held back, and what is new waits for its callback."""
+        if self._is_held(tp):
+            self._paused_by_user.discard(tp)
+        else:
+            super().resume(tp)
+
+    def paused_partitions(self) -> set[TopicPartition]:
+        """Partitions that the application has paused."""
+        paused: set[TopicPartition] = super().paused_partitions()
+        held = self._held_back | self._unannounced
+        return (paused - held) | (paused & self._paused_by_user)
+
+
+def _listed(partitions: Collection[Resource]) -> list[TopicPartition]:
+    return [TopicPartition(*tp) for tp in sorted(partitions)]

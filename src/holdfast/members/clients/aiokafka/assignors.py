@@ -1,0 +1,246 @@
+"""holdfast's eager assignors for the stock aiokafka, and aiokafka's own for a member of ours.
+
+::
+
+    sticky = [Sticky()]
+    consumer = AIOKafkaConsumer("orders", group_id="etl", partition_assignment_strategy=sticky)
+
+**Rules.** aiokafka has the eager protocol only: cooperative assignors and designs are refused. An
+instance belongs to one consumer and keeps its own state. (aiokafka's own sticky assignor keeps its
+state on the class, so two consumers of one process overwrite each other.) No private part of the
+client is touched. A claim is the last assignment, without a generation: aiokafka tells an assignor
+none.
+
+**Strategy.** aiokafka gives a leader only the topics and user data of each member; an eager
+assignor needs no more. Every claim has generation -1, so these claims are all of one age
+(:mod:`holdfast.core.assignors.claims`, rules 2 and 3):
+
+- A member that stops gives no claim, and a process that begins claims nothing. So in a bounce no
+  partition is claimed twice, and members keep what they have.
+- A member that was away while others took its partitions, and did not stop, still claims them.
+  Then two members claim a partition alike, and no member owns it: it may move. It still gets one
+  owner, and the balance is the same.
+- Beside members that know their generation (Java, ``holdfast.aiokafka``), a claim at -1 counts
+  where nobody else claims the partition. Java's leaders before KAFKA-14639 drop it.
+- A leader does not know the generation of its round either. A claim of a generation that cannot
+  exist yet counts as the newest, and again costs no more than moves.
+
+References: KIP-54, KIP-341 (generations of claims), KAFKA-14639 (claims of older generations).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocol
+
+from holdfast.cluster.login_log import hide_logins
+from holdfast.core.assignors.registry import AssignorInfo, Named, known
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader import designs
+from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.supported_protocols import AssignorSpec
+from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.errors import ConfigError, OperationalError
+from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
+from holdfast.members.config.own_assignors import check_group, made, resolve
+from holdfast.members.runtime.lag_source import TIMEOUT_MS, LagSource
+
+__all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
+
+hide_logins()
+
+
+class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+    """One eager assignor, as aiokafka calls it.
+
+    Parameters
+    ----------
+    name : str or assignor
+        A name of docs/assignors.md, a Java class, an eager assignor of your own
+        (:func:`holdfast.assignor`) or where it is, as ``module:name``.
+    lags : LagSource, optional
+        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
+        a function, or :meth:`holdfast.BrokerLags.connect`, whose
+        ``auto.offset.reset`` should be the consumer's.
+    lag_timeout_ms : int
+        How long the client's event loop may wait for it; then the round is planned by counts.
+    **options
+        Those of the assignor.
+
+    Raises
+    ------
+    ConfigError
+        An unknown or cooperative assignor, or an unknown option.
+    """
+
+    without_plan = "partitions go by range"
+
+    def __init__(
+        self,
+        name: Named | designs.Assignor,
+        *,
+        lags: LagSource | None = None,
+        lag_timeout_ms: int = TIMEOUT_MS,
+        **options: Any,
+    ):
+        super().__init__(_eager(resolve(name), options), lags, lag_timeout_ms)
+        self._last: frozenset[Resource] = frozenset()
+        self._written_at = time.monotonic()
+
+    def metadata(self, topics: Iterable[str]) -> bytes:
+        """Bytes of this member's subscription.
+
+        Raises
+        ------
+        LocalProtocolError
+            If the assignor needs the group's id and was not given it.
+
+        References: KIP-341 (a claim outlives lost membership).
+        """
+        check_group(self.spoken)
+        self._written_at = time.monotonic()
+        return self.spoken.subscribe(
+            MemberView(
+                topics=tuple(sorted(topics)),
+                owned=(),
+                previous=tuple(sorted(self._last)),
+                generation=NO_GENERATION,
+            )
+        )
+
+    def on_assignment(self, assignment: Any) -> None:
+        """Remember the assignment: the next subscription claims it."""
+        self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
+
+    def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
+        """Take the leader's turn: bytes of every member's assignment."""
+        counts = partition_counts(cluster, (t for m in members.values() for t in m.subscription))
+        joined = [
+            JoinedMember(member_id=member_id, metadata=_subscription(metadata))
+            for member_id, metadata in sorted(members.items())
+        ]
+        waited_ms = round((time.monotonic() - self._written_at) * 1000)
+        return self.lead(joined, counts, generation=NO_GENERATION, waited_ms=waited_ms)
+
+
+def _eager(given: AssignorSpec, options: Mapping[str, Any]) -> designs.Assignor:
+    """The assignor, if aiokafka can run it."""
+    if isinstance(given, str | AssignorInfo):
+        row = known(given)
+        runs = row is not None and not row.cooperative
+    else:
+        runs = RebalanceProtocol.EAGER in given.rebalance_protocols
+    if runs:
+        return made(given, options)
+    name = given if isinstance(given, str) else given.name
+    raise ConfigError(
+        f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
+        "holdfast.aiokafka"
+    )
+
+
+def _subscription(metadata: Any) -> bytes:
+    """The version 0 part of a subscription, which is all that aiokafka reads."""
+    return encode_subscription(
+        Subscription(
+            version=0, topics=tuple(metadata.subscription), user_data=metadata.user_data or None
+        )
+    )
+
+
+assignor = AiokafkaAssignor
+"""Any eager assignor for aiokafka."""
+
+
+class Sticky(AiokafkaAssignor):
+    """Best balance, fewest moves; Java's ``sticky``."""
+
+    def __init__(self) -> None:
+        super().__init__("sticky")
+
+
+class Range(AiokafkaAssignor):
+    """Java's ``range``."""
+
+    def __init__(self) -> None:
+        super().__init__("range")
+
+
+class RoundRobin(AiokafkaAssignor):
+    """Java's ``roundrobin``."""
+
+    def __init__(self) -> None:
+        super().__init__("roundrobin")
+
+
+class ForeignAssignor:
+    """One eager assignor of aiokafka, offered by a member of ours.
+
+    It runs as aiokafka runs it: eager, on aiokafka's decoded messages. What it raises costs the
+    round and not the member; the round begins anew.
+
+    Parameters
+    ----------
+    assignor
+        A subclass of aiokafka's ``AbstractPartitionAssignor``, or an object of one.
+    cluster
+        aiokafka's metadata.
+    """
+
+    def __init__(self, assignor: Any, cluster: Any):
+        self.name: str = assignor.name
+        self.rebalance_protocols: frozenset[RebalanceProtocol] = designs.EAGER
+        self._theirs = assignor
+        self._cluster = cluster
+
+    def subscribe(self, view: MemberView) -> bytes:
+        """As :class:`~holdfast.core.machine.leader.assignor_protocol.AssignorProtocol` has it."""
+        return bytes(self._theirs.metadata(set(view.topics)).encode())
+
+    def read(self, assignment: bytes) -> ReceivedAssignment:
+        """As :class:`~holdfast.core.machine.leader.assignor_protocol.AssignorProtocol` has it."""
+        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+        self._theirs.on_assignment(found)
+        return ReceivedAssignment(
+            assigned=frozenset((tp.topic, tp.partition) for tp in found.partitions())
+        )
+
+    def lead(self, leader_round: designs.LeaderRound) -> dict[str, bytes]:
+        """As :class:`~holdfast.core.machine.leader.designs.Assignor` has it."""
+        members = {
+            m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in leader_round.members
+        }
+        plan = self._theirs.assign(_Counted(self._cluster, leader_round.partitions), members)
+        return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
+
+    def stay(self, leader_round: designs.LeaderRound) -> dict[str, bytes]:
+        """Give up this round: an eager member claims nothing that it could keep."""
+        raise OperationalError(f"assignor {self.name}: the round begins anew")
+
+
+class _Counted:
+    """aiokafka's metadata, which knows the partition counts of this round."""
+
+    def __init__(self, cluster: Any, counts: Mapping[str, int]):
+        self._cluster = cluster
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def topics(self, exclude_internal_topics: bool = True) -> set[str]:
+        known: set[str] = self._cluster.topics(exclude_internal_topics)
+        return known | set(self._counts)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        if topic in self._counts:
+            return set(range(self._counts[topic]))
+        found: set[int] | None = self._cluster.partitions_for_topic(topic)
+        return found

@@ -1,0 +1,133 @@
+"""The keywords of aiokafka's consumer as a configuration of our member.
+
+**Rules.** Every keyword of aiokafka keeps its meaning. Ours begin with ``holdfast_`` and are the
+``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms`` is the one more.
+``partition_assignment_strategy`` takes names of the registry beside aiokafka's classes, which stand
+for the assignors of the same name. What cannot be honoured is refused by ``ValueError``, the class
+that aiokafka raises for its own keywords.
+
+**Strategy.** aiokafka's roundrobin is the default, as in aiokafka, so members of both kinds live in
+one group and a rolling deployment needs no pause.
+
+References: KIP-726; KIP-429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+from holdfast.cluster.settings import Settings
+from holdfast.errors import ConfigError
+from holdfast.members.clients.keywords import (
+    SAME,
+    client_keys,
+    lag_keys,
+    our_keys,
+    servers,
+    words,
+)
+
+_SAME = {
+    **SAME,
+    "auto_commit_interval_ms": "auto.commit.interval.ms",
+    "security_protocol": "security.protocol",
+    "ssl_context": "holdfast.ssl.context",
+}
+_KEEP = {
+    RangePartitionAssignor: "range",
+    RoundRobinPartitionAssignor: "roundrobin",
+}
+_REBALANCE = "rebalance_timeout_ms"
+_DRAIN = "holdfast.drain.timeout.ms"
+
+
+def settings_of(
+    options: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    *,
+    loop: asyncio.AbstractEventLoop,
+    cluster: Any,
+    strategies: Iterable[Any] | None,
+) -> Settings:
+    """The member's settings.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        aiokafka's keywords, all of them, with their defaults.
+    ours : mapping of str to object
+        The keywords of :func:`~holdfast.members.clients.keywords.is_ours`.
+    loop : asyncio.AbstractEventLoop
+        Where a token provider runs.
+    cluster
+        aiokafka's metadata, for assignors that are written for it.
+    strategies : iterable, optional
+        ``partition_assignment_strategy``; None where a policy is named and nothing else.
+
+    Raises
+    ------
+    ValueError
+        For a keyword that is unknown, out of range, or at odds with another.
+    """
+    config: dict[str, Any] = {
+        "bootstrap.servers": servers(options["bootstrap_servers"]),
+        **client_keys(options, _SAME),
+        **_login(options, loop),
+    }
+    listed = None if strategies is None else list(strategies)
+    if listed is not None:
+        config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in listed]
+    # aiokafka itself never waits for records in hand. So a hand-over waits no longer than aiokafka
+    # tells the group that a member may take.
+    waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
+    named = words(_SAME)
+    try:
+        given = lag_keys(listed or ()) | our_keys(ours)
+        if _DRAIN not in given:
+            config[_DRAIN], named[_DRAIN] = options[waits], waits
+        return replace(Settings.parse(config | given), words=named)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    if not options["security_protocol"].startswith("SASL"):
+        return {}
+    mechanism = options["sasl_mechanism"]
+    if mechanism != "OAUTHBEARER":
+        return {
+            "sasl.mechanism": mechanism,
+            "sasl.username": options["sasl_plain_username"],
+            "sasl.password": options["sasl_plain_password"],
+        }
+    provider, timeout_s = options["sasl_oauth_token_provider"], options["request_timeout_ms"] / 1000
+
+    def token() -> str:
+        asked = asyncio.run_coroutine_threadsafe(provider.token(), loop)
+        return str(asked.result(timeout_s))
+
+    return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": token}
+
+
+def _assignor(given: Any, cluster: Any) -> Any:
+    """A name, an assignor of ours, or one that is written for aiokafka."""
+    kind = given if isinstance(given, type) else type(given)
+    if kind in _KEEP:
+        return _KEEP[kind]
+    if not issubclass(kind, AbstractPartitionAssignor):
+        return given
+    # aiokafka's own, and the leader's code, are loaded where they are needed, not with the module.
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+    if kind is StickyPartitionAssignor:
+        return "sticky"
+    from holdfast.members.clients.aiokafka.assignors import AiokafkaAssignor, ForeignAssignor
+
+    return given.spoken if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)

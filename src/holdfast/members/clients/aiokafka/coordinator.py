@@ -1,0 +1,434 @@
+"""What stands in the place of aiokafka's group coordinator, which a consumer of aiokafka needs.
+
+**Rules.** A consumer that subscribes is a member of ours; one that assigns partitions itself has
+aiokafka's own coordinator. What the consumer asks about its group is answered from the seat.
+
+**Strategy.** The class is a subclass of aiokafka's coordinator: questions for offsets, the refresh
+of committed offsets and errors for the application are aiokafka's. One task looks after the member
+every :data:`LOOK_S` and whenever the subscription changes. There is one
+:class:`~holdfast.members.session.async_session.AsyncSession` from ``subscribe`` to the end of the
+membership.
+
+References: KIP-429, KIP-62, KIP-447; Kafka's ``CommitFailedException``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import aiokafka.errors as kafka_errors
+from aiokafka.client import CoordinationType
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.util import create_future
+
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError
+from holdfast.members.clients.aiokafka.adapter import (
+    AiokafkaAdapter,
+    KeepingAssignment,
+    KeepingSubscriptions,
+)
+from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets, theirs
+from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
+from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.session.async_session import AsyncSession
+from holdfast.members.session.client_adapter import Callback, ClientTraits
+from holdfast.members.session.commits import CommitOrigin
+from holdfast.members.session.membership import Membership
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.designs import Assignor
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.1
+_LEAVE_S = 30.0
+_TOPICS_S = 1.0
+_OUT = "the commit was refused: the member is out of its group, and has lost what it had"
+
+
+class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
+    """What a consumer of aiokafka asks about its group.
+
+    Parameters
+    ----------
+    reports_full_assignment : bool
+        See :class:`~holdfast.members.session.client_adapter.ClientTraits`.
+    **options
+        Those of aiokafka's coordinator.
+    """
+
+    # aiokafka has no types
+    _commit_refresh_task: Any
+    coordinator_id: Any
+    _rejoin_needed_fut: Any
+
+    def __init__(
+        self,
+        client: Any,
+        subscription: KeepingSubscriptions,
+        *,
+        settings: Settings,
+        offered: Iterable[Assignor],
+        reports_full_assignment: bool = False,
+        **options: Any,
+    ):
+        self._settings = settings
+        self._offered = tuple(offered)
+        # aiokafka's listener hears nothing more once the consumer unsubscribes or stops.
+        self._traits = ClientTraits(
+            reports_empty_changes=False,
+            error_stops_commit=False,
+            reports_on_close=False,
+            reports_full_assignment=reports_full_assignment,
+        )
+        self._loop: asyncio.AbstractEventLoop = client._loop
+        self.session: AsyncSession | None = None
+        self.adapter = AiokafkaAdapter(subscription, self)
+        self.in_flight: dict[Resource, int] = {}  # the first offset that is not processed
+        self._known_subscription: Any = None  # the subscription that the member knows
+        self._topics: frozenset[str] = frozenset()
+        self._wants_leave = False
+        self.returns: bool | None = None  # whether the member comes back, as the program has said
+        self._fenced: Any = None  # the error, until the application unsubscribes
+        self._looked_at = 0.0
+        self._ending: asyncio.Task[None] | None = None
+        self._begun = create_future()
+        super().__init__(client, subscription, **options)
+
+    # The application
+
+    def begin(self) -> None:
+        """Let the group's task join, now that the consumer holds what can stop it."""
+        self._begun.set_result(None)
+
+    def note_poll(self, partitions: Collection[TopicPartition]) -> None:
+        """Count as processed what was handed out before: of these, or of all for none given."""
+        if self.session is not None:
+            self.session.begin_poll(partitions)
+
+    def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
+        """The application goes on elsewhere: that is what a commit commits."""
+        for tp in partitions:
+            self.in_flight.pop(tp, None)
+
+    # The task
+
+    async def _coordination_routine(self) -> None:
+        try:
+            await self._wait([self._begun], None)
+            while not self._closing.done():
+                await self._look()
+            await self._leave(closes=True)
+        except Exception as error:
+            log.exception("the group's task failed")
+            told = kafka_errors.KafkaError(f"Unexpected error during coordination {error!r}")
+            self._subscription.abort_waiters(told)
+            raise told from error
+
+    async def _look(self) -> None:
+        subscription = self._subscription.subscription
+        if self._wants_leave:
+            self._wants_leave = False
+            await self._leave()
+        elif subscription is None or not subscription.active:
+            if subscription is None:
+                await self._wait([self._subscription.wait_for_subscription()], LOOK_S)
+        elif self._fenced is not None:
+            await self._push_error_to_user(self._fenced)
+        elif self._subscription.partitions_auto_assigned():
+            await self._look_after_member(subscription)
+        else:
+            await self._look_after_assignment(subscription)
+
+    async def _wait(self, events_: list[Any], timeout_s: float | None) -> None:
+        tasks = [self._commit_refresh_task] if self._commit_refresh_task else []
+        await asyncio.wait(
+            [*events_, *tasks, self._closing],
+            timeout=timeout_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                self._commit_refresh_task = None
+                await self._push_error_to_user(task.exception())
+                assignment = getattr(self._subscription.subscription, "assignment", None)
+                if assignment is not None:
+                    self.start_commit_offsets_refresh_task(assignment)
+
+    async def _look_after_assignment(self, subscription: Any) -> None:
+        """Commit for a consumer that chose its partitions, as aiokafka does."""
+        await self._leave()
+        try:
+            await self.ensure_coordinator_known()
+            wait_s = await self._maybe_do_autocommit(subscription.assignment)
+        except kafka_errors.KafkaError as error:
+            await self._push_error_to_user(error)
+            return
+        await self._wait([self._coordinator_dead_fut, subscription.unsubscribe_future], wait_s)
+
+    async def _look_after_member(self, subscription: Any) -> None:
+        session = await self._update_member(subscription)
+        session.look()
+        if (sent := session.commit_by_clock()) is not None:
+            sent[1].add_done_callback(_log_refusal)
+        now = time.monotonic()
+        # As with aiokafka, nobody is idle before the first assignment: start() waits for it.
+        if self.adapter.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
+            session.note_polled()
+        self._looked_at = now
+        await self._wait([subscription.unsubscribe_future], LOOK_S)
+        if session is self.session and (failure := session.membership.failure) is not None:
+            self._fenced = theirs(failure) if session.membership.is_fenced else None
+            await self._forget()
+            await self._push_error_to_user(theirs(failure))
+
+    async def _update_member(self, subscription: Any) -> AsyncSession:
+        """Begin to be a member, or tell it what is subscribed to now."""
+        session = self.session
+        is_known = (
+            self._known_subscription is subscription and not self._subscription.is_subscribed_again
+        )
+        if session is not None and is_known:
+            return session
+        is_again = session is not None and (
+            self._subscription.is_subscribed_again or subscription.topics == self._topics
+        )
+        if session is None:
+            self.request_rejoin()
+            session = self.session = self._new_session()
+            if not self._subscription.is_cooperative:
+                await self.adapter.call_listener(Callback(ListenerCall.REVOKED, ()))
+        self._subscription.is_subscribed_again = False
+        self._known_subscription, self._topics = subscription, subscription.topics
+        session.finish_others(subscription.topics)
+        self._group_subscription = subscription.topics
+        self._metadata_snapshot = self._get_metadata_snapshot()
+        if is_again and (member_thread := session.membership.member_thread) is not None:
+            member_thread.rejoin("subscribed again")
+        else:
+            session.membership.subscribe(tuple(sorted(subscription.topics)))
+        return session
+
+    def _new_session(self) -> AsyncSession:
+        membership = Membership(self._settings, self._offered)
+        session = AsyncSession(membership, self.adapter, self._traits, self._loop, self.in_flight)
+        self.adapter.session = session
+        return session
+
+    def _on_metadata_change(self) -> None:
+        if self.session is not None and (runtime := self.session.membership.runtime) is not None:
+            runtime.look_again()
+
+    # The hands ask
+
+    def has_joined(self, assignment: KeepingAssignment | None) -> None:
+        """A round is over; an assignment is given if it is a new one."""
+        if assignment is not None:
+            self.start_commit_offsets_refresh_task(assignment)
+        if self._rejoin_needed_fut.done():
+            self._rejoin_needed_fut = self._loop.create_future()
+        if self.session is not None and (snapshot := self.session.membership.snapshot) is not None:
+            self.generation = snapshot.identity.generation
+            self.member_id = snapshot.identity.member_id
+
+    async def look_for_topics(self) -> None:
+        """Look for topics that match a pattern before a round: its cause may be a new one."""
+        if self._subscription.subscribed_pattern is None:
+            return
+        try:
+            async with asyncio.timeout(_TOPICS_S):
+                await self._client.force_metadata_update()
+        except TimeoutError:
+            return
+        subscription = self._subscription.subscription
+        if self.session is not None and subscription is not None and subscription.active:
+            await self._update_member(subscription)
+
+    # The end
+
+    async def _leave(self, *, closes: bool = False) -> None:
+        """Hand everything over and leave; what was handed out counts as processed."""
+        session = self.session
+        if session is None:
+            if closes:
+                await self._commit_last()
+            return
+        self.adapter.is_closing = closes
+        deadline = time.monotonic() + _LEAVE_S
+        if closes:
+            await session.leave(deadline, returns=self.returns)
+        else:
+            await session.finish(deadline)
+        await self._forget()
+
+    async def _commit_last(self) -> None:
+        """The last commit of a consumer that chose its partitions."""
+        subscription = self._subscription.subscription
+        is_groups = self._subscription.partitions_auto_assigned()
+        if subscription is None or subscription.assignment is None or is_groups:
+            return
+        try:
+            await self._maybe_do_last_autocommit(subscription.assignment)
+        except kafka_errors.KafkaError as error:
+            log.warning("the last commit failed: %s", error)
+
+    async def _forget(self) -> None:
+        """Close the member's parts."""
+        session, self.session = self.session, None
+        self._known_subscription, self._group_subscription, self._topics = None, None, frozenset()
+        self.in_flight.clear()
+        self.adapter.forget()
+        self.reset_generation()
+        if session is not None:
+            await self._loop.run_in_executor(None, session.membership.close)
+            session.stop_callbacks()
+
+    def abandon(self) -> None:
+        """The consumer is forgotten: end the member, on any thread; the group is not told."""
+        if self.session is None or not self.session.membership.process.is_this():
+            return
+        self.session.membership.close()
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._coordination_task.cancel)
+
+    async def close(self) -> None:
+        """Hand over, leave, and end the tasks; if this is cancelled, that goes on by itself."""
+        while True:
+            if self._ending is None or was_interrupted(self._ending):
+                if not self._closing.done():
+                    self._closing.set_result(None)
+                self._ending = self._loop.create_task(self._end())
+            ending = self._ending
+            await asyncio.wait([ending])
+            if not was_interrupted(ending):
+                ending.result()
+                return
+
+    async def _end(self) -> None:
+        task = self._coordination_task
+        is_running = not task.done()
+        try:
+            if is_running:
+                await asyncio.wait([task])
+            await self._leave_alone()
+        except asyncio.CancelledError:  # the program ends, and waits for its tasks
+            await self._leave_alone()
+            raise
+        await self._stop_commit_offsets_refresh_task()
+        if is_running and not is_cut_off(task):
+            task.result()
+
+    async def _leave_alone(self) -> None:
+        """Leave if the group's task has not: it was cancelled, say, with all tasks there are."""
+        if self.session is not None:
+            await self._leave(closes=True)
+
+    def maybe_leave_group(self) -> Any:
+        """Leave soon: the application has unsubscribed."""
+        self._wants_leave, self._fenced = True, None
+
+    # Offsets
+
+    async def ensure_coordinator_known(self) -> None:
+        """Find the coordinator; at the end once, where aiokafka would not ask at all.
+
+        The member has its own connection to it. On aiokafka's the question would wait behind a
+        fetch for as long as ``fetch_max_wait_ms``.
+        """
+        if self._member() is not None:
+            return
+        if self._closing.done() and self.coordinator_id is None:
+            found = self._client.coordinator_lookup(CoordinationType.GROUP, self.group_id)
+            self.coordinator_id = await found
+            return
+        await super().ensure_coordinator_known()
+
+    def _member(self) -> AsyncSession | None:
+        """The seat, once its member has a broker."""
+        return (
+            self.session if self.session is not None and self.session.membership.runtime else None
+        )
+
+    async def commit_offsets(
+        self, assignment: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
+    ) -> None:
+        """Commit these, or for None all that was handed out, and wait until it is done.
+
+        Raises
+        ------
+        CommitFailedError
+            If the group refused it, or the member does not own a partition, or did not when the
+            record was handed out.
+        """
+        session = self._member()
+        if session is None:
+            named = assignment.all_consumed_offsets() if offsets is None else offsets
+            await super().commit_offsets(assignment, named)
+            return
+        if offsets is not None:
+            named = {
+                (tp.topic, tp.partition): OffsetToCommit(at.offset, at.metadata or "")
+                for tp, at in offsets.items()
+            }
+            await _commit(session, *session.wanted(named))
+            return
+        session.note()
+        if not session.membership.is_member:
+            self.raise_loss()
+            raise kafka_errors.CommitFailedError(_OUT)
+        await _commit(
+            session, self.adapter.positions(session.subscription_state.active()), CommitOrigin.ALL
+        )
+
+    def raise_loss(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Raise the error that tells of lost records (of these), if nobody has told of them."""
+        session = self._member()
+        if session is not None and (lost := session.commits.loss(partitions)) is not None:
+            raise commit_failed(lost)
+
+    async def _do_fetch_commit_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Ask for committed offsets; a member waits for open transactions (KIP-447).
+
+        Raises
+        ------
+        KafkaError
+            If nobody has answered, or the assignment has changed meanwhile.
+        """
+        session = self._member()
+        if session is None:
+            told: dict[TopicPartition, OffsetAndMetadata]
+            told = await super()._do_fetch_commit_offsets(partitions)
+            return told
+        try:
+            found = await session.committed_offsets([(tp.topic, tp.partition) for tp in partitions])
+        except HoldfastError as error:
+            raise no_committed_offsets(error) from error
+        if found is None:
+            raise kafka_errors.KafkaConnectionError("the assignment has changed: ask again")
+        known = {TopicPartition(*tp): at for tp, at in found.items() if at >= 0}
+        return {tp: OffsetAndMetadata(at, "") for tp, at in known.items()}
+
+
+async def _commit(session: AsyncSession, offsets: Offsets, asked: CommitOrigin) -> None:
+    timeout_s = session.settings["request.timeout.ms"] / 1000
+    try:
+        await asyncio.wrap_future(session.commits.begin(offsets, asked, timeout_s=timeout_s))
+    except HoldfastError as error:
+        raise commit_failed(error) from error
+
+
+def _log_refusal(sent: Future[None]) -> None:
+    """A refusal of a commit by the clock is a line of the log, as with aiokafka."""
+    if (error := sent.exception()) is not None:
+        log.warning("Auto offset commit failed: %s", error)

@@ -1,0 +1,222 @@
+"""aiokafka's fetcher, which hands out lists of records faster and never waits for a start.
+
+**Rules.** Which records come, in which order and in how many lists, where a position stands after
+an error of a deserializer, and every error are aiokafka's. A partition whose place is being looked
+up stops no fetch of another one. A call with a time-out returns at that time, whatever a listener
+does.
+
+**Strategy.** What is there already is taken in one pass of C for each partition. Everything else,
+waiting and raising, is left to aiokafka. aiokafka asks a broker for no records while it looks up
+where a partition of that broker begins, however long the group's coordinator takes to answer. So
+partitions without a place are kept from its eyes, and looked up by tasks of their own.
+
+References: aiokafka, ``Fetcher.fetched_records``, ``Fetcher._get_actions_per_node``; KIP-429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from aiokafka.consumer.fetcher import (
+    UNKNOWN_OFFSET,
+    Fetcher,
+    FetchResult,
+    OffsetResetStrategy,
+    PartitionRecords,
+)
+from aiokafka.errors import NoOffsetForPartitionError
+from aiokafka.structs import TopicPartition
+
+_NEXT = PartitionRecords.__next__
+_END_S = 2.0
+
+
+@dataclass(eq=False, slots=True)
+class PositionLookup:
+    """Partitions of one leader whose places are looked up."""
+
+    leader: int  # node id
+    states: Mapping[TopicPartition, Any]  # aiokafka's, in this term of ownership
+
+
+class PositionedAssignment:
+    """The part of an assignment whose places are known."""
+
+    def __init__(self, assignment: Any, hidden: Collection[TopicPartition]):
+        self.tps: frozenset[TopicPartition] = assignment.tps.difference(hidden)
+        self.state_value = assignment.state_value
+
+
+class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
+    """A fetcher of aiokafka's."""
+
+    # aiokafka has no types
+    _records: dict[TopicPartition, Any]
+    _subscriptions: Any
+    _wait_consume_future: Any
+    _default_reset_strategy: int
+    _in_flight: set[Any]
+    _pending_tasks: set[asyncio.Task[Any]]
+    _fetch_task: asyncio.Task[Any]
+
+    def __init__(self, *arguments: Any, **options: Any):
+        self._sought: set[Any] = set()  # states of partitions whose places are looked up
+        super().__init__(*arguments, **options)
+
+    async def close(self) -> None:
+        """End; see aiokafka, which passes on the cancellation of a fetch that waits to go again.
+
+        An exception of a signal's handler inside asyncio may have lost the wake-up of a task.
+        """
+        self._fetch_task.cancel()  # it would start others
+        for task in self._pending_tasks:
+            task.cancel()
+        await asyncio.wait({self._fetch_task, *self._pending_tasks}, timeout=_END_S)
+        self._pending_tasks = {task for task in self._pending_tasks if not is_cut_off(task)}
+        if is_cut_off(self._fetch_task):
+            self._fetch_task = asyncio.create_task(asyncio.sleep(0))
+        await super().close()
+
+    def _get_actions_per_node(self, assignment: Any) -> Any:
+        """Search for the places of what has none, and fetch the others; see aiokafka."""
+        if len(self._in_flight) > len(self._pending_tasks):
+            # A task has ended, and its node counts as busy until the loop's next turn. Nothing else
+            # would wake aiokafka then, so it would fetch nothing there for 0.2 s.
+            asyncio.get_running_loop().call_soon(self._notify, self._wait_consume_future)
+        blank = {
+            tp: state
+            for tp in assignment.tps
+            if not (state := assignment.state_value(tp)).has_valid_position
+            and tp not in self._records
+        }
+        if not blank:
+            return super()._get_actions_per_node(assignment)
+        requests, _, timeout, is_stale, resumed = super()._get_actions_per_node(
+            PositionedAssignment(assignment, blank)
+        )
+        by_leader: dict[int, dict[TopicPartition, Any]] = {}
+        for tp, state in blank.items():
+            if state not in self._sought:
+                leader = self._client.cluster.leader_for_partition(tp)
+                by_leader.setdefault(-1 if leader is None else leader, {})[tp] = state
+        is_stale = is_stale or bool(by_leader.pop(-1, ()))
+        searches = {
+            PositionLookup(leader, found): list(found) for leader, found in by_leader.items()
+        }
+        self._sought.update(state for search in searches for state in search.states.values())
+        return requests, searches, timeout, is_stale, resumed
+
+    async def _update_fetch_positions(
+        self, assignment: Any, node_id: PositionLookup, tps: list[TopicPartition]
+    ) -> bool:
+        """Find the places of these; see aiokafka, which fetches nothing of a node meanwhile."""
+        states = node_id.states
+        try:
+            has_news = await self._use_committed(assignment, states)
+            left = [tp for tp in tps if assignment.state_value(tp).awaiting_reset]
+            if left:
+                await super()._update_fetch_positions(assignment, node_id.leader, left)
+        except asyncio.CancelledError:  # aiokafka's tasks end so
+            return False
+        finally:
+            self._sought.difference_update(states.values())
+        return has_news
+
+    async def _use_committed(self, assignment: Any, states: Mapping[TopicPartition, Any]) -> bool:
+        """Begin at committed offsets, all asked for at once; whether there is an error to raise."""
+        asked = {
+            tp: state.fetch_committed()
+            for tp, state in states.items()
+            if not (state.has_valid_position or state.awaiting_reset)
+        }
+        if asked:
+            await asyncio.wait(asked.values())
+        has_news = False
+        for tp, answer in asked.items():
+            state, offset = states[tp], answer.result().offset
+            if state.has_valid_position or state.awaiting_reset:
+                continue  # the application has sought
+            if offset != UNKNOWN_OFFSET:
+                state.reset_to(offset)
+            elif self._default_reset_strategy != OffsetResetStrategy.NONE:
+                state.await_reset(self._default_reset_strategy)
+            elif assignment.state_value(tp) is state:
+                self._set_error(tp, NoOffsetForPartitionError(tp))
+                has_news = True
+        return has_news
+
+    async def fetched_records(
+        self,
+        partitions: Collection[TopicPartition],
+        timeout: float = 0,
+        max_records: int | None = None,
+    ) -> dict[TopicPartition, list[Any]]:
+        """Return the next records by partition; see aiokafka, which may wait for a listener."""
+        is_waiting = self._subscriptions.reassignment_in_progress
+        # A program may have put a step of its own in the place of aiokafka's.
+        if not is_waiting and PartitionRecords.__next__ is _NEXT:
+            found = self._take(partitions, max_records)
+            if found:
+                return found
+        if is_waiting and not timeout:
+            return {}
+        waited_for: dict[TopicPartition, list[Any]] = {}
+        try:
+            # aiokafka waits for an eager reassignment, and so for the listener, however long.
+            async with asyncio.timeout(timeout or None) as limit:
+                waited_for = await super().fetched_records(partitions, timeout, max_records)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        return waited_for  # if it is over: aiokafka awaits nothing when it has taken records
+
+    def _take(
+        self, partitions: Collection[TopicPartition], most: int | None
+    ) -> dict[TopicPartition, list[Any]]:
+        """What is there; nothing from an error on, which is raised when nothing else is left."""
+        found: dict[TopicPartition, list[Any]] = {}
+        for tp in list(self._records):
+            if most == 0:
+                break
+            if partitions and tp not in partitions:
+                continue
+            result = self._records[tp]
+            if type(result) is not FetchResult:
+                break
+            records = _records_of(result, most)
+            if not result.has_more():
+                del self._records[tp]
+                self._notify(self._wait_consume_future)
+            if records:
+                found[tp] = records
+                most = None if most is None else most - len(records)
+        return found
+
+
+def _records_of(result: Any, most: int | None) -> list[Any]:
+    """At most so many records of one partition; its position moves behind them."""
+    if not result.check_assignment(result._topic_partition) or not result.has_more():
+        return []
+    fetched = result._partition_records
+    records = list(islice(fetched._records_iterator, most))
+    result._update_position()
+    if most is None or len(records) < most:
+        fetched._records_iterator = None  # it has ended, and would keep its buffer
+        result._partition_records = None
+    return records
+
+
+def was_interrupted(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has ended by what has ended the loop's run as well."""
+    if not task.done() or task.cancelled():
+        return False
+    return isinstance(task.exception(), KeyboardInterrupt | SystemExit)
+
+
+def is_cut_off(task: asyncio.Task[Any]) -> bool:
+    """Whether a task was cancelled or interrupted, or will never wake up."""
+    return not task.done() or task.cancelled() or was_interrupted(task)

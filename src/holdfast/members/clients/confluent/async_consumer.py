@@ -1,0 +1,255 @@
+"""confluent-kafka's asyncio consumers over :class:`ConfluentConsumer`; they are there since 2.13.
+
+**Rules.** What confluent-kafka's classes do stays their own, with one difference beside the
+consumer below them: nothing is lost where an await is cancelled. A poll of a member whose await is
+cancelled ends at once. What it had taken goes back, and the next poll returns it. A close leaves
+the group, so that no member holds partitions that nobody reads.
+
+**Strategy.** The original makes its consumer itself, so ours takes its place. What a test has put
+in the place of ``confluent_kafka.Consumer`` stays there. The deserializing class, which newer
+versions have, calls the constructor of the original by name: so ours builds the deserializers
+itself, with confluent-kafka's own functions. The original deserializes behind a poll, and loses
+what a cancelled deserializer had; ours does so inside of the poll.
+
+References: confluent-kafka-python, ``aio.AIOConsumer``, ``aio.AsyncDeserializingConsumer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka.aio import AIOConsumer as OriginalAIOConsumer
+from confluent_kafka.aio._common import AsyncLogger
+
+from holdfast.members.clients.confluent.consumer import (
+    ConfluentConsumer,
+    call_lock_of,
+    until_abandoned,
+)
+from holdfast.members.clients.confluent.group_calls import GroupCalls
+from holdfast.members.clients.confluent.recreation import CALLER
+
+if TYPE_CHECKING:
+    from holdfast.members.metrics import MemberMetrics
+
+_Original: type = confluent_kafka.cimpl.Consumer
+_T = TypeVar("_T")
+_CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
+
+
+class _Reading:
+    """One poll in a thread of the pool, whose await on the loop may be cancelled."""
+
+    def __init__(self, consumer: ConfluentConsumer):
+        self._consumer = consumer
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._found: Any = None
+
+    def read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make the call, in a thread; what nobody waits for goes back."""
+        with call_lock_of(self._consumer):
+            found = until_abandoned(
+                self._consumer, lambda: self._is_abandoned, lambda: call(*args, **kwargs)
+            )
+            with self._lock:
+                self._found = found
+                if not self._is_abandoned:
+                    return found
+            self.go_back()
+            return None
+
+    def abandon(self) -> bool:
+        """Nobody waits, on the loop; return whether something was found that nobody has."""
+        with self._lock:
+            self._is_abandoned = True
+            return bool(self._found)
+
+    def go_back(self) -> None:
+        """Have the next poll read from the first of these records on, in a thread."""
+        found = [self._found] if isinstance(self._found, Message) else self._found or ()
+        first: dict[tuple[Any, Any], Any] = {}
+        for message in found:
+            if message.error() is None:
+                first.setdefault((message.topic(), message.partition()), message.offset())
+        with call_lock_of(self._consumer):
+            for (topic, partition), offset in first.items():
+                with suppress(KafkaException):  # it was unassigned
+                    self._consumer.seek(TopicPartition(topic, partition, offset))
+
+
+class ConfluentAIOConsumer(OriginalAIOConsumer):
+    """A drop-in for ``confluent_kafka.aio.AIOConsumer``.
+
+    Parameters
+    ----------
+    consumer_conf : dict
+        As for :class:`holdfast.confluent.Consumer`; callbacks may be coroutine functions.
+    max_workers : int
+        Threads of the pool that is made without ``executor``.
+    executor : concurrent.futures.Executor, optional
+        Runs the calls; at least two threads where callbacks call the consumer.
+    """
+
+    def __init__(
+        self,
+        consumer_conf: dict[str, Any],
+        max_workers: int = 100,
+        executor: concurrent.futures.Executor | None = None,
+    ):
+        self._undelivered: deque[_Reading] = deque()
+        kind: object = confluent_kafka.Consumer
+        if not (isinstance(kind, type) and issubclass(kind, _Original)):  # a mock, say
+            OriginalAIOConsumer.__init__(self, consumer_conf, max_workers, executor)
+            return
+        OriginalAIOConsumer.__init__(self, {"group.id": "replaced"}, max_workers, executor)
+        unused = self._consumer
+        loop = asyncio.get_running_loop()
+        config = dict(consumer_conf)
+        for name in _CALLBACKS:
+            if name in config:
+                config[name] = self._wrap_callback(loop, config[name])
+        if "logger" in config:
+            config["logger"] = AsyncLogger(loop, config["logger"])
+        self._consumer = ConfluentConsumer(config)
+        unused.close()
+
+    async def _call(self, blocking_task: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with suppress(IndexError):
+                while True:
+                    self._undelivered.popleft().go_back()
+            return blocking_task(*args, **kwargs)
+
+        if (calls := self._calls()) is not None:
+            calls.closing.check()  # a fork has none of the pool's threads
+        return await super()._call(call, *args, **kwargs)
+
+    def _calls(self) -> GroupCalls | None:
+        made = self._consumer
+        return made._holdfast if isinstance(made, ConfluentConsumer) else None
+
+    async def __aexit__(self, *_: object) -> None:
+        if (calls := self._calls()) is None or calls.closing.is_here():
+            await self.close()
+
+    async def poll(self, *args: Any, **kwargs: Any) -> Message | None:
+        """Return one message; see the original."""
+        return await self._read(self._consumer.poll, *args, **kwargs)
+
+    async def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
+        """Return a list of messages; see the original."""
+        return await self._read(self._consumer.consume, *args, **kwargs)
+
+    async def close(self, *args: Any, **kwargs: Any) -> None:
+        """Leave the group and close; once begun it is done, also where its await is cancelled.
+
+        In a callback it happens when the call that waits for the callback comes out. ``returns``
+        as for :meth:`holdfast.Consumer.close`.
+        """
+        if CALLER is not None and CALLER.get() and self._calls() is not None:
+            await self._call(self._consumer.close, *args, **kwargs)
+            asyncio.get_running_loop().run_in_executor(None, self._close_pool)
+            return
+        try:
+            await super().close(*args, **kwargs)
+        except asyncio.CancelledError:
+            # The pool drops a call that no thread of it has taken yet, and takes no other one.
+            if isinstance(self._consumer, ConfluentConsumer):
+                close = partial(self._consumer.close, *args, **kwargs)
+                threading.Thread(target=close).start()
+            raise
+
+    def _close_pool(self) -> None:
+        """Wait for the end that a callback has asked for; the callbacks of the end have a pool."""
+        self._consumer.close()
+        self._closed = True
+        if self._owns_executor:
+            self.executor.shutdown()
+
+    async def _read(self, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        found: _T
+        if not isinstance(self._consumer, ConfluentConsumer):  # a mock, say
+            found = await self._call(call, *args, **kwargs)
+            return await self._prepared(found)
+        reading = _Reading(self._consumer)
+        try:
+            found = await self._call(reading.read, call, *args, **kwargs)
+            return await self._prepared(found)
+        except asyncio.CancelledError:
+            if reading.abandon():
+                self._undelivered.append(reading)
+            raise
+
+    async def _prepared(self, found: _T) -> _T:
+        """What a poll has found, as the application is to have it; an await of the poll."""
+        return found
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        made = self._consumer
+        return made.__holdfast_metrics__() if isinstance(made, ConfluentConsumer) else None
+
+
+REPLACEMENTS: dict[type, type] = {OriginalAIOConsumer: ConfluentAIOConsumer}
+
+try:
+    from confluent_kafka import _serde_builder as _serdes
+    from confluent_kafka.aio import AsyncDeserializingConsumer as OriginalDeserializing
+except ImportError:  # confluent-kafka has it since 2.16
+    pass
+else:
+
+    class ConfluentAsyncDeserializingConsumer(
+        OriginalDeserializing[Any, Any], ConfluentAIOConsumer
+    ):
+        """A drop-in for ``confluent_kafka.aio.AsyncDeserializingConsumer``; await it.
+
+        Parameters
+        ----------
+        conf : dict
+            As for :class:`holdfast.confluent.Consumer`, and the deserializers or their builders.
+        **kwargs
+            As for :class:`holdfast.confluent.AIOConsumer`.
+        """
+
+        # As the original's: ``ConfluentAsyncDeserializingConsumer[str, dict]``.
+        __class_getitem__: Any = classmethod(GenericAlias)
+
+        async def _prepared(self, found: Any) -> Any:
+            for message in found if isinstance(found, list) else [found]:
+                if message is not None and message.error() is None:
+                    await super()._deserialize(message)
+            return found
+
+        async def _deserialize(self, message: Any) -> Any:
+            """Return the message: it was deserialized before the poll ended."""
+            return message
+
+        async def __init__(  # type: ignore[misc]  # confluent-kafka makes it a coroutine
+            self, conf: dict[str, Any], **kwargs: Any
+        ):
+            wanted, config = _serdes.pop_serde_props(conf, "key.deserializer", "value.deserializer")
+            built, owned, config = await _serdes.async_build_serdes(wanted, config)
+            self._owned_serdes = owned
+            self._key_deserializer, self._value_deserializer = built
+            try:
+                ConfluentAIOConsumer.__init__(self, config, **kwargs)
+                resolver = _serdes.AsyncSharedClusterIdResolver(self.cluster_id)
+                _serdes.propagate_async_cluster_id_resolver(resolver, built)
+            except BaseException:
+                self._owned_serdes = []
+                with suppress(Exception):  # the first error is the one to raise
+                    await _serdes.async_close_serdes(owned)
+                raise
+
+    REPLACEMENTS[OriginalDeserializing] = ConfluentAsyncDeserializingConsumer

@@ -1,0 +1,300 @@
+"""Where each key of a ``confluent_kafka.Consumer`` configuration goes.
+
+**Rules.** Every key is passed to librdkafka, which fetches and knows all its keys, unless it is in
+:data:`TAKEN`: then the member honours it and librdkafka does not get it. Keys in :data:`SHARED` are
+honoured by both. What the member cannot honour is refused with the reason (:data:`REFUSED`, and
+:mod:`holdfast.cluster.credentials` for logins and TLS). An unknown key, or a value out of range,
+is librdkafka's error in librdkafka's words.
+
+``group.protocol=consumer`` asks for a broker's own assignor: then there is no member of ours, and
+everything is as with ``confluent_kafka.Consumer``. Together with a key that asks for holdfast it is
+a contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits for ever without a
+word, so the log says it (:func:`look`). Nobody waits for the look at the broker.
+
+**Strategy.** :func:`route` splits the configuration before librdkafka sees it; the member's part
+becomes :class:`~holdfast.cluster.settings.Settings`.
+
+References: librdkafka, CONFIGURATION.md; KIP-848 (``group.protocol``,
+ConsumerGroupHeartbeat).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
+from holdfast.cluster import credentials
+from holdfast.cluster.diagnosis import known_requests
+from holdfast.cluster.settings import KEYS, Settings
+from holdfast.errors import ConfigError
+from holdfast.members.clients.keywords import NOT_OURS, servers
+from holdfast.members.clients.replacement import ClassReplacement
+from holdfast.members.runtime.member_log import NAME
+
+STRATEGY = "partition.assignment.strategy"
+DEFAULT_STRATEGY = "range,roundrobin"
+"""librdkafka's, so members with and without holdfast are in one group while a program is rolled."""
+
+INSTALLED = ClassReplacement(policy="holdfast.policy", strategy=STRATEGY)
+"""What ``holdfast.confluent.install`` gives every consumer."""
+
+TAKEN = {
+    STRATEGY: "any assignor of the registry; our member offers it to the group",
+    "scheduled.rebalance.max.delay.ms": "Design II: how long a departed member is waited for",
+    "enable.auto.commit": "our member commits what is stored; librdkafka commits nothing by itself",
+}
+"""Keys that the member honours, and that librdkafka does not get; beside ``holdfast.*``."""
+
+SHARED = (
+    *("bootstrap.servers", "group.id", "group.instance.id", "client.id", "client.rack"),
+    *("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"),
+    *("auto.commit.interval.ms", "isolation.level"),
+    *("retry.backoff.ms", "retry.backoff.max.ms"),
+    *("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+)
+"""Keys that both honour, under one name; the keys of a login and of TLS are shared as well."""
+
+RENAMED = {
+    "metadata.broker.list": "bootstrap.servers",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "socket.timeout.ms": "request.timeout.ms",
+}
+"""Keys that the member honours under another name."""
+
+REFUSED = {
+    "ssl_ca": "give the CA as ssl.ca.location or ssl.ca.pem",
+    "ssl_certificate": "give the certificate as ssl.certificate.location or ssl.certificate.pem",
+    "ssl_key": "give the key as ssl.key.location or ssl.key.pem",
+    "ssl.certificate.verify_cb": "the member's connections check certificates by the CA alone",
+    "ssl.ca.certificate.stores": "give the CA as ssl.ca.location or ssl.ca.pem",
+    "ssl.engine.location": "the member's connections have no engine of OpenSSL",
+    "ssl.engine.id": "the member's connections have no engine of OpenSSL",
+    "ssl.crl.location": "the member's connections do not read lists of revoked certificates",
+    "sasl.oauthbearer.method": "give a function as oauth_cb, or holdfast.oauth.token.provider",
+    "group.remote.assignor": "a broker's assignor needs group.protocol=consumer",
+    **NOT_OURS,
+}
+"""Keys that the member cannot honour, and what to do instead."""
+
+_RESETS = {
+    **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
+    **dict.fromkeys(("largest", "latest", "end"), OFFSET_END),
+}
+TOPICS = "default.topic.config"
+_LEAST_REQUEST_MS = 10_000
+_TRUE, _FALSE = frozenset({"true", "t", "1"}), frozenset({"false", "f", "0"})
+CONSUMER_GROUP_HEARTBEAT = 68
+_log = logging.getLogger(NAME)
+_NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """A configuration on its two ways."""
+
+    plane: dict[str, Any] = field(repr=False)  # for ``confluent_kafka.Consumer``
+    # For :meth:`Settings.parse`; None if there is no member of ours.
+    member: dict[str, Any] | None = field(repr=False)
+    # Addresses, login and group of a member of librdkafka's own; None if there is none.
+    native: dict[str, Any] | None = field(repr=False)
+    is_automatic: bool  # ``enable.auto.commit``
+    stores: bool  # ``enable.auto.offset.store``
+    interval_s: float  # ``auto.commit.interval.ms``, in seconds
+    # ``auto.offset.reset`` as a logical offset; None for ``error``, and where it is not at the top
+    # of the configuration.
+    reset: int | None
+
+    @property
+    def has_brokers(self) -> bool:
+        """Whether the configuration names a broker; librdkafka takes one that does not."""
+        return self.member is not None and bool(self.member.get("bootstrap.servers"))
+
+    def settings(self) -> Settings:
+        """The member's settings."""
+        return Settings.parse({**(self.member or {}), **({} if self.has_brokers else _NOWHERE)})
+
+
+def route(config: Mapping[Any, Any]) -> Routed:
+    """Split a configuration; a key that is no text is left to librdkafka, which refuses it.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+        As a program gives it to ``confluent_kafka.Consumer``, with ``holdfast.*``.
+
+    Raises
+    ------
+    ConfigError
+        For a key that is refused, and for keys that contradict each other.
+    """
+    plane = {
+        key: value
+        for key, value in config.items()
+        if not (key in TAKEN or str(key).startswith("holdfast."))
+    }
+    if plane.get("group.id") is None or not str(plane["group.id"]).strip():
+        plane.pop("group.id", None)  # confluent-kafka refuses none, and aborts at an empty one
+    flag = config.get("enable.auto.commit", True)
+    automatic = _boolean(flag)
+    # librdkafka refuses what is no boolean in its own words
+    plane["enable.auto.commit"] = flag if automatic is None else False
+    interval = config.get("auto.commit.interval.ms", 5_000)
+    is_number = str(interval).isdigit()
+    is_native = str(config.get("group.protocol", "classic")).lower() == "consumer"
+    config = {key: value for key, value in config.items() if isinstance(key, str)}
+    if is_native:
+        _check_native(config)
+        plane["enable.auto.commit"] = flag
+    return Routed(
+        plane=plane,
+        member=None if is_native else _member(config),
+        native=_connection(config) if is_native else None,
+        is_automatic=bool(automatic) and not is_native and str(interval) != "0",
+        stores=_boolean(config.get("enable.auto.offset.store", True)) is not False,
+        interval_s=int(interval) / 1000 if is_number else 5.0,
+        reset=_reset(config),
+    )
+
+
+def _reset(config: Mapping[str, Any]) -> int | None:
+    """The logical offset that librdkafka begins at where nothing is committed."""
+    if TOPICS in config:
+        return None
+    return _RESETS.get(_reset_of(config).lower())
+
+
+def _reset_of(config: Mapping[str, Any]) -> str:
+    """``auto.offset.reset``, in librdkafka's words."""
+    given = config.get(TOPICS)
+    whole = {**config, **given} if isinstance(given, Mapping) else config
+    return str(whole.get("auto.offset.reset", "largest"))
+
+
+def _check_native(config: Mapping[str, Any]) -> None:
+    for key in config:
+        if key in (STRATEGY, "scheduled.rebalance.max.delay.ms") or key.startswith("holdfast."):
+            raise ConfigError(
+                f"{key}: with group.protocol=consumer the broker assigns, not a member of ours; "
+                "leave one of the two out"
+            )
+
+
+def _connection(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Addresses, login and group of a configuration; None if they are not usable by us."""
+    chosen = {
+        key: value
+        for key, value in config.items()
+        if _is_for_us(key) or RENAMED.get(key, key) in ("bootstrap.servers", "group.id")
+    }
+    try:
+        found = _member(chosen)
+    except ConfigError:
+        return None
+    names = {*credentials.KEYS, "bootstrap.servers", "group.id"}
+    made = {key: value for key, value in found.items() if key in names}
+    return made if made.keys() >= {"bootstrap.servers", "group.id"} else None
+
+
+def _boolean(value: object) -> bool | None:
+    text = str(value).lower()
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def _member(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The member's configuration, in the spelling of :class:`Settings`."""
+    found: dict[str, Any] = {}
+    for given, value in config.items():
+        key = RENAMED.get(given, given)
+        if value is None or value == "":
+            continue
+        if given in REFUSED and str(value) not in ("default", "Root"):
+            raise ConfigError(f"{given}: {REFUSED[given]}")
+        if key in SHARED or given in RENAMED:
+            found[key] = _as_text(value)
+        elif key in TAKEN or _is_for_us(key):
+            found[key] = value
+    # For lags alone: librdkafka looks positions up, with its own value.
+    found["auto.offset.reset"] = _reset_of(config)
+    found["enable.auto.commit"] = _boolean(config.get("enable.auto.commit", True)) is not False
+    if STRATEGY not in found and "holdfast.policy" not in found:
+        found[STRATEGY] = DEFAULT_STRATEGY
+    _fit_times(found)
+    if "bootstrap.servers" in found:
+        found["bootstrap.servers"] = ",".join(servers(str(found["bootstrap.servers"])))
+    if callback := config.get("oauth_cb"):
+        provide, said = callback, config.get("sasl.oauthbearer.config", "")
+        found.setdefault("holdfast.oauth.token.provider", _provider(provide, said))
+    return found
+
+
+def _as_text(value: Any) -> Any:
+    """What librdkafka reads: the text of whatever a value is, the whole part of a number."""
+    if isinstance(value, bool) or callable(value):
+        return value
+    return str(int(value) if isinstance(value, float) else value)
+
+
+def _is_for_us(key: str) -> bool:
+    if key.startswith("holdfast."):
+        return True
+    if key in ("sasl.oauthbearer.config", "enable.sasl.oauthbearer.unsecure.jwt"):
+        return False
+    security = key in credentials.KEYS or key in ("sasl.mechanisms", "sasl.jaas.config")
+    return security or key.startswith(("ssl.keystore.", "sasl.kerberos.", "enable.ssl."))
+
+
+def _fit_times(found: dict[str, Any]) -> None:
+    """Times that librdkafka takes and the member would refuse become the nearest that it takes."""
+    session, beat = (
+        _number(found.get(f"{name}.ms", KEYS[f"{name}.ms"].default))
+        for name in ("session.timeout", "heartbeat.interval")
+    )
+    if session is not None and beat is not None and beat >= session:
+        found["heartbeat.interval.ms"] = max(1, session // 3)
+    request = _number(found.get("request.timeout.ms", 30_000))
+    found["request.timeout.ms"] = max(_LEAST_REQUEST_MS, request or 0)
+    refresh = _number(found.get("metadata.max.age.ms", 0))
+    if refresh is None or refresh <= 0:  # -1 never looks again, which would miss partitions
+        found.pop("metadata.max.age.ms", None)
+
+
+def _number(value: object) -> int | None:
+    try:
+        return int(str(value))
+    except ValueError:
+        return None
+
+
+def _provider(callback: Callable[..., Any], said: str) -> Callable[[], Any]:
+    """confluent-kafka's ``oauth_cb`` as a function that returns a token and when it ends."""
+    return lambda: tuple(callback(said)[:2])
+
+
+def look(connection: Mapping[str, Any]) -> None:
+    """Look on a thread whether the brokers know the protocol, and warn if they do not.
+
+    Parameters
+    ----------
+    connection : mapping of str to object
+        Addresses, login and ``group.id``, as :meth:`Settings.parse` takes them.
+    """
+    threading.Thread(target=_look, args=(connection,), name="holdfast-look", daemon=True).start()
+
+
+def _look(connection: Mapping[str, Any]) -> None:
+    try:
+        settings = Settings.parse(connection)
+        known = known_requests(settings)
+    except (ConfigError, OSError):
+        return  # librdkafka says what is wrong with these
+    if known and CONSUMER_GROUP_HEARTBEAT not in known:
+        _log.warning(
+            "group %s: group.protocol=consumer needs Kafka 4.0 (KIP-848), and the broker is older: "
+            "this consumer gets no partitions; group.protocol=classic works there",
+            settings["group.id"],
+        )

@@ -1,0 +1,276 @@
+"""What is wrong, in confluent-kafka's classes, codes and messages.
+
+**Rules.** An error of the façade has the class and the code that confluent-kafka raises in the same
+place. Where only holdfast has the error, the code is the one that a broker would answer. A text
+begins as librdkafka's does; what holdfast knows beside it comes after that.
+
+What is wrong with a membership is a message that ``poll`` hands out. A failure is told once a
+second at most, and a fatal one once; a topic that does not exist, or that a pattern has matched and
+that is deleted, once; and an application that has not polled for ``max.poll.interval.ms`` as soon
+as it is back, with the time beyond the interval. The message is a ``confluent_kafka.Message``
+where a program can make one. Before confluent-kafka 2.13 none can: there it is an object that
+answers as the original's message does, and that ``isinstance`` takes for one.
+
+References: librdkafka, ``rd_kafka_resp_err_t``, ``rd_kafka_consumer_err``; confluent-kafka-python,
+``Message``; Kafka protocol guide, "Error codes"; KIP-62 (``max.poll.interval.ms``).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
+
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.errors import ConfigError, HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import PollSession
+
+INVALID_ARG: int = KafkaError._INVALID_ARG
+STATE: int = KafkaError._STATE
+NO_OFFSET: int = KafkaError._NO_OFFSET
+TIMED_OUT: int = KafkaError._TIMED_OUT
+FATAL: int = KafkaError._FATAL
+FAIL: int = KafkaError._FAIL
+MAX_POLL_EXCEEDED: int = KafkaError._MAX_POLL_EXCEEDED
+_OF_A_JOIN = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.INVALID_SESSION_TIMEOUT})
+_NOT_EAGER = (
+    "Changes to the current assignment must be made using assign() when rebalance protocol type is "
+    "EAGER"
+)
+_NOT_OF_ITS_KIND = {
+    "assign": "Failed to set assignment: Local: Erroneous state",
+    "unassign": "Failed to remove assignment: Local: Erroneous state",
+    "incremental_assign": _NOT_EAGER,
+    "incremental_unassign": _NOT_EAGER,
+}
+_REPORT_EVERY_S = 1.0
+_CAN_BE_MADE = "__init__" in vars(Message)  # since confluent-kafka 2.13
+
+
+def exception(code: int, text: str) -> KafkaException:
+    """A ``KafkaException`` as confluent-kafka raises it."""
+    return KafkaException(KafkaError(code, text))
+
+
+def kafka_error(error: BaseException) -> KafkaError:
+    """An error of holdfast as a ``KafkaError``."""
+    if isinstance(error, KafkaException):
+        found: KafkaError = error.args[0]
+        return found
+    match error:
+        case RemoteProtocolError() if error.error_code == ErrorCode.FENCED_INSTANCE_ID:
+            return KafkaError(FATAL, f"Fatal error: {said(error.error_code)}: {error}", True)
+        case RemoteProtocolError() if error.error_code > 0:
+            code = error.error_code
+        case LocalProtocolError():  # what this generation does not own
+            code = int(ErrorCode.ILLEGAL_GENERATION)
+        case ConfigError():
+            code = INVALID_ARG
+        case HoldfastError():
+            code = TIMED_OUT
+        case _:
+            return KafkaError(FAIL, f"{type(error).__name__}: {error}")
+    start = "JoinGroup failed: " if code in _OF_A_JOIN else ""
+    return KafkaError(code, f"{start}{said(code)}: {error}")
+
+
+def said(code: int) -> str:
+    """Librdkafka's words for a code."""
+    words: str = KafkaError(code).str()
+    return words
+
+
+def commit_failed(error: HoldfastError) -> KafkaException:
+    """The error of a commit that waited for its answer."""
+    found = kafka_error(error)
+    return KafkaException(KafkaError(found.code(), f"Commit failed: {found.str()}", found.fatal()))
+
+
+def check_kind(session: PollSession | None, name: str, *, is_step: bool) -> None:
+    """Refuse a change of the assignment that is not of the group's kind.
+
+    Parameters
+    ----------
+    seat : PollSession or None
+        The member's, None where there is none.
+    is_step : bool
+        Whether it adds or takes away, as a cooperative group does, or replaces the whole.
+
+    Raises
+    ------
+    KafkaException
+        With ``_STATE``, as the original.
+    """
+    if (
+        session is None
+        or session.membership.is_leaving
+        or not session.membership.is_member
+        or session.is_cooperative == is_step
+    ):
+        return
+    raise exception(STATE, _NOT_OF_ITS_KIND[name])
+
+
+class ErrorMessage:
+    """Answers as the ``Message`` of an error does.
+
+    Parameters
+    ----------
+    topic : str or None
+        The topic that the error is about.
+    partition : int
+        Its partition; 0 as librdkafka has it where there is none.
+    timestamp : (int, int)
+        Kind and milliseconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str | None,
+        partition: int,
+        value: bytes,
+        timestamp: tuple[int, int],
+        error: KafkaError,
+    ):
+        self._topic = topic
+        self._partition = partition
+        self._timestamp = timestamp
+        self._error = error
+        self._value: Any = value
+        self._key: Any = None
+        self._headers: Any = None
+
+    @property  # type: ignore[misc]  # isinstance() asks for it
+    def __class__(self) -> type:
+        return Message
+
+    def __len__(self) -> int:
+        return 0 if self._value is None else len(self._value)
+
+    def error(self) -> KafkaError:
+        """The error."""
+        return self._error
+
+    def topic(self) -> str | None:
+        """The topic that the error is about, None without one."""
+        return self._topic
+
+    def partition(self) -> int:
+        """The partition."""
+        return self._partition
+
+    def timestamp(self) -> tuple[int, int]:
+        """No time: an error has none."""
+        return self._timestamp
+
+    def value(self) -> Any:
+        """The text of the error, unless the application has set another value."""
+        return self._value
+
+    def set_value(self, value: Any) -> None:
+        """Replace the value."""
+        self._value = value
+
+    def key(self) -> Any:
+        """What the application has set, else None."""
+        return self._key
+
+    def set_key(self, key: Any) -> None:
+        """Set a key."""
+        self._key = key
+
+    def headers(self) -> Any:
+        """What the application has set, else None."""
+        return self._headers
+
+    def set_headers(self, headers: Any) -> None:
+        """Set headers."""
+        self._headers = headers
+
+    def offset(self) -> None:
+        """None: no record is meant."""
+
+    def leader_epoch(self) -> None:
+        """None: no record is meant."""
+
+    def latency(self) -> None:
+        """None: nothing was produced."""
+
+
+MESSAGES: tuple[type, ...] = (Message,) if _CAN_BE_MADE else (Message, ErrorMessage)
+"""The classes of what ``poll`` hands out."""
+
+
+def error_message(error: KafkaError, topic: str | None = None) -> Message:
+    """An error as librdkafka hands it out: of partition 0, with its text for a value."""
+    make: Any = MESSAGES[-1]
+    made: Message = make(
+        topic=topic,
+        partition=0,
+        value=error.str().encode(),
+        timestamp=(TIMESTAMP_NOT_AVAILABLE, -1),
+        error=error,
+    )
+    return made
+
+
+class Problems:
+    """What has been told of one membership."""
+
+    def __init__(self) -> None:
+        self._reported_at = 0.0
+        self._has_reported_fatal = False
+        self._reported_missing: set[str] = set()
+        self._subscribed: tuple[str, ...] = ()
+        self._deleted: list[str] = []  # topics of a pattern, still to be told of
+
+    def of_member(self, membership: Membership) -> Message | None:
+        """The message of a member that has failed, if it is to be told now."""
+        failure, now = membership.failure, time.monotonic()
+        if failure is None or self._has_reported_fatal or now - self._reported_at < _REPORT_EVERY_S:
+            return None
+        self._reported_at, error = now, kafka_error(failure)
+        self._has_reported_fatal = error.fatal()
+        return error_message(error)
+
+    def of_topics(self, membership: Membership) -> Message | None:
+        """The next message about a topic that does not exist; the others come with later polls."""
+        runtime = membership.runtime
+        if runtime is None:
+            return None
+        if (subscribed := runtime.subscribed) is not self._subscribed:
+            gone = {topic for topic in self._subscribed if not runtime.exists(topic)}
+            self._deleted += sorted(gone - set(subscribed) - self._reported_missing)
+            self._subscribed = subscribed
+        if self._deleted:
+            return _not_available(self._deleted.pop(0))
+        if set(missing := runtime.missing) == self._reported_missing:
+            return None
+        told = self._reported_missing & set(missing)
+        topic = min(set(missing) - told, default=None)
+        if topic is None:
+            self._reported_missing = told
+            return None
+        self._reported_missing = told | {topic}
+        return _not_available(topic)
+
+
+def _not_available(topic: str) -> Message:
+    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    text = f"Subscribed topic not available: {topic}: {said(code)}"
+    return error_message(KafkaError(code, text), topic)
+
+
+def late(membership: Membership, seconds: float) -> Message | None:
+    """The message for an application that has not polled for so long, if that is too long."""
+    if membership.runtime is None:
+        return None
+    most_ms: int = membership.settings["max.poll.interval.ms"]
+    over_ms = int(seconds * 1000) - most_ms
+    if over_ms < 0:
+        return None
+    text = f"Application maximum poll interval ({most_ms}ms) exceeded by {over_ms}ms"
+    return error_message(KafkaError(MAX_POLL_EXCEEDED, text))

@@ -1,0 +1,311 @@
+"""kafka-python's ``SubscriptionState`` in the hands of a seat: what it has is what is fetched.
+
+**Rules.** The assignment changes on the thread of the application's calls alone. What is held back,
+or lost, is marked as given up: kafka-python hands out nothing of it, and keeps its position.
+
+An eager member gives everything up in every round and gets most of it back. As with kafka-python's
+own coordinator, what comes back goes on where it was: it is *parked* between the two callbacks. It
+goes on only in the very next generation, because nobody else can have had it then. In any other
+one it begins where the group has committed.
+
+A partition that begins waits for open transactions (KIP-447). The application waits for the answer
+only if it asks for a position, or has nothing else to read. A partition without a committed offset
+is left to kafka-python's ``auto_offset_reset``.
+
+References: KIP-429; kafka-python's ConsumerCoordinator, ``_on_join_complete_async``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+import kafka
+from kafka.consumer.fetcher import Fetcher
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from holdfast.cluster.client_versions import TESTED
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError
+from holdfast.members.clients.kafka import errors
+from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.session.client_adapter import Callback, before
+from holdfast.members.session.session import GroupSession
+from holdfast.members.session.start_offsets import StartOffsetsRequest
+
+_MOMENT_S = 0.05
+_SLICE_S = 0.1
+
+
+class CrossThreadCalls(Closing):
+    """The calls of one consumer, whose callbacks may be coroutines on kafka-python's thread.
+
+    What such a callback calls is inside the call of the thread that waits for the callback.
+    """
+
+    _waiting_thread: int = 0
+    _running_thread: int = 0
+
+    def call_on_thread(
+        self, run: Callable[..., object], work: Callable[..., Any], *arguments: object
+    ) -> Any:
+        """Have ``run`` run a coroutine function on its thread, and wait."""
+        waiting_thread = self.caller()
+
+        async def borrowed() -> Any:
+            self._waiting_thread, self._running_thread = waiting_thread, get_ident()
+            try:
+                return await work(*arguments)
+            finally:
+                self._running_thread = 0
+
+        return run(borrowed)
+
+    def caller(self) -> int:
+        me = get_ident()
+        return self._waiting_thread if me == self._running_thread else me
+
+
+class SubscriptionAdapter:
+    """Adapter of kafka-python's subscription state for a session.
+
+    Parameters
+    ----------
+    run : callable
+        Runs a coroutine function with its arguments on kafka-python's loop, and waits.
+    """
+
+    def __init__(self, subscription: Any, run: Callable[..., object]):
+        self._subscription = subscription
+        self._run_coroutine = run
+        self._start_request: StartOffsetsRequest[int] = StartOffsetsRequest(self._ask)
+        self._is_awaited = False
+        self._held_back: set[Resource] = set()
+        self._hidden: set[Resource] = set()  # lost; the member's thread adds to it
+        self._retained: set[Resource] = set()
+        self._retained_in = -1  # generation
+        self.session: GroupSession
+
+    # Questions
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        consumed = ours(self._subscription.all_consumed_offsets())
+        return {tp: at for tp, at in consumed.items() if tp in partitions}
+
+    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
+        return before(positions, in_flight)
+
+    def firsts(self, held: Any) -> Offsets:
+        """Lists, or the record of an iterator."""
+        records = held.values() if isinstance(held, dict) else [(held,)] if held else ()
+        return {(r[0].topic, r[0].partition): OffsetToCommit(r[0].offset) for r in records}
+
+    # Changes
+
+    def hold_back(self, partitions: Collection[Resource]) -> None:
+        self._held_back.update(partitions)
+        self._subscription.mark_pending_revocation(theirs(partitions))
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        self._hidden.update(partitions)
+        self._subscription.mark_pending_revocation(theirs(partitions))
+
+    def drop(self, partitions: Collection[Resource]) -> None:
+        """What is parked may come back."""
+        gone = set(partitions) - (self._retained - self._hidden)
+        self._keep(self._assigned() - gone)
+        for noted in (self._held_back, self._hidden, self._retained):
+            noted.difference_update(gone)
+
+    def _assigned(self) -> set[Resource]:
+        return set(map(tuple, self._subscription.assigned_partitions()))
+
+    def _keep(self, kept: Collection[Resource]) -> None:
+        """Have exactly these, and hand out of them what is not being given up."""
+        if not self._subscription.partitions_auto_assigned():
+            return
+        topics = self._subscription.subscription or ()
+        self._subscription.assign_from_subscribed(theirs(tp for tp in kept if tp[0] in topics))
+        self._subscription.mark_pending_revocation(theirs([*self._held_back, *self._hidden]))
+
+    # Where partitions begin
+
+    def _missing(self) -> set[Resource]:
+        """Assigned partitions without a position, for which no reset is under way."""
+        return set(map(tuple, self._subscription.missing_fetch_positions()))
+
+    def _ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
+        return self.session.request_committed(partitions)
+
+    @contextmanager
+    def awaiting_position(self) -> Iterator[None]:
+        """The application asks for a position, and waits for it."""
+        self._is_awaited = True
+        try:
+            yield
+        finally:
+            self._is_awaited = False
+
+    def find_starts(self, timeout_ms: float | None) -> bool:
+        """Have partitions begin where the group has committed; whether all of these are known.
+
+        Raises
+        ------
+        KafkaError
+            If no broker will ever tell.
+        """
+        missing = self._missing()
+        if not missing:
+            return True
+        try:
+            found = self._start_request.answer(missing, self._wait_s(missing, timeout_ms))
+        except HoldfastError as error:
+            raise errors.theirs(error) from error
+        self.session.subscription_state.stands(found)
+        for tp in sorted(self._missing() & found.keys()):
+            if found[tp] >= 0:
+                self._subscription.seek(TopicPartition(*tp), found[tp])
+        self._start_request.take(found, missing)
+        return missing <= found.keys()
+
+    def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
+        """How long to wait for the answer; without an end where the application does."""
+        wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
+        if self._is_awaited:
+            return wait_s
+        has_others = len(self._subscription.assigned_partitions()) > len(missing)
+        if not has_others:  # in slices: the poll may have to come out
+            return _SLICE_S if wait_s is None else min(wait_s, _SLICE_S)
+        asked_s = (
+            time.monotonic() - self._start_request.asked_at if self._start_request.is_open else 0.0
+        )
+        left_s = max(0.0, _MOMENT_S - asked_s)  # what stays keeps flowing
+        return left_s if wait_s is None else min(wait_s, left_s)
+
+    # Callbacks
+
+    def has_callback(self, call: ListenerCall) -> bool:
+        """Kafka-python's listener has all."""
+        return self._subscription.rebalance_listener is not None
+
+    def notify(self, callback: Callback) -> BaseException | None:
+        error = self._run(callback)
+        if callback.call is ListenerCall.REVOKED and not self.session.is_cooperative:
+            self._retained = (self._assigned() & callback.resources) - self._hidden
+            self._retained_in = self._generation()
+        return error
+
+    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+        if not callback.has_begun:
+            self._take(callback.resources)
+        return self._run(callback) if is_news else None
+
+    def _take(self, resources: frozenset[Resource]) -> None:
+        self._start_request.begin()
+        if self._retained and self._generation() != self._retained_in + 1:
+            self._keep(self._assigned() - self._retained)
+        stays = self._assigned()
+        goes_on = stays & resources & self._retained - self._missing()
+        self._held_back -= resources
+        self._keep(resources | (stays if self.session.is_cooperative else set()))
+        for tp in goes_on:
+            self.session.subscription_state.begins_at(tp, 0)  # nobody else has committed in between
+        self._retained = set()
+
+    def _generation(self) -> int:
+        snapshot = self.session.membership.snapshot
+        return -1 if snapshot is None else snapshot.identity.generation
+
+    def _run(self, callback: Callback) -> BaseException | None:
+        listener = self._subscription.rebalance_listener
+        if listener is None:
+            return None
+        method = getattr(listener, f"on_partitions_{callback.call.value}")
+        if inspect.iscoroutinefunction(method):
+            method = partial(self._run_coroutine, method)
+        return callback(method, set(theirs(callback.resources)))
+
+
+class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types
+    """A fetcher that does not wait for partitions at their end while others have records.
+
+    **The fault.** kafka-python has one fetch out to each broker. While it hands out what has
+    arrived it already asks for more, but not of the partitions whose records wait to be handed out.
+    If all that it can ask for is at its end, the broker holds that fetch for ``fetch_max_wait_ms``
+    (500 ms), and until then nothing of the others can be asked for. So a consumer with one
+    partition behind and others at their end reads one answer every half second. The same happens
+    when an answer arrives between the last look at what has arrived and the next fetch. The
+    original's own coordinator lets the network thread run before each look, which makes that rare;
+    ours never waits for that thread in ``poll``.
+
+    **Rule.** While records of a broker wait to be handed out, it gets no fetch that names only
+    partitions at their end. Once they are handed out, one fetch asks for all. (Java's consumer
+    sends no fetch at all to such a broker.) Versions that were not tested are left as they are.
+    """
+
+    def _fetchable_partitions(self) -> list[TopicPartition]:
+        fetchable: list[TopicPartition] = super()._fetchable_partitions()
+        waiting = {answer.topic_partition for answer in self._completed_fetches.copy()}
+        current = self._next_partition_records
+        if current:
+            waiting.add(current.topic_partition)
+        held = {self._select_read_replica(tp) for tp in waiting if self._is_assigned(tp)}
+        if not held:
+            return fetchable
+        of_node = defaultdict(list)
+        for tp in fetchable:
+            of_node[self._select_read_replica(tp)].append(tp)
+        return [
+            tp
+            for node, partitions in of_node.items()
+            if node not in held or not all(map(self._is_at_end, partitions))
+            for tp in partitions
+        ]
+
+    def _is_assigned(self, tp: TopicPartition) -> bool:
+        return bool(self._subscriptions.is_assigned(tp))
+
+    def _is_at_end(self, tp: TopicPartition) -> bool:
+        """Whether the last answer about this partition, if there was one, gave all there was."""
+        state = self._subscriptions.assignment[tp]
+        return state.highwater is not None and state.position.offset >= state.highwater
+
+
+def fetch_what_is_there(consumer: Any) -> None:
+    """Let this consumer fetch what is there before it waits for what comes."""
+    if kafka.__version__ in TESTED["kafka-python"]:
+        # the fetcher exists and its metrics are registered by name, so no second one can be made
+        consumer._fetcher.__class__ = PatientFetcher
+
+
+def theirs(resources: Iterable[Resource]) -> list[TopicPartition]:
+    """Partitions as kafka-python's, in order."""
+    return [TopicPartition(*tp) for tp in sorted(resources)]
+
+
+def ours(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Resource, OffsetToCommit]:
+    """kafka-python's offsets, with what is committed beside them."""
+    return {
+        tuple(tp): OffsetToCommit(
+            at.offset, at.metadata or "", -1 if at.leader_epoch is None else at.leader_epoch
+        )
+        for tp, at in offsets.items()
+    }
+
+
+def as_theirs(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as kafka-python's."""
+    return {
+        TopicPartition(*tp): OffsetAndMetadata(at.offset, at.note, at.epoch)
+        for tp, at in sorted(offsets.items())
+    }

@@ -1,0 +1,105 @@
+"""The keywords of kafka-python's consumer as a configuration of our member.
+
+**Rules.** Every keyword of kafka-python keeps its meaning. Ours begin with ``holdfast_`` and are
+the ``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms`` is the one more.
+``partition_assignment_strategy`` takes names of the registry beside kafka-python's classes, which
+stand for the assignors of the same name. What cannot be honoured is refused by
+``KafkaConfigurationError``, as kafka-python refuses its own keywords.
+
+**Strategy.** kafka-python's defaults, range and roundrobin, stay the defaults, so members of both
+kinds live in one group. The member's connections are kafka-python's too, and take every keyword of
+security and of the network as it was given.
+
+References: KIP-726; KIP-429.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaConfigurationError
+
+from holdfast.cluster.settings import Settings
+from holdfast.errors import ConfigError
+from holdfast.members.clients.keywords import (
+    SAME,
+    client_keys,
+    lag_keys,
+    our_keys,
+    servers,
+    words,
+)
+
+_KEEP = {
+    RangePartitionAssignor: "range",
+    RoundRobinPartitionAssignor: "roundrobin",
+    StickyPartitionAssignor: "sticky",
+    CooperativeStickyAssignor: "cooperative-sticky",
+}
+_NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "client_dns_lookup")
+
+
+def settings_of(
+    options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
+) -> Settings:
+    """The member's settings.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        kafka-python's keywords, all of them.
+    ours : mapping of str to object
+        The keywords of :func:`~holdfast.members.clients.keywords.is_ours`.
+    strategies : iterable, optional
+        ``partition_assignment_strategy``; None where a policy is named and nothing else.
+
+    Raises
+    ------
+    KafkaConfigurationError
+        For a keyword that is unknown, out of range, or at odds with another.
+    """
+    config: dict[str, Any] = {
+        "bootstrap.servers": servers(options["bootstrap_servers"]),
+        **client_keys(options, SAME),
+    }
+    listed = None if strategies is None else list(strategies)
+    if listed is not None:
+        config["partition.assignment.strategy"] = list(map(_assignor, listed))
+    try:
+        given = lag_keys(listed or ()) | our_keys(ours)
+        return replace(Settings.parse(config | given), words=words(SAME))
+    except ConfigError as error:
+        raise KafkaConfigurationError(str(error)) from error
+
+
+def network_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of security and of the network, for the member's own connections."""
+    return {
+        word: value
+        for word, value in options.items()
+        if word in _NETWORK or word.startswith(("ssl_", "sasl_"))
+    }
+
+
+def _assignor(given: Any) -> Any:
+    """A name, an assignor of ours, or one that is written for kafka-python."""
+    kind = given if isinstance(given, type) else type(given)
+    if kind in _KEEP:
+        return _KEEP[kind]
+    spoken = getattr(given, "spoken", None)  # one of holdfast.members.clients.kafka.assignors
+    if spoken is not None:
+        return spoken
+    if issubclass(kind, AbstractPartitionAssignor):
+        raise KafkaConfigurationError(
+            f"partition_assignment_strategy: {kind.__name__} is written for kafka-python's own "
+            "coordinator; name an assignor of the registry, or give one with the parts of "
+            "holdfast.core.machine.leader.designs.Assignor"
+        )
+    return given

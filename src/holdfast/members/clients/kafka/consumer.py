@@ -1,0 +1,349 @@
+"""kafka-python's consumer with our membership: it joins in the background.
+
+**Rules.** Everything that is not about the group is kafka-python's own: records, errors, positions,
+fetching, a consumer without a group and one that assigns partitions itself. The application's calls
+keep their names, arguments, results and errors. ``docs/clients.md`` lists what differs.
+
+**Strategy.** A subclass whose coordinator is
+:class:`~holdfast.members.clients.kafka.coordinator.MemberConsumerCoordinator`.
+
+References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import kafka
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import IllegalStateError, KafkaConfigurationError
+from kafka.structs import TopicPartition
+
+from holdfast.cluster.login_log import hide_logins
+from holdfast.errors import ConfigError
+from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_what_is_there
+from holdfast.members.clients.kafka.config import network_of, settings_of
+from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
+from holdfast.members.clients.keywords import is_ours
+from holdfast.members.clients.replacement import ClassReplacement
+from holdfast.members.runtime.application_tasks import to_the_end
+from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.session.in_flight import NOTHING, InFlight
+
+if TYPE_CHECKING:
+    from kafka.consumer.fetcher import ConsumerRecord
+    from kafka.future import Future
+
+    from holdfast.members.metrics import MemberMetrics
+
+_ORIGINAL: Any = kafka.KafkaConsumer
+_STRATEGY = "partition_assignment_strategy"
+_SLICE_MS = 100.0
+_T = TypeVar("_T")
+INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
+"""What :func:`install` gives every consumer of a group."""
+
+
+class _ComesOutError(Exception):
+    """The poll of an iterator has ended early, and so does the iterator's call."""
+
+
+class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no types
+    """A consumer, as kafka-python's.
+
+    Parameters
+    ----------
+    *topics : str
+        Topics to subscribe to.
+    **configs
+        kafka-python's keywords; ``partition_assignment_strategy`` takes names of the registry, too.
+        Ours begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II, and
+        ``scheduled_rebalance_max_delay_ms`` how long its group waits for a member.
+
+    Raises
+    ------
+    KafkaConfigurationError
+        For a keyword that is unknown, or a value that cannot be honoured.
+
+    Examples
+    --------
+    ::
+
+        consumer = KafkaConsumer("orders", group_id="etl", holdfast_policy="deferred")
+        for record in consumer:
+            handle(record)
+    """
+
+    _group: MemberConsumerCoordinator | None = None
+    _coordinator: Any
+    _closed: bool
+    _has_ended = False
+    _in_flight: InFlight
+
+    def __init__(self, *topics: str, **configs: Any):
+        hide_logins()
+        self._in_flight = InFlight()
+        self._closing = CrossThreadCalls(self._end)
+        self._commits_at_end = True
+        if configs.get("group_id") is not None:
+            configs = INSTALLED.over(configs)
+        ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
+        strategies = configs.get(_STRATEGY, self.DEFAULT_CONFIG[_STRATEGY])
+        if "holdfast_policy" in ours and _STRATEGY not in configs:
+            strategies = None
+        if configs.get("group_id") is None:
+            if ours:
+                names = ", ".join(sorted(ours))
+                raise KafkaConfigurationError(f"{names}: without a group_id there is no group")
+            super().__init__(*topics, **configs)
+            fetch_what_is_there(self)
+            return
+        # The leader's code is loaded here, not with the client's module.
+        from holdfast.members.runtime.leadership import assignors_of
+
+        whole = {**self.DEFAULT_CONFIG, **configs}
+        settings = settings_of(whole, ours, strategies=strategies)
+        try:
+            offered = assignors_of(settings)
+            clear_ready_file(settings)
+        except ConfigError as error:
+            raise KafkaConfigurationError(str(error)) from error
+        # kafka-python's own coordinator takes no name, and never joins
+        configs[_STRATEGY] = (RangePartitionAssignor,)
+        super().__init__(**configs)
+        self.config[_STRATEGY] = whole[_STRATEGY]
+        fetch_what_is_there(self)
+        self._coordinator = self._group = MemberConsumerCoordinator(
+            self._coordinator,
+            self._subscription,
+            self._cluster,
+            self._net.run,
+            settings=settings,
+            assignors=offered,
+            network=network_of(self.config),
+            in_flight=self._in_flight,
+            closing=self._closing,
+        )
+        if topics:
+            self._subscription.subscribe(topics=topics)
+            self._cluster.set_topics(topics)
+
+    @property
+    def _member(self) -> MemberConsumerCoordinator | None:
+        """Who answers for the group, None where nothing is subscribed to."""
+        return self._group if self._group is not None and self._group.is_member else None
+
+    def poll(
+        self,
+        timeout_ms: float = 0,
+        max_records: int | None = None,
+        update_offsets: bool = True,
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Return the next records by partition; see kafka-python.
+
+        A callback that waits for records would wait for itself: it gets none.
+        """
+        if self._group is None:
+            found: dict[TopicPartition, list[ConsumerRecord]]
+            found = super().poll(timeout_ms, max_records, update_offsets)
+            return found
+        if update_offsets and self._closing.is_inside():  # else it is the poll of an iterator
+            return {}
+        poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
+        found = self._handed_out(partial(self._poll_in_slices, poll, timeout_ms), {})
+        if not (found or update_offsets) and self._closing.is_coming_out():
+            raise _ComesOutError  # the iterator would go on
+        return found
+
+    def _poll_in_slices(
+        self, poll: Callable[[float], dict[TopicPartition, Any]], timeout_ms: float
+    ) -> dict[TopicPartition, Any]:
+        """Poll until something is there, the time is over, or the call is to come out."""
+        deadline = monotonic() + timeout_ms / 1000
+        left_ms = timeout_ms
+        while True:
+            found = poll(min(left_ms, _SLICE_MS))
+            left_ms = 1000 * (deadline - monotonic())
+            if found or left_ms <= 0 or self._closing.is_coming_out():
+                return found
+
+    def __next__(self) -> ConsumerRecord:
+        if self._group is None:
+            return super().__next__()
+        if self._closing.is_inside():
+            raise IllegalStateError("iterating in a callback, which may commit and seek")
+        while (record := self._handed_out(partial(self._next, super().__next__), None)) is None:
+            pass  # an unsubscribed member has left
+        return record
+
+    def _next(self, next_record: Callable[[], ConsumerRecord]) -> ConsumerRecord | None:
+        if self._member is not None and self._member.waiting and not self._closed:
+            self._member.poll(0)  # before the next record of a list that was polled before
+        try:
+            return next_record()
+        except (IllegalStateError, _ComesOutError) as error:
+            if self._closed:  # in a callback, or on another thread
+                raise StopIteration("KafkaConsumer closed") from None
+            if isinstance(error, IllegalStateError):
+                raise
+            return None
+
+    def _handed_out(self, call: Callable[[], _T], nothing: _T) -> _T:
+        """Make a call that hands out records; what a call found that comes out is read again."""
+        in_flight = self._in_flight
+
+        def handing_out() -> _T:
+            found = nothing
+            in_flight.last, in_flight.caller, in_flight.is_seen = None, get_ident(), True
+            try:
+                found = call()
+            finally:
+                in_flight.last = found or NOTHING
+                in_flight.is_seen = not self._closing.is_coming_out()
+            return found
+
+        found = self._closing.inside(handing_out)
+        return found if in_flight.is_seen else nothing
+
+    def subscribe(self, *topics: Any, **named: Any) -> None:
+        """Subscribe to topics or to a pattern; see kafka-python."""
+        self._in_order(partial(super().subscribe, *topics, **named))
+
+    def assign(self, partitions: Any) -> None:
+        """Choose partitions; see kafka-python."""
+        self._in_order(partial(super().assign, partitions))
+
+    def unsubscribe(self) -> None:
+        """Leave the group; see kafka-python. Inside a callback it happens after the call."""
+        leave = super().unsubscribe
+        self._closing.outside(leave) if self._member is not None else leave()
+
+    def _in_order(self, call: Callable[[], None]) -> None:
+        """Make a call at once, or in a callback behind an ``unsubscribe`` that is postponed."""
+        self._closing.outside(call) if self._closing.is_pending else call()
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
+        """Offset of the next record; waits until it is known, see kafka-python."""
+        adapter = None if self._member is None else self._member.adapter
+        with nullcontext() if adapter is None else adapter.awaiting_position():
+            found: int | None = super().position(partition, timeout_ms=timeout_ms)
+        return found
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at another offset; see kafka-python."""
+        super().seek(partition, offset)
+        if self._member is not None:
+            self._member.sought(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first offset of these, or of all; see kafka-python."""
+        super().seek_to_beginning(*partitions)
+        if self._member is not None:
+            for partition in partitions or self.assignment():
+                self._member.sought(partition, 0)
+
+    def close(
+        self,
+        autocommit: bool = True,
+        timeout_ms: float | None = None,
+        *,
+        returns: bool | None = None,
+    ) -> None:
+        """Hand over, leave and close; see kafka-python.
+
+        Parameters
+        ----------
+        returns : bool, optional
+            Whether this member comes back soon; see :meth:`holdfast.Consumer.close`.
+        """
+        if self._group is None:
+            to_the_end(partial(self._close, autocommit, timeout_ms))
+            return
+        if not self._closing.has_begun():
+            self._commits_at_end = autocommit
+        limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        self._closing.check()
+        self._closed = True  # a poll that waits comes out
+        self._closing.close(limit_ms / 1000, returns=returns)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._closing.is_here():  # a fork leaves its parent's alone
+            super().__exit__(kind, error, trace)
+
+    def _end(self, timeout_s: float, returns: bool | None) -> None:
+        if self._group is not None:
+            self._group.returns = returns
+        self._close(self._commits_at_end, 1000 * timeout_s)
+
+    def _close(self, autocommit: bool, timeout_ms: float | None) -> None:
+        # kafka-python notes at first that it is closed; an exception may have come after that.
+        self._closed = self._has_ended
+        if self._net._closed:  # it came while the loop ended, the last step, which notes it too
+            self._closed, self._net._closed = True, False
+            self._net.close()
+        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
+        self._has_ended = True
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
+        """kafka-python's numbers, with our member's in ``consumer-coordinator-metrics``."""
+        found: dict[str, dict[str, float]] | None = super().metrics(raw)
+        ours = self.__holdfast_metrics__()
+        if found and ours is not None and not raw:
+            found["consumer-coordinator-metrics"] = {
+                **found.get("consumer-coordinator-metrics", {}),
+                **ours.to_kafka(),
+            }
+        return found
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        session = None if self._group is None else self._group.session
+        return None if session is None else session.membership.metrics()
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit, and wait until it is done; see kafka-python.
+
+        Raises
+        ------
+        CommitFailedError
+            If the group refused it, or the member does not own a partition, or lost it before the
+            commit. Nothing is committed.
+        """
+        call = partial(super().commit, offsets, timeout_ms=timeout_ms)
+        if offsets is None and self._member is not None:
+            call = partial(self._member.commit_offsets_sync, None, timeout_ms=timeout_ms)
+        self._closing.inside(call)  # it tells of earlier commits
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, Any] | None = None,
+        callback: Callable[[Any, Any], object] | None = None,
+    ) -> Future:
+        """Commit without waiting; see kafka-python."""
+        call = partial(super().commit_async, offsets, callback=callback)
+        if offsets is None and self._member is not None:
+            call = partial(self._member.commit_offsets_async, None, callback)
+        return self._closing.inside(call)
+
+
+def install(**keywords: Any) -> Callable[[], None]:
+    """Have everybody who asks kafka-python for a consumer get ours; what is returned undoes it.
+
+    It replaces the class in every loaded module that has it as a global. Classes that were derived
+    from the original before, and consumers that exist, stay as they are: call it first. The
+    keywords go over those of every consumer of a group that is made from now on. With
+    ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
+    is given here as well.
+
+    Warns
+    -----
+    RuntimeWarning
+        For each class that was derived from the original before.
+    """
+    return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)

@@ -1,0 +1,396 @@
+"""What kafka-python's consumer asks its group coordinator, answered from the seat of our member.
+
+**Rules.** A consumer that subscribes with a group is a member of ours. For any other one,
+kafka-python's coordinator answers. Joining happens in the background: a poll never waits for it,
+and nothing of what stays is fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and
+``close``, on the application's thread, and may commit.
+
+**Strategy.** The consumer calls its coordinator by public names alone, and this class has those.
+There is one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
+``subscribe`` to the end of the membership. Questions for committed offsets are kafka-python's.
+
+References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import kafka.errors as kafka_errors
+from kafka.future import Future as TheirFuture
+from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
+from kafka.util import WeakMethod
+
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine import states as machine_states
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.errors import HoldfastError
+from holdfast.members.clients.kafka import errors
+from holdfast.members.clients.kafka.adapter import (
+    CrossThreadCalls,
+    SubscriptionAdapter,
+    as_theirs,
+    ours,
+)
+from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
+from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.session.client_adapter import Callback, ClientTraits
+from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import PollSession
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.members.runtime.member_thread import MemberSnapshot
+
+TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Any, Any], object]
+"""Takes offsets, and None or an error."""
+_LOOK_S = 0.1
+_CONNECT_S = 0.1  # a poll that begins to be a member waits so long for a broker
+# kafka-python's listener hears of every round, and its errors change nothing of a hand-over.
+_TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
+
+
+class MemberConsumerCoordinator:
+    """What a consumer of kafka-python asks about its group.
+
+    Parameters
+    ----------
+    stock : kafka.coordinator.consumer.ConsumerCoordinator
+        The consumer's own: for whoever does not subscribe, and for committed offsets.
+    cluster : kafka.cluster.ClusterMetadata
+        Says when the partitions of a topic have changed.
+    run : callable
+        Runs a coroutine function with its arguments on kafka-python's loop, and waits.
+    settings : Settings
+        Of the member.
+    assignors : sequence of Assignor
+        What it offers.
+    network : mapping of str to object
+        Keywords of its connections.
+    in_flight : InFlight
+        What the consumer's last call handed out.
+    closing : CrossThreadCalls
+        The consumer's calls.
+    """
+
+    def __init__(
+        self,
+        stock: Any,
+        subscription: Any,
+        cluster: Any,
+        run: Callable[..., object],
+        *,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        network: Mapping[str, Any],
+        in_flight: InFlight,
+        closing: CrossThreadCalls,
+    ):
+        self._stock = stock
+        self._subscription = subscription
+        self._cluster = cluster
+        self._run = run
+        self._settings = settings
+        self.assignors = assignors
+        self._connect = partial(Connections, options=network)
+        self._in_flight = in_flight
+        self._closing = closing
+        self.session: PollSession | None = None
+        self.returns: bool | None = None  # whether the member comes back, as close() was told
+        self.waiting: Collection[Any] = ()  # errands for the application's next call
+        self.adapter: SubscriptionAdapter | None = None
+        self._topics: tuple[str, ...] | None = None  # that the member knows
+        self._counts: dict[str, Any] = {}
+        self._commits = GroupCommits(stock.config)
+        cluster.add_listener(WeakMethod(self._look_again))
+
+    # The member
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the consumer subscribes, and so is a member."""
+        return bool(self._subscription.partitions_auto_assigned())
+
+    @property
+    def _running(self) -> PollSession | None:
+        """The seat of a member that a broker has answered."""
+        session = self.session
+        return None if session is None or session.membership.runtime is None else session
+
+    @property
+    def _snapshot(self) -> MemberSnapshot | None:
+        return None if self.session is None else self.session.membership.snapshot
+
+    def _new_session(self) -> PollSession:
+        membership = Membership(self._settings, self.assignors, self._connect)
+        self.adapter = adapter = SubscriptionAdapter(
+            self._subscription, partial(self._closing.call_on_thread, self._run)
+        )
+        adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
+        weakref.finalize(self, membership.close)  # a consumer that is forgotten
+        if not session.is_cooperative:  # as kafka-python, which revokes before every join
+            nothing = Callback(ListenerCall.REVOKED, ())
+            session.tasks.put(ApplicationTask(partial(adapter.notify, nothing)))
+        return session
+
+    def _joined(self, wait_s: float) -> PollSession:
+        """The seat of what is subscribed to; a new one waits for a broker for a moment."""
+        session = self.session
+        if session is None:
+            self._topics, session = None, self._new_session()
+            self.session, self.waiting = session, session.tasks.items
+        is_new, topics = self._topics is None, tuple(sorted(self._subscription.subscription or ()))
+        if topics != self._topics:
+            session.membership.subscribe(topics)
+            self._topics = topics
+        if is_new:
+            try:
+                session.membership.wait_until_open(min(wait_s, _CONNECT_S))
+            except BaseException as error:
+                if error is not session.membership.failure:  # a signal's handler has raised it
+                    raise
+        failure = session.membership.failure
+        if failure is not None:
+            session.tasks.do_all(0.0)
+            if not session.membership.is_fenced:  # else every poll raises it, as the original's
+                self._forget(session)
+            raise errors.theirs(failure) from failure
+        return session
+
+    def _look_again(self, cluster: Any) -> None:
+        """Have the member look at the topics, if kafka-python has seen their partitions change."""
+        topics = self._subscription.subscription or ()
+        counts = {topic: cluster.partitions_for_topic(topic) for topic in sorted(topics)}
+        before, self._counts = self._counts, counts
+        if (
+            counts != before
+            and self.session is not None
+            and self.session.membership.runtime is not None
+        ):
+            self.session.membership.runtime.look_again()
+
+    def group_metadata(self) -> Any:
+        """What fences the offsets of a transaction (KIP-447), and the member's state."""
+        found, snapshot = self._stock.group_metadata(), self._snapshot
+        if snapshot is None:
+            return found
+        return ConsumerGroupMetadata(
+            group_id=found.group_id,
+            generation_id=snapshot.identity.generation,
+            member_id=snapshot.identity.member_id,
+            group_instance_id=found.group_instance_id,
+            state=_state(snapshot),
+        )
+
+    # The application's poll
+
+    def poll(self, timeout_ms: float | None = None) -> bool:
+        """Do what waits for the application; never wait for the group.
+
+        Raises
+        ------
+        KafkaError
+            If the group refused this member for good, or a callback raised.
+        """
+        if not self.is_member:
+            return bool(self._stock.poll(timeout_ms=timeout_ms))
+        self._commits.notify()
+        session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
+        if session.membership.member_thread is not None:  # else no broker has answered yet
+            errors.raise_of_callback(session.begin_poll())
+            self._commits.by_clock(session)
+        return True
+
+    def time_to_next_poll(self) -> float:
+        """Seconds until a callback may wait."""
+        return _LOOK_S if self.is_member else float(self._stock.time_to_next_poll())
+
+    # Leaving
+
+    def maybe_auto_commit_offsets_now(self) -> None:
+        """The consumer gives its assignment away: note how far it came, for the last commit."""
+        if self._running is None:
+            self._stock.maybe_auto_commit_offsets_now()
+        else:
+            self._running.note()
+
+    def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
+        """Hand everything over and leave; what was polled counts as processed."""
+        if self.session is None:  # kafka-python's own refuses a consumer that is closed
+            self._stock.maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
+        else:
+            self._leave(self.session, timeout_ms, process_ends=False)
+
+    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
+        """Hand over and leave; see kafka-python."""
+        session = self.session
+        try:
+            if session is not None:
+                session.is_automatic = session.is_automatic and autocommit
+                self._leave(session, timeout_ms, process_ends=True)
+        finally:
+            self._cluster.remove_listener(WeakMethod(self._look_again))
+            self._stock.close(autocommit=autocommit, timeout_ms=timeout_ms)
+
+    def _leave(self, session: PollSession, timeout_ms: float | None, *, process_ends: bool) -> None:
+        deadline = time.monotonic() + self._commits.limit_s(timeout_ms)
+        returns = self.returns if process_ends else None
+
+        def revoke_and_leave() -> None:
+            raised = session.leave(deadline, returns=returns, process_ends=process_ends)
+            errors.raise_of_callback(raised)
+
+        try:
+            to_the_end(revoke_and_leave)
+        finally:
+            self._forget(session)
+
+    def _forget(self, session: PollSession) -> None:
+        session.membership.close()
+        if self.is_member:
+            self._subscription.assign_from_subscribed([])
+        self.adapter, self.waiting = None, ()
+        self.session = None  # last: a second call goes on
+
+    # Offsets
+
+    def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
+        """Find where new partitions begin; a member waits for open transactions (KIP-447)."""
+        if self._running is None or self.adapter is None:
+            return bool(self._stock.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
+        return self.adapter.find_starts(timeout_ms)
+
+    def fetch_committed_offsets(
+        self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
+    ) -> Any:
+        """What the group has committed; see kafka-python."""
+        return self._stock.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
+
+    def sought(self, partition: TopicPartition, offset: int) -> None:
+        """The application goes on there, and may commit from there on."""
+        if self.session is not None:
+            self.session.subscription_state.seek((partition.topic, partition.partition), offset)
+
+    # Commits; without offsets, of what is processed
+
+    def commit_offsets_sync(
+        self, offsets: TheirOffsets | None, timeout_ms: float | None = None
+    ) -> Any:
+        """Commit, and wait until it is done; while a round overtakes it, it is tried again."""
+        if self._running is not None:
+            return self._commits.wait_for(self._running, offsets, timeout_ms)
+        said = self._subscription.all_consumed_offsets() if offsets is None else offsets
+        return self._stock.commit_offsets_sync(said, timeout_ms=timeout_ms)
+
+    def commit_offsets_async(
+        self, offsets: TheirOffsets | None, callback: OnCommit | None = None
+    ) -> Any:
+        """Commit without waiting; see kafka-python."""
+        said = self._subscription.all_consumed_offsets() if offsets is None else offsets
+        if self._running is not None:
+            return self._commits.begin(self._running, offsets, said, callback)
+        return self._stock.commit_offsets_async(said, callback=callback)
+
+
+class GroupCommits:
+    """Commits of one consumer, and what its callbacks hear of them.
+
+    The seat commits. A callback of a commit that did not wait is called by a later call of the
+    application, in the order of the answers. The callback of automatic commits is
+    ``default_offset_commit_callback``.
+    """
+
+    def __init__(self, config: Mapping[str, Any]):
+        self._config = config
+        self._answered: deque[Callable[[], object]] = deque()  # callbacks that are due
+
+    def limit_s(self, timeout_ms: float | None) -> float:
+        """How long a call may take, in s."""
+        limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        return float(limit_ms) / 1000
+
+    def notify(self) -> None:
+        """Call the callbacks of commits that were answered."""
+        while self._answered:
+            self._answered.popleft()()
+
+    def wait_for(
+        self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
+    ) -> None:
+        """Commit these, or what is processed, and wait until it is done."""
+        wanted, asked = session.wanted(_named(offsets))
+        self.notify()
+        limit_s = self.limit_s(timeout_ms)
+        try:
+            session.commits.begin(wanted, asked, timeout_s=limit_s).result(limit_s)
+        except HoldfastError as error:
+            raise errors.of_commit_in_time(error) from error
+        except TimeoutError:
+            raise kafka_errors.KafkaTimeoutError from None
+
+    def begin(
+        self,
+        session: PollSession,
+        offsets: TheirOffsets | None,
+        said: TheirOffsets,
+        callback: OnCommit | None,
+    ) -> Any:
+        """Commit these, or what is processed, without waiting; the callback is told of ``said``."""
+        wanted, asked = session.wanted(_named(offsets))
+        self.notify()
+        try:
+            sent = session.commits.begin(wanted, asked, timeout_s=self.limit_s(None))
+        except HoldfastError as error:
+            raise errors.of_commit(error) from error
+        return self._answer_later(sent, said, callback)
+
+    def by_clock(self, session: PollSession) -> None:
+        """Commit what is processed, if it is time."""
+        if (sent := session.commit_by_clock()) is not None:
+            self._answer_later(sent[1], as_theirs(sent[0]), None)
+
+    def _answer_later(
+        self, sent: Future[None], said: TheirOffsets, callback: OnCommit | None
+    ) -> Any:
+        callback = callback or self._config["default_offset_commit_callback"]
+        told, answered = TheirFuture(), self._answered
+        told.add_both(lambda found: answered.append(partial(callback, said, found)))
+
+        def answer(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                told.success(None)
+            else:
+                told.failure(errors.of_commit(error))
+
+        sent.add_done_callback(answer)
+        return told
+
+
+def _named(offsets: TheirOffsets | None) -> Offsets | None:
+    """What a program has named; raises what kafka-python raises for other types."""
+    if offsets is None:
+        return None
+    if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
+        isinstance(at, OffsetAndMetadata) for at in offsets.values()
+    ):
+        raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
+    return ours(offsets)
+
+
+def _state(snapshot: MemberSnapshot) -> Any:
+    """kafka-python's word for a member's state."""
+    if snapshot.identity.generation < 0:
+        return MemberState.UNJOINED
+    is_stable = snapshot.state is machine_states.MemberState.STABLE
+    return MemberState.STABLE if is_stable else MemberState.REBALANCING

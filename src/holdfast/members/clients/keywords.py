@@ -1,0 +1,95 @@
+"""What the settings of the clients' consumers have in common.
+
+**Rules.** A keyword of the client keeps its meaning. Ours begin with ``holdfast_`` and are the
+``holdfast.*`` keys with underscores; :data:`DELAY` is the one more. A key that a drop-in cannot
+honour is refused (:data:`NOT_OURS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.cluster.client_keys import RESETS
+from holdfast.errors import ConfigError
+
+_PORT = 9092
+DELAY = "scheduled_rebalance_max_delay_ms"
+SAME = {
+    "group_id": "group.id",
+    "group_instance_id": "group.instance.id",
+    "client_id": "client.id",
+    "client_rack": "client.rack",
+    "session_timeout_ms": "session.timeout.ms",
+    "heartbeat_interval_ms": "heartbeat.interval.ms",
+    "max_poll_interval_ms": "max.poll.interval.ms",
+    "enable_auto_commit": "enable.auto.commit",
+    "metadata_max_age_ms": "metadata.max.age.ms",
+    "request_timeout_ms": "request.timeout.ms",
+    "retry_backoff_ms": "retry.backoff.ms",
+    "isolation_level": "isolation.level",
+}
+"""Keyword of both clients -> key of our member."""
+
+NOT_OURS = {
+    "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
+}
+"""Keys of ``holdfast.Consumer`` that no drop-in can honour, and why."""
+
+
+def is_ours(keyword: str) -> bool:
+    """Whether a keyword is one that neither client has."""
+    return keyword.startswith("holdfast_") or keyword == DELAY
+
+
+def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, Any]:
+    """The member's keys for the client's keywords in ``same``, and where a position is missing."""
+    reset = str(options["auto_offset_reset"]).lower()
+    reset = RESETS.get(reset, reset)
+    return {
+        # aiokafka has client_rack since 0.14
+        **{key: options[word] for word, key in same.items() if word in options},
+        "auto.offset.reset": reset if reset in ("earliest", "latest") else "none",
+    }
+
+
+def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The member's keys for the keywords of :func:`is_ours`."""
+    keys = {word.replace("_", "."): value for word, value in ours.items()}
+    for key in keys.keys() & NOT_OURS.keys():
+        raise ConfigError(f"{key}: {NOT_OURS[key]}")
+    return keys
+
+
+def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
+    """The member's keys for the lag source of assignors that were made for the stock client."""
+    asked = [one.ask for one in strategies if getattr(one, "ask", None) is not None]
+    if any(ask.source is not asked[0].source for ask in asked):
+        raise ConfigError(
+            "partition_assignment_strategy: its assignors have several lag sources, and a member "
+            "asks one: give it as holdfast_lag_source"
+        )
+    if not asked:
+        return {}
+    one = asked[0]
+    return {"holdfast.lag.source": one.source, "holdfast.lag.timeout.ms": one.timeout_ms}
+
+
+def words(same: Mapping[str, str]) -> dict[str, str]:
+    """What a program calls the member's keys: the keywords in ``same``, and ours."""
+    ours = ("holdfast.drain.timeout.ms", "holdfast.location")  # that a text of a member names
+    return {key: word for word, key in same.items()} | {key: key.replace(".", "_") for key in ours}
+
+
+def servers(given: Any) -> list[str]:
+    """Addresses with a port, from what clients take: a text, a list, pairs, a protocol."""
+    parts = filter(str.strip, given.split(",")) if isinstance(given, str) else given
+    return [_server(part if isinstance(part, str) else ":".join(map(str, part))) for part in parts]
+
+
+def _server(given: str) -> str:
+    address = given.strip().rpartition("://")[2]
+    if address.count(":") > 1 and not address.startswith("["):
+        return f"[{address}]:{_PORT}"
+    has_port = ":" in address.rpartition("]")[2]
+    return address if has_port else f"{address}:{_PORT}"

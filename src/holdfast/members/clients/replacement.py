@@ -1,0 +1,113 @@
+"""Put a class of ours in the place of a client's, for programs whose framework makes the consumer.
+
+**Rules.** Every loaded module that has the client's class as a global gets ours, under the name
+that it has there. Modules of holdfast keep the original, and so do those that the caller names. A
+class that was derived from the original before stays as it is, and a warning names it. What was
+put in place is put back in the opposite order, so two installations may overlap like brackets.
+
+**Strategy.** :meth:`ClassReplacement.install` looks through ``sys.modules`` once. Modules that are
+loaded later find our class where the client's package keeps it. It also holds options that every
+consumer gets from then on, because many frameworks hand over only the options that they know.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+class ClassReplacement:
+    """Options that go over those of every consumer of a group.
+
+    Parameters
+    ----------
+    policy, strategy : str
+        What the options are called that choose a policy and assignors: an installed policy stands
+        alone, without the assignors that a framework names by default.
+    """
+
+    def __init__(self, *, policy: str, strategy: str):
+        self.options: Mapping[str, Any] = {}
+        self._policy = policy
+        self._strategy = strategy
+
+    def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of one consumer, with what is installed over them."""
+        dropped = {self._strategy} if self._policy in self.options else set()
+        kept = {key: value for key, value in options.items() if key not in dropped}
+        return {**kept, **self.options}
+
+    def install(
+        self,
+        ours: Mapping[type, type],
+        options: Mapping[str, Any],
+        *,
+        leave: Callable[[str], bool] = lambda _: False,
+    ) -> Callable[[], None]:
+        """Replace classes in every loaded module, and the options that were installed before.
+
+        Parameters
+        ----------
+        ours : mapping of type to type
+            The client's class -> ours.
+        options : mapping of str to object
+            For every consumer that is made from now on.
+        leave : callable, optional
+            Takes the name of a module; True if the module needs the originals.
+
+        Returns
+        -------
+        callable
+            Puts everything back; a second call does nothing.
+
+        Warns
+        -----
+        RuntimeWarning
+            For each class of another module that was derived from an original before.
+        """
+        changed = _replace_classes(ours, leave)
+        before = [self.options]
+        self.options = dict(options)
+        for original, mine in ours.items():
+            _warn_of_derived(original, mine, leave)
+
+        def undo() -> None:
+            while changed:
+                module, key, value = changed.pop()
+                setattr(module, key, value)
+            while before:
+                self.options = before.pop()
+
+        return undo
+
+
+def _replace_classes(
+    ours: Mapping[type, type], leave: Callable[[str], bool]
+) -> list[tuple[ModuleType, str, type]]:
+    """Replace the classes; each module, name and class that was there."""
+    changed: list[tuple[ModuleType, str, type]] = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("holdfast.") or leave(name) or not isinstance(module, ModuleType):
+            continue  # None where an import is blocked
+        for key, value in list(vars(module).items()):
+            if isinstance(value, type) and (mine := ours.get(value)) is not None:
+                setattr(module, key, mine)
+                changed.append((module, key, value))
+    return changed
+
+
+def _warn_of_derived(original: type, mine: type, leave: Callable[[str], bool]) -> None:
+    derived: list[type] = original.__subclasses__()
+    for kind in derived:
+        home = kind.__module__
+        if not (issubclass(kind, mine) or home.startswith("holdfast.") or leave(home)):
+            warnings.warn(
+                f"{home}.{kind.__qualname__} was derived from {original.__qualname__} before "
+                f"install(), so its consumers stay without holdfast: call install() before "
+                f"{home} is imported",
+                RuntimeWarning,
+                stacklevel=4,
+            )

@@ -1,0 +1,235 @@
+"""Assignors as users name them: of the registry, of a design, of Java, or the user's own.
+
+**Rules.** A name of the registry or of a design, or a Java class, stays a name. Any other name
+with a dot or a colon is something of the user, ``package.module:name``. What it names, or an object
+that is given itself, is one of these:
+
+- an assignor that :func:`holdfast.assignor` made;
+- a function of members, topics and claims, which becomes one with the function's name;
+- a factory: a class, or a function without required parameters. It is called for each client;
+- an object with everything in :class:`~holdfast.core.machine.leader.designs.Assignor`, which reads
+  and writes the bytes of its protocol.
+
+A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan is a
+failed one.
+
+**Strategy.** ``Consumer``, ``Worker`` and the plain assignors for stock clients all call
+:func:`resolve`; commands call :func:`computing`.
+
+References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
+"General Approach" (an application provides its own policies).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
+from holdfast.core.assignors.registry import (
+    ASSIGNORS,
+    JAVA_NAMES,
+    AssignorInfo,
+    Named,
+    canonical,
+    find,
+    unknown,
+)
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.own_policy import policy
+from holdfast.core.machine.policies import DESIGNS, PolicyInfo, find_policy
+from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
+from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
+from holdfast.members.config.timed_call import LateError, TimedCall
+
+_PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
+
+
+def resolve(given: object) -> AssignorSpec:
+    """What a list of assignors means by one of its entries.
+
+    Returns
+    -------
+    str, AssignorInfo or Assignor
+        A name of the registry or of a design, or the user's own assignor.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name, a factory that cannot be imported or raises, or an object that is no
+        assignor.
+    """
+    found = _found(given)
+    return _bounded(found) if isinstance(found, OwnAssignor) else found
+
+
+def resolve_target(given: object) -> Named:
+    """What computes the targets of a design: a name of the registry, or the user's own assignor."""
+    found = resolve(given)
+    if isinstance(found, str):
+        return find(found).name
+    if isinstance(found, AssignorInfo):
+        return found
+    raise ConfigError(
+        f"assignor {found.name}: it reads and writes bytes, and computes no targets for others; "
+        "make one of a function, with holdfast.assignor"
+    )
+
+
+def resolve_policy(given: object) -> PolicyInfo:
+    """What ``holdfast.policy`` means: a row of the table, or the user's own policy.
+
+    Parameters
+    ----------
+    given : str, PolicyInfo or callable
+        A name of the table, ``module:name``, what :func:`holdfast.policy` returned, or a function
+        of an imbalance, which becomes a policy with the function's name.
+
+    Raises
+    ------
+    ConfigError
+        A function that cannot be imported, or something that is no policy.
+    """
+    found = policy_named_by(given) if isinstance(given, str) else given
+    if not isinstance(found, PolicyInfo):
+        found = _policy_of(found)
+    if found.resolver is None or isinstance(found.resolver, _TimedFunction):
+        return found
+    return replace(found, resolver=_TimedFunction(found.name, found.resolver, found.timeout_ms))
+
+
+def policy_named_by(given: str) -> PolicyInfo:
+    """A row of the table, or what ``module:name`` has, without a deadline.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name; no such module or function; something that is no policy.
+    """
+    if ":" not in given:
+        return find_policy(given)
+    try:
+        module, _, attribute = given.rpartition(":")
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"holdfast.policy: {given}: {error}") from error
+    return found if isinstance(found, PolicyInfo) else _policy_of(found)
+
+
+def _policy_of(function: object) -> PolicyInfo:
+    """A policy of a function, with the function's name."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return policy(name.strip("_<>"), cast(Any, function))
+
+
+def computing(given: str) -> Named:
+    """A name of the registry, or what ``module:name`` has, for a command that runs no member."""
+    found = _found(given)
+    return found if isinstance(found, AssignorInfo) else resolve_target(found)
+
+
+def made(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
+    """What :func:`resolve` found, with its options; an assignor that is there takes none.
+
+    Raises
+    ------
+    ConfigError
+        An unknown option.
+    """
+    if isinstance(given, str | AssignorInfo):
+        return assignor_of(given, options)
+    if options:
+        raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")
+    return given
+
+
+def _found(given: object) -> AssignorSpec:
+    if not isinstance(given, str):
+        return _checked(given, repr(given))
+    name = canonical(given)
+    if name in ASSIGNORS or name in DESIGNS:
+        return name
+    if "." not in name and ":" not in name:
+        raise unknown(name, DESIGNS)
+    return _checked(_imported(name), name)
+
+
+def _imported(name: str) -> object:
+    module, _, attribute = name.rpartition(":" if ":" in name else ".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"unknown assignor {name!r}: it is no name of the registry and no Java class that "
+            f"holdfast knows, and no factory either: {error}{nearest(name, JAVA_NAMES)}"
+        ) from error
+
+
+def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
+    """The assignor itself, or what a function or a factory makes."""
+    made = given
+    if inspect.isfunction(given) and required_of(given):
+        form_of(given, shown)
+        return assignor(given.__name__, given)
+    if callable(given) and (isinstance(given, type) or _missing(given)):
+        try:
+            made = given()
+        except Exception as error:
+            raise ConfigError(f"assignor {shown}: its factory raised {error!r}") from error
+    if isinstance(made, AssignorInfo):
+        return made
+    if missing := _missing(made):
+        raise ConfigError(
+            f"assignor {shown}: {type(made).__name__} has no {', '.join(missing)}; an assignor has "
+            f"{', '.join(_PARTS)}, see holdfast.core.machine.leader.designs.Assignor, or is made "
+            "of a function by holdfast.assignor"
+        )
+    return cast(Assignor, made)
+
+
+def _missing(candidate: object) -> list[str]:
+    return [part for part in _PARTS if not hasattr(candidate, part)]
+
+
+class _TimedFunction:
+    """A user's function behind its deadline."""
+
+    def __init__(self, name: str, function: Callable[..., object], timeout_ms: int):
+        self._function = function
+        self._in_time: TimedCall[object] = TimedCall(f"holdfast-{name}", timeout_ms)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the function still works on an earlier round."""
+        return self._in_time.is_busy
+
+    def __call__(self, *arguments: object) -> object:
+        if self.is_busy:
+            raise PlanError("its function still works on an earlier round")
+        try:
+            return self._in_time(lambda: self._function(*arguments))
+        except LateError:
+            text = f"its function gave no plan within {self._in_time.timeout_ms} ms"
+            raise PlanError(text) from None
+
+
+def _bounded(own: OwnAssignor) -> OwnAssignor:
+    """The assignor with its deadline; each client has calls of its own."""
+    if isinstance(own.plan, _TimedFunction):
+        return own
+    return replace(own, plan=_TimedFunction(own.name, own.plan, own.timeout_ms))
+
+
+def check_group(assignor: Assignor) -> None:
+    """Refuse an assignor whose last tie-break takes the group's id, where nobody has told it.
+
+    References: KAFKA-5337 (two groups load different members).
+    """
+    if lacks_group(assignor):
+        raise LocalProtocolError(
+            f"{assignor.name}: its last tie-break takes the group's id: give "
+            f"assignor({assignor.name!r}, group_id=...)"
+        )

@@ -1,0 +1,354 @@
+"""librdkafka in the hands of ``holdfast.Consumer``.
+
+**Rules.** Every partition begins at an explicit offset, so what a commit commits is known before
+the first record. An error belongs to its partition: one poll raises it, once for each time that the
+partition fails, and the others go on. The partition waits for a seek, or for its next assignment,
+unless librdkafka tries again by itself. A poll that fails as a whole may have lost records that
+librdkafka had taken, so every partition goes back to where the application is. What the application
+pauses stays paused in a rebalance that leaves the partition here.
+
+An eager member gives everything up in every round and gets most of it back. What it gives up is
+*parked*: librdkafka fetches it on, its records are set aside, and a partition that comes back at
+the same place hands them out. At another place they are dropped.
+
+References: KIP-54, "Motivation" (what is fetched already is not fetched again); KIP-429; KIP-447.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
+
+from holdfast.cluster import client_configs
+from holdfast.cluster.connections import ends_member
+from holdfast.cluster.lookup import EARLIEST, LATEST
+from holdfast.cluster.settings import Settings
+from holdfast.cluster.signal_safe import and_then
+from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.members.clients.confluent.adapter import (
+    HasListener,
+    LibrdkafkaAdapter,
+    StartOffset,
+    StartOffsets,
+)
+from holdfast.members.clients.confluent.forks import leave_alone_in_forks
+from holdfast.members.retained_fetches import RetainedFetches
+from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.session.client_adapter import Callback
+
+_log = logging.getLogger(NAME)
+_library_log = logging.getLogger("holdfast.librdkafka")
+_RESETS = {"earliest": EARLIEST, "latest": LATEST}
+_FAILURES = 3  # polls in a row that fail inside librdkafka until the application hears of it
+
+
+def _clients_own(kind: Any) -> Any:
+    """The client's own class, also where ``install()`` has put one of ours in its place."""
+    line = getattr(kind, "__mro__", (kind,))
+    return next(one for one in line if not one.__module__.startswith("holdfast."))
+
+
+_Original: Any = _clients_own(confluent_kafka.Consumer)
+
+
+class _FetchingConsumer(_Original):  # type: ignore[misc]  # the original cannot be referred to weakly
+    """Fetches, and does nothing else."""
+
+
+class ConsumerAdapter(LibrdkafkaAdapter):
+    """Client adapter of ``holdfast.Consumer``.
+
+    Parameters
+    ----------
+    owner : weak reference to HasListener
+        Knows the application's callbacks.
+    """
+
+    def __init__(self, settings: Settings, owner: weakref.ref[HasListener]):
+        config = {**client_configs.librdkafka_fetch(settings), "logger": _library_log}
+        self.client: Any = _FetchingConsumer(config)
+        leave_alone_in_forks(self.client)
+        reset = _RESETS.get(settings["auto.offset.reset"])
+        super().__init__(self.client, owner, config, reset=reset, stores=True)
+        self._reached: dict[Resource, int] = {}  # after what was handed out; where it began
+        self._sought: dict[Resource, int] = {}  # before it began
+        self._retained = RetainedFetches()
+        self._hidden: set[Resource] = set()  # lost, and not dropped yet
+        self._failed: set[Resource] = set()  # librdkafka has them no more, until a seek
+        self._errors: dict[Resource, HoldfastError] = {}  # that a poll has still to raise
+        self._n_failures = 0
+
+    # Records
+
+    def fetch(self, limit: int, wait_s: float) -> list[Any]:
+        """The next records, at most ``limit``, an empty list after ``wait_s`` seconds."""
+        if self._retained.records and (found := self._retained.take(limit, self.paused)):
+            for message in found:  # in order: the last one of each partition counts
+                self._reached[message.topic(), message.partition()] = message.offset() + 1
+            return found
+        try:
+            messages = self._consume(limit, wait_s)
+        except BaseException as error:  # librdkafka's client may raise anything; so may Ctrl-C
+            self._go_back()
+            if isinstance(error, HoldfastError) or not isinstance(error, Exception):
+                raise
+            self._n_failures += 1
+            if self._n_failures >= _FAILURES:
+                self._n_failures = 0
+                kind = type(error).__name__
+                raise OperationalError(
+                    f"fetching failed: {kind}: {error}; nothing is lost"
+                ) from error
+            _log.warning("fetching failed, and is tried again: %r", error)
+            return []
+        self._n_failures = 0
+        return messages
+
+    def raise_error(self) -> None:
+        """Raise the error of a partition that has failed; each once."""
+        while self._errors:
+            raise self._errors.pop(min(self._errors))
+
+    def _consume(self, limit: int, wait_s: float) -> list[Any]:
+        messages: list[Any] = _Original.consume(self.client, limit, wait_s)
+        if any(map(Message.error, messages)):
+            failed = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+            found = self._handed_out(messages)
+            self._note_failed(failed)
+            return found
+        return self._handed_out(messages)
+
+    def _handed_out(self, messages: list[Any]) -> list[Any]:
+        if not messages:
+            self.recreation.recreate_if_stalled(self)
+            return messages
+        self.recreation.stall_detector.end()
+        if self._hidden or self._retained.partitions or self._retained.records:
+            messages = self._retained.sort_out(messages, self._hidden)
+        retained = self._retained.partitions | self._retained.records.keys()
+        elsewhere = self._hidden | self._failed | retained
+        here = [TopicPartition(*tp) for tp in self._reached.keys() - elsewhere]
+        for found in _Original.position(self.client, here):
+            if found.offset >= 0:
+                self._reached[found.topic, found.partition] = found.offset
+        return messages
+
+    def _note_failed(self, messages: Collection[Any]) -> None:
+        """Keep the errors of partitions until polls raise them."""
+        for message in messages:
+            error, tp = message.error(), (message.topic() or "", message.partition())
+            if tp in self._hidden or tp in self._retained:
+                continue  # it is not this member's, or begins anew
+            if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:  # librdkafka tries again
+                text = f"topic {tp[0]!r}: {describe(error.code())}"
+                self._errors[tp] = RemoteProtocolError(text, error_code=error.code())
+            elif error.fatal() or not error.retriable():
+                text = f"fetching {tp[0]}-{tp[1]} failed: {error.str()} ({error.name()})"
+                self._errors[tp] = OperationalError(text)
+                if tp in self.fetched():
+                    self._failed.add(tp)
+                    _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
+
+    def _application_positions(self) -> dict[Resource, int]:
+        """Where the application is with what librdkafka has."""
+        return {tp: at for tp, at in self._reached.items() if tp not in self._failed}
+
+    def _go_back(self) -> None:
+        """Fetch again from where the application is."""
+        self._retained.records.clear()
+        start_offsets = [
+            TopicPartition(*tp, at) for tp, at in sorted(self._application_positions().items())
+        ]
+        _Original.incremental_unassign(self.client, start_offsets)
+        _Original.incremental_assign(self.client, start_offsets)
+        self._pause_in_client(self._reached)
+
+    def _pause_in_client(self, partitions: Collection[Resource]) -> None:
+        paused = sorted(self.paused.intersection(partitions))
+        _Original.pause(self.client, [TopicPartition(*tp) for tp in paused])
+
+    def forget_fetched(self) -> dict[Resource, int]:
+        """Everything begins where the application is."""
+        super().forget_fetched()
+        self._retained.records.clear()
+        return self._application_positions()
+
+    # See holdfast.members.session.client_adapter.Hands
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        reached = dict(self._reached)  # the member's threads read it as well
+        return {tp: OffsetToCommit(reached[tp]) for tp in partitions if tp in reached}
+
+    def hold_back(self, partitions: Collection[Resource]) -> None:
+        """An eager member parks them."""
+        retained: set[Resource] = set()
+        if not self.session.is_cooperative:
+            retained = self._application_positions().keys() & set(partitions) - self.paused
+            self._retained.partitions |= retained
+        super().hold_back([tp for tp in partitions if tp not in retained])
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        self._hidden.update(partitions)
+
+    def drop(self, partitions: Collection[Resource]) -> None:
+        """What is parked may come back."""
+        super().drop([tp for tp in partitions if tp not in self._retained])
+        self._hidden.difference_update(partitions)
+
+    def take_away(self, partitions: Collection[Resource]) -> None:
+        """Unassign those of these that are assigned."""
+        super().take_away(partitions)
+        self._retained.forget(partitions)
+        self._failed.difference_update(partitions)
+        for tp in partitions:
+            for noted in (self._reached, self._sought, self._errors):
+                noted.pop(tp, None)
+
+    def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
+        """A pause of the application begins again with the partition, if it comes back."""
+        return (self._held_back | self.paused).intersection(gone)
+
+    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+        snapshot = self.session.membership.snapshot
+        if snapshot is not None:
+            self.paused &= snapshot.owned
+        error = super().assigned(callback, is_news=is_news)
+        self.take_away(self._retained.partitions - callback.resources)
+        return error
+
+    def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
+        """What is parked begins anew, or goes on."""
+        return tp in now and tp not in self._retained
+
+    # Where partitions begin
+
+    def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartOffset]] | None:
+        start_offsets = super().ask(partitions)
+        if start_offsets is not None:
+            start_offsets.add_done_callback(_log_failure)
+        return start_offsets
+
+    def start_offsets(
+        self, partitions: Collection[Resource]
+    ) -> Future[dict[Resource, StartOffset]]:
+        """Ask where these begin: at the committed offset, or by ``auto.offset.reset``.
+
+        Returns
+        -------
+        Future of dict of partition to StartOffset
+            Its error is a RemoteProtocolError if there is no committed offset and
+            ``auto.offset.reset`` is ``none``, and an OperationalError if no broker answered in
+            time.
+        """
+
+        def known(start_offsets: StartOffsets) -> dict[Resource, StartOffset]:
+            for tp in _without_start(start_offsets):
+                raise _no_start(tp)
+            return dict(start_offsets)
+
+        return and_then(and_then(self.session.request_committed(partitions), self.by_reset), known)
+
+    def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
+        """No broker will ever say where these begin: the member ends."""
+        runtime = self.session.membership.runtime
+        assert runtime is not None
+        runtime.fail(error)
+        return {}
+
+    def commits_starts(self) -> bool:
+        return True
+
+    def began(self, start_offsets: StartOffsets) -> StartOffsets:
+        super().began(start_offsets)
+        lost = _without_start(start_offsets).keys() - self._sought.keys()
+        begun = {
+            tp: StartOffset(self._sought.get(tp, at), committed)
+            for tp, (at, committed) in start_offsets.items()
+            if tp not in lost
+        }
+        for tp in self._sought.keys() & start_offsets.keys():
+            self.session.subscription_state.seek(tp, self._sought.pop(tp))
+        back = {tp for tp in start_offsets if tp in self._retained}
+        same = {tp for tp in back & begun.keys() if self._reached[tp] == begun[tp].offset}
+        self._retained.partitions -= same
+        self.take_away(back - same)
+        self._failed |= lost
+        self._errors |= {tp: _no_start(tp) for tp in lost}
+        self._reached |= {tp: start.offset for tp, start in begun.items()}
+        return {tp: start for tp, start in begun.items() if tp not in same}
+
+    # The application's wishes
+
+    def position(self, tp: Resource) -> int | None:
+        """Offset of the next record to hand out, None for a partition that has not begun."""
+        return self._reached.get(tp)
+
+    def seek(self, tp: Resource, offset: int) -> None:
+        """Continue a partition at ``offset``, now or when it begins; one that has failed, too."""
+        is_failed = tp in self._failed
+        if not is_failed and (tp not in self._reached or tp in self._retained):
+            self._sought[tp] = offset
+            return
+        self._retained.records.pop(tp, None)
+        self._reached[tp] = offset
+        self.session.subscription_state.seek(tp, offset)
+        part = TopicPartition(*tp, offset)
+        if not is_failed:
+            self.recreation.seek(self.client, part)
+            _Original.seek(self.client, part)
+        elif tp not in self._held_back | self._hidden:  # else it is about to go
+            self._errors.pop(tp, None)
+            self._failed.discard(tp)
+            _Original.incremental_assign(self.client, [part])
+            self._pause_in_client([tp])
+
+    def pause(self, partitions: Collection[Resource]) -> None:
+        """Hand out nothing of these."""
+        self.paused |= set(partitions)
+        self._pause_in_client(self._reached.keys() & set(partitions))
+
+    def resume(self, partitions: Collection[Resource]) -> None:
+        """Hand out these again."""
+        self.paused -= set(partitions)
+        here = sorted(self._reached.keys() & set(partitions))
+        _Original.resume(self.client, [TopicPartition(*tp) for tp in here])
+
+    def has_begun(self) -> bool:
+        """Whether anything is fetched."""
+        return bool(self._reached)
+
+    def close(self) -> None:
+        """Close librdkafka; a second call goes on where the first was interrupted."""
+        if self.client is not None:
+            _Original.close(self.client)
+            self.client = None  # librdkafka's threads end with the last reference
+
+
+def _log_failure(start_offsets: Future[dict[Resource, StartOffset]]) -> None:
+    error = None if start_offsets.cancelled() else start_offsets.exception()
+    if error is not None and not ends_member(error):
+        _log.warning("start positions are not known yet: %s", error)
+
+
+def _without_start(start_offsets: StartOffsets) -> dict[Resource, StartOffset]:
+    """Those without a place."""
+    return {
+        tp: start for tp, start in sorted(start_offsets.items()) if start.offset == OFFSET_INVALID
+    }
+
+
+def _no_start(tp: Resource) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"no committed offset for {tp[0]}-{tp[1]}, and auto.offset.reset is none: seek it, commit "
+        "an offset, or choose earliest or latest"
+    )

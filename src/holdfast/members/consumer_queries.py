@@ -1,0 +1,203 @@
+"""What ``holdfast.Consumer`` can be asked about topics and offsets, and commits without waiting.
+
+**Rules.** A question goes to the brokers and waits for at most ``request.timeout.ms``. A seek is
+refused as :meth:`holdfast.Consumer.seek` refuses it. A commit that does not wait is checked as one
+that waits, before it is sent: nothing that this generation does not own goes out.
+
+**Strategy.** :class:`ConsumerQueries` is a base class of :class:`holdfast.Consumer`; it needs
+nothing but the running parts.
+
+References: Kafka's ``Consumer`` (``offsetsForTimes``, ``beginningOffsets``, ``commitAsync``,
+``groupMetadata``); KIP-447.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.cluster.lookup import EARLIEST, LATEST
+from holdfast.cluster.settings import Settings
+from holdfast.errors import LocalProtocolError
+from holdfast.members.config.arguments import checked_pairs
+from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.runtime.group_metadata import group_metadata
+from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.session.commits import CommitOrigin
+from holdfast.members.session.poll_session import PollSession
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from holdfast.members.runtime.member_runtime import MemberRuntime
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, as Kafka's clients name it: ``partition`` counts from 0."""
+
+    topic: str
+    partition: int
+
+
+Answered = Callable[[Mapping[TopicPartition, int], Exception | None], object]
+
+
+def as_offsets(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+    """Offsets of the application, as a commit takes them."""
+    return {(tp[0], tp[1]): OffsetToCommit(at) for tp, at in offsets.items()}
+
+
+def _error_of(done: Future[None]) -> Exception | None:
+    error = done.exception()
+    return error if error is None or isinstance(error, Exception) else None
+
+
+class ConsumerQueries:
+    """Questions and commits of a consumer whose parts run."""
+
+    _settings: Settings
+    _adapter: ConsumerAdapter
+
+    def _running(self, *, polls: bool = False) -> PollSession:
+        raise NotImplementedError
+
+    def _member(self) -> MemberRuntime:
+        runtime = self._running().membership.runtime
+        assert runtime is not None  # a consumer waits for a broker when it subscribes
+        return runtime
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Message]:
+        """Return records that :class:`holdfast.Consumer` fetches; at most ``max_records``."""
+        raise NotImplementedError
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Let :class:`holdfast.Consumer` go on at ``offset``."""
+        raise NotImplementedError
+
+    def poll_one(self, timeout: float = 1.0) -> Message | None:
+        """Return the next record, None after ``timeout`` seconds; the last one is processed."""
+        found = self.poll(timeout, 1)
+        return found[0] if found else None
+
+    # Topics
+
+    def subscription(self) -> set[str]:
+        """Return the topics of the subscription: for a pattern, those that match now."""
+        return set(self._member().subscribed)
+
+    def list_topics(self) -> dict[str, int]:
+        """Return the number of partitions of every topic that is not internal."""
+        return dict(self._member().lookup.partitions(None).result().counts)
+
+    # Offsets
+
+    def beginning_offsets(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition; one without a leader is missing."""
+        return self._ends(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Collection[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that may be read (``isolation.level``)."""
+        return self._ends(partitions, LATEST)
+
+    def _ends(self, partitions: Collection[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
+        wanted = checked_pairs(partitions)
+        if not wanted:
+            return {}
+        found = self._member().lookup.list_offsets(wanted, at).result()
+        return {TopicPartition(*tp): offset for tp, offset in found.items()}
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return where each partition has its first record of that time or later.
+
+        Parameters
+        ----------
+        times : mapping of (topic, partition) to int
+            Milliseconds since 1970.
+
+        Returns
+        -------
+        dict of TopicPartition to int or None
+            None where every record is older; a partition without a leader is missing.
+
+        Raises
+        ------
+        LocalProtocolError
+            If a time is negative.
+        """
+        for tp, time_ms in times.items():
+            if time_ms < 0:
+                raise LocalProtocolError(
+                    f"{tp[0]}-{tp[1]}: a time is not negative, found {time_ms}"
+                )
+        if not times:
+            return {}
+        found = self._member().lookup.offsets_at(times).result()
+        return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Continue these at their first records; everything that is owned where none is named."""
+        self._seek_to(self.beginning_offsets(self._named(partitions)))
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Continue these after their last records; everything that is owned where none is named."""
+        self._seek_to(self.end_offsets(self._named(partitions)))
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Continue these where the group has committed, or by ``auto.offset.reset``."""
+        self._running()
+        found = self._adapter.start_offsets(self._named(partitions)).result()
+        self._seek_to({tp: start.offset for tp, start in found.items()})
+
+    def _named(self, partitions: Collection[tuple[str, int]]) -> Collection[tuple[str, int]]:
+        return partitions or self._member().member_thread.snapshot.owned
+
+    def _seek_to(self, offsets: Mapping[Any, int]) -> None:
+        for partition, offset in offsets.items():
+            self.seek(partition, offset)
+
+    # Commits
+
+    def commit_async(
+        self,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        on_commit: Answered | None = None,
+    ) -> None:
+        """Commit without waiting.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int, optional
+            As for :meth:`holdfast.Consumer.commit`.
+        on_commit : callable, optional
+            Takes the offsets and an error or None. A later :meth:`poll`, or :meth:`close`, calls
+            it; what it raises is raised there.
+
+        Raises
+        ------
+        RemoteProtocolError, LocalProtocolError
+            As :meth:`holdfast.Consumer.commit`, for what may not be committed at all.
+        """
+        session = self._running()
+        asked = CommitOrigin.ALL if offsets is None else CommitOrigin.NAMED
+        session.note()
+        wanted = session.to_commit() if offsets is None else as_offsets(offsets)
+        told = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
+        sent = session.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s)
+        if not wanted or on_commit is None:
+            return
+
+        def answer(done: Future[None]) -> None:
+            session.tasks.put(ApplicationTask(Once(partial(on_commit, told, _error_of(done)))))
+
+        sent.add_done_callback(answer)
+
+    def group_metadata(self) -> bytes:
+        """Return what fences ``confluent_kafka.Producer.send_offsets_to_transaction`` (KIP-447)."""
+        return group_metadata(self._settings, self._member().member_thread.snapshot.identity)

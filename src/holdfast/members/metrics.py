@@ -1,0 +1,304 @@
+"""Counters and gauges of one member, as a snapshot and for Prometheus.
+
+**Rules.** A metric of Kafka's consumer keeps Kafka's name and metric group, with underscores; the
+names of other metrics begin with ``holdfast_``. Counters end in ``_total``. Averages and maxima are
+over the member's life, where Kafka takes a window; a time that was never measured is 0.
+
+References: Kafka documentation, "Consumer Group Metrics" (consumer-coordinator-metrics).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.extras import needed
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What waits for one departed member, by the leader's last plan.
+
+    Parameters
+    ----------
+    departed : str
+        Its instance id or member id; its hash if this leader never saw the member.
+    partitions : mapping of str to tuple of int
+        By topic, or by kind.
+    seconds_left : float
+        Seconds until they are handed out; 0 or more.
+
+    References: Incremental Cooperative Rebalancing, Design II.
+    """
+
+    departed: str
+    partitions: Mapping[str, tuple[int, ...]]
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetrics:
+    """One member's numbers at one moment: counts, and times in ms where no other unit is named.
+
+    ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
+    of the subscription that do not exist; Prometheus gets their number. ``waiting`` and
+    ``lent_partitions`` are what a leader knows; other members have none. ``resource_version`` is a
+    worker's own, and ``newest_resource_version`` the newest in the last round that it led; -1 for
+    none. The last four numbers are a worker's: its resources by what their work does, and how often
+    work has failed.
+
+    References: the names are those of Kafka's ``consumer-coordinator-metrics`` (KIP-429 has the
+    later ones), where Kafka has the number.
+    """
+
+    group: str
+    client_id: str
+    member_id: str
+    generation: int
+    state: str
+    is_leader: bool
+    assigned_partitions: int
+    rebalance_total: int
+    failed_rebalance_total: int
+    rebalance_latency_avg: float
+    rebalance_latency_max: float
+    join_total: int
+    join_time_avg: float
+    join_time_max: float
+    sync_total: int
+    sync_time_avg: float
+    sync_time_max: float
+    partitions_gained_total: int
+    partitions_revoked_total: int
+    partitions_lost_total: int
+    commit_total: int
+    commit_failed_total: int
+    records_consumed_total: int
+    last_rebalance_seconds_ago: float
+    missing_topics: tuple[str, ...] = ()
+    resource_version: int = -1
+    newest_resource_version: int = -1
+    waiting: tuple[Wait, ...] = ()
+    lent_partitions: int = 0
+    running_resources: int = 0
+    failed_resources: int = 0
+    overdue_resources: int = 0
+    resource_failures_total: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data."""
+        return asdict(self)
+
+    def to_kafka(self) -> dict[str, float]:
+        """What Kafka's ``consumer-coordinator-metrics`` have, under Kafka's names."""
+        return {
+            field.replace("_", "-"): float(getattr(self, field))
+            for field, name in (_GAUGES | _COUNTERS).items()
+            if name.startswith(_COORDINATOR)
+        }
+
+
+class _Timed(NamedTuple):
+    """Times of one kind, a new value with each, so that any thread reads what belongs together."""
+
+    n: int = 0
+    total_ms: float = 0.0
+    max_ms: float = 0.0
+
+    def and_one(self, seconds: float) -> _Timed:
+        ms = seconds * 1000
+        return _Timed(self.n + 1, self.total_ms + ms, max(self.max_ms, ms))
+
+    @property
+    def avg_ms(self) -> float:
+        return self.total_ms / self.n if self.n else 0.0
+
+
+class RoundTimes:
+    """How many rounds a member had and how long they took; written by the member's thread alone.
+
+    A rebalance begins with the first JoinGroup and ends with an assignment, whatever was refused
+    and sent again meanwhile. A refused or unanswered JoinGroup or SyncGroup is a failed one, but
+    for the answer that gives a member its id (KIP-394).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._asked: tuple[int, bool, float] | None = None  # request, is a join, when
+        self._began_s: float | None = None
+        self._ended_s: float | None = None
+        self.joins = self.syncs = self.rounds = _Timed()
+        self.n_failed = self.n_gained = self.n_revoked = self.n_lost = 0
+
+    def record_request(self, action: actions.Action) -> None:
+        """A request is being sent."""
+        is_join = isinstance(action, actions.SendJoin)
+        if isinstance(action, actions.SendJoin | actions.SendSync):
+            now_s = self._clock()
+            self._asked = action.request, is_join, now_s
+            if is_join and self._began_s is None:
+                self._began_s = now_s
+
+    def record_event(self, event: events.Event) -> None:
+        """An event has come."""
+        answers = events.JoinAnswered | events.SyncAnswered | events.RequestFailed
+        if not isinstance(event, answers) or self._asked is None or event.request != self._asked[0]:
+            return
+        (_, is_join, sent_s), self._asked = self._asked, None
+        code = -1 if isinstance(event, events.RequestFailed) else event.error
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            return
+        if code:
+            self.n_failed += 1
+        elif is_join:
+            self.joins = self.joins.and_one(self._clock() - sent_s)
+        else:
+            self.syncs = self.syncs.and_one(self._clock() - sent_s)
+
+    def complete(self, action: actions.JoinCompleted) -> None:
+        """A round is over."""
+        self._ended_s = now_s = self._clock()
+        began_s = now_s if self._began_s is None else self._began_s
+        self._began_s = None
+        self.rounds = self.rounds.and_one(now_s - began_s)
+        self.n_gained += len(action.gained)
+        self.n_revoked += len(action.revoked)
+
+    def lose(self, action: actions.DropNow) -> None:
+        """Partitions were lost."""
+        self.n_lost += len(action.lost)
+
+    @property
+    def ago_s(self) -> float:
+        """Seconds since the last round, -1 for none yet."""
+        return -1.0 if self._ended_s is None else self._clock() - self._ended_s
+
+
+class Counters:
+    """Counts of commits and records; safe from any thread."""
+
+    NAMES = ("commit", "commit_failed", "records")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(self.NAMES, 0)
+
+    def add(self, name: str, n: int = 1) -> None:
+        """Count ``n`` more of one of :attr:`NAMES`."""
+        with self._lock:
+            self._counts[name] += n
+
+    def read(self) -> dict[str, int]:
+        """The counts by name."""
+        with self._lock:
+            return dict(self._counts)
+
+
+_COORDINATOR = "kafka_consumer_coordinator_"
+_GAUGES = {
+    "assigned_partitions": f"{_COORDINATOR}assigned_partitions",
+    "last_rebalance_seconds_ago": f"{_COORDINATOR}last_rebalance_seconds_ago",
+    "rebalance_latency_avg": f"{_COORDINATOR}rebalance_latency_avg",
+    "rebalance_latency_max": f"{_COORDINATOR}rebalance_latency_max",
+    "join_time_avg": f"{_COORDINATOR}join_time_avg",
+    "join_time_max": f"{_COORDINATOR}join_time_max",
+    "sync_time_avg": f"{_COORDINATOR}sync_time_avg",
+    "sync_time_max": f"{_COORDINATOR}sync_time_max",
+    "generation": "holdfast_member_generation",
+    "is_leader": "holdfast_member_is_leader",
+    "missing_topics": "holdfast_member_missing_topics",
+    "resource_version": "holdfast_member_resource_version",
+    "lent_partitions": "holdfast_member_lent_partitions",
+    "newest_resource_version": "holdfast_member_newest_resource_version",
+    "running_resources": "holdfast_member_running_resources",
+    "failed_resources": "holdfast_member_failed_resources",
+    "overdue_resources": "holdfast_member_overdue_resources",
+}
+_COUNTERS = {
+    "rebalance_total": f"{_COORDINATOR}rebalance",
+    "failed_rebalance_total": f"{_COORDINATOR}failed_rebalance",
+    "join_total": f"{_COORDINATOR}join",
+    "sync_total": f"{_COORDINATOR}sync",
+    "commit_total": f"{_COORDINATOR}commit",
+    "commit_failed_total": "holdfast_member_commit_failed",
+    "records_consumed_total": "kafka_consumer_fetch_manager_records_consumed",
+    "partitions_gained_total": "holdfast_member_partitions_gained",
+    "partitions_revoked_total": "holdfast_member_partitions_revoked",
+    "partitions_lost_total": "holdfast_member_partitions_lost",
+    "resource_failures_total": "holdfast_member_resource_failures",
+}
+_LABELS = ("group", "client_id")
+
+
+class Metered(Protocol):
+    """A ``Consumer``, a ``Worker``, or a drop-in's consumer."""
+
+    def __holdfast_metrics__(self) -> MemberMetrics | None:
+        """Its numbers, None while there is no member of ours."""
+
+
+class PrometheusCollector:
+    """The numbers of members as a custom collector of ``prometheus_client``.
+
+    Parameters
+    ----------
+    *members : Metered
+        Of one process; their ``client.id`` tells them apart.
+
+    References: Kafka's JMX names, as Prometheus spells them; seconds where Kafka has ms.
+    """
+
+    def __init__(self, *members: Metered):
+        self._members = members
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one metric family for each number."""
+        with needed("members"):
+            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        found = [m.__holdfast_metrics__() for m in self._members]
+        now = [m for m in found if m is not None]
+        for names, family in ((_GAUGES, GaugeMetricFamily), (_COUNTERS, CounterMetricFamily)):
+            for field, name in names.items():
+                text = f"{field.replace('_', ' ')} of this member"
+                metric = family(name, text, labels=_LABELS)
+                for m in now:
+                    value = getattr(m, field)
+                    number = float(len(value) if field == "missing_topics" else value)
+                    metric.add_metric((m.group, m.client_id), number)
+                yield metric
+        waits = GaugeMetricFamily(
+            "holdfast_member_waiting_partitions",
+            "partitions that wait for a departed member, as this leader planned it",
+            labels=(*_LABELS, "departed"),
+        )
+        ends = GaugeMetricFamily(
+            "holdfast_member_wait_seconds_left",
+            "seconds until they are handed out",
+            labels=(*_LABELS, "departed"),
+        )
+        for m in now:
+            for wait in m.waiting:
+                labels = (m.group, m.client_id, wait.departed)
+                waits.add_metric(labels, sum(map(len, wait.partitions.values())))
+                ends.add_metric(labels, wait.seconds_left)
+        yield waits
+        yield ends
+
+
+def prometheus_text(*members: Metered) -> str:
+    """The numbers of members as Prometheus scrapes them; needs the extra ``members``."""
+    with needed("members"):
+        from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(*members))
+    return str(generate_latest(registry).decode())

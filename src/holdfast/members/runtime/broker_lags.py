@@ -1,0 +1,127 @@
+"""The built-in lag source: the end of every partition less the group's committed offset.
+
+**Rules.** The source joins no group and commits nothing. If it misses an answer it raises an error,
+and the round is planned by counts.
+
+**Strategy.** Begin and end offsets come from the partitions' leaders, committed offsets from the
+group's coordinator: a request per broker, whatever the number of partitions.
+
+References: KAFKA-5337; Kafka protocol guide, OffsetFetch and ListOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Self
+
+from holdfast.cluster.connections import Connections, TopicPartition
+from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
+from holdfast.cluster.settings import Settings
+from holdfast.members.runtime.coordinator_client import CoordinatorClient
+from holdfast.members.runtime.lag_source import Lags, LagSource
+
+if TYPE_CHECKING:
+    from holdfast.core.model.columns import I64
+
+
+class BrokerLags:
+    """A lag source that asks the brokers.
+
+    Parameters
+    ----------
+    link : CoordinatorClient
+        For the group's committed offsets; transactions that are open are not waited for.
+    lookup : Lookup
+        For begin and end offsets.
+    reset : str
+        The group's ``auto.offset.reset``: how far behind a partition without a commit is.
+
+    References: KAFKA-5337, "lag-based assignor"; a lag is in records.
+    """
+
+    def __init__(self, coordinator: CoordinatorClient, lookup: Lookup, reset: str):
+        self._coordinator = coordinator
+        self._lookup = lookup
+        self.reset = reset
+        self._connections: Connections | None = None
+
+    @classmethod
+    def connect(cls, config: Mapping[str, object]) -> Self:
+        """Make one with connections of its own, for the assignors of stock clients.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            As of :class:`holdfast.Consumer`: ``bootstrap.servers``, ``group.id``, security, and the
+            ``auto.offset.reset`` that the group's consumers have.
+
+        Raises
+        ------
+        ConfigError
+            For a key that is unknown or a value that is out of range.
+        SourceError
+            If no broker answers.
+        """
+        settings = Settings.parse(config)
+        connections = Connections(settings)
+        connections.open()
+        coordinator = CoordinatorClient(connections, lambda _: None, lambda _: None)
+        made = cls(coordinator, Lookup(connections), settings["auto.offset.reset"])
+        made._connections = connections
+        return made
+
+    def __call__(self, partitions: Mapping[str, int]) -> Lags:
+        """Messages behind of each of ``partitions``; 0 for a partition without a leader.
+
+        Raises
+        ------
+        OperationalError
+            If a broker did not answer.
+        RemoteProtocolError
+            If a broker refused.
+        """
+        import numpy as np  # a leader has loaded it by now; nobody else needs it
+
+        from holdfast.core.model.lag import lag_of_columns
+
+        tps = [(topic, p) for topic, n in sorted(partitions.items()) for p in range(n)]
+        if not tps:
+            return {topic: [] for topic in partitions}
+        if self._connections is not None:
+            self._coordinator.locate().result()  # the coordinator may have moved
+        asked = (
+            self._lookup.list_offsets(tps, EARLIEST),
+            self._coordinator.committed(tps, stable=False),
+            self._lookup.list_offsets(tps, LATEST),
+        )
+        begin, committed, end = (_column(tps, f.result()) for f in asked)
+        lag = lag_of_columns(begin, np.maximum(begin, end), committed, self.reset)
+        lag[(begin < 0) | (end < 0)] = 0  # a partition without a leader has no offsets now
+        by_topic: dict[str, list[int]] = {topic: [] for topic in partitions}
+        for (topic, _), messages in zip(tps, lag.tolist(), strict=True):
+            by_topic[topic].append(messages)
+        return by_topic
+
+    def close(self) -> None:
+        """Close the connections of :meth:`connect`."""
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
+
+
+def lag_source_of(
+    settings: Settings, coordinator: CoordinatorClient, lookup: Lookup
+) -> LagSource | None:
+    """The source that a configuration names, None for ``holdfast.lag.source=none``."""
+    given: LagSource | str = settings["holdfast.lag.source"]
+    if given == "broker":
+        return BrokerLags(coordinator, lookup, settings["auto.offset.reset"])
+    return None if isinstance(given, str) else given
+
+
+def _column(tps: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> I64:
+    import numpy as np
+
+    from holdfast.core.model.lag import NO_COMMIT
+
+    return np.array([found.get(tp, NO_COMMIT) for tp in tps], dtype=np.int64)

@@ -1,0 +1,293 @@
+"""The group requests of one member: actions of its machine go out, answers come back as events.
+
+**Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
+other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
+as long as the round takes. Each request is answered exactly once, by ``post``, on the IO thread. An
+error that no retry can mend (a refused login, no right to the group) goes to ``fail`` instead.
+
+**Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
+:data:`~holdfast.cluster.versions.REQUESTS`. A request is built anew for each attempt: it
+keeps the version in which it was sent, and the next broker may know another one.
+
+References: KIP-345, KIP-447 (require_stable), KIP-709 (OffsetFetch v8), KIP-800, KIP-814.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cluster.connections import (
+    Connections,
+    TopicPartition,
+    as_ours,
+    is_refused_login,
+    raise_code,
+    reason,
+)
+from holdfast.cluster.versions import REQUESTS
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.errors import RemoteProtocolError
+from holdfast.members.runtime.offsets import OffsetToCommit
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.member.identity import Identity
+
+_GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
+
+
+class CoordinatorClient:
+    """The group requests of one member.
+
+    Parameters
+    ----------
+    post : callable
+        Takes the machine events that answer requests; called on the IO thread.
+    fail : callable
+        Takes an error that ends the member; called on the IO thread.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        post: Callable[[events.Event], None],
+        fail: Callable[[BaseException], None],
+    ):
+        from kafka.protocol import consumer, metadata  # loaded by the connections
+
+        self._requests, self._metadata = consumer, metadata
+        self._connections = connections
+        self._send = connections.send
+        self._group: str = connections.settings["group.id"]
+        self._post = post
+        self._fail = fail
+        self._join_node: object = None
+        self._beat_node: object = None
+
+    def perform(self, action: actions.Action) -> None:
+        """Send the request of an action; the answer comes through ``post``."""
+        match action:
+            case actions.FindCoordinator():
+                self._answer(action.request, partial(self._find, action))
+            case actions.SendJoin():
+                self._answer(action.request, partial(self._join, action))
+            case actions.SendSync():
+                self._answer(action.request, partial(self._sync, action))
+            case actions.SendHeartbeat():
+                self._answer(action.request, partial(self._heartbeat, action))
+            case actions.SendLeave():
+                self._answer(action.request, partial(self._leave, action))
+            case _:
+                raise AssertionError(f"{type(action).__name__} is not a request")
+
+    def _answer(self, request: int, work: Callable[[], Coroutine[Any, Any, events.Event]]) -> None:
+        def failed(error: BaseException) -> None:
+            is_refused = is_refused_login(error) and not self._connections.tries_logins_again
+            if isinstance(error, RemoteProtocolError) or is_refused:
+                self._fail(as_ours(error))
+            self._post(events.RequestFailed(request, reason(error)))
+
+        self._connections.submit(work, self._post, failed)
+
+    def locate(self) -> concurrent.futures.Future[None]:
+        """Find the coordinator, for a link without a machine."""
+        return self._connections.future(lambda: self._locate(self._connections.timeout_ms))
+
+    async def _find(self, action: actions.FindCoordinator) -> events.Event:
+        await self._locate(action.timeout_ms)
+        return events.CoordinatorFound(action.request)
+
+    async def _locate(self, timeout_ms: int) -> None:
+        request = self._metadata.FindCoordinatorRequest(
+            key=self._group,
+            key_type=0,
+            coordinator_keys=[self._group],
+            **REQUESTS["FindCoordinator"].bounds,
+        )
+        answer = await self._send(request, None, timeout_ms)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        raise_code(found.error_code)
+        cluster = self._connections.cluster
+        self._join_node = cluster.add_coordinator(
+            found, self._metadata.CoordinatorType.GROUP, self._group
+        )
+        # The broker's ordinary connection is the second one.
+        self._beat_node = found.node_id
+        if cluster.broker_metadata(found.node_id) is None:
+            await cluster.refresh_metadata()
+
+    async def _join(self, action: actions.SendJoin) -> events.Event:
+        request = self._requests.JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=action.session_timeout_ms,
+            rebalance_timeout_ms=action.rebalance_timeout_ms,
+            member_id=action.member_id,
+            group_instance_id=action.instance_id,
+            protocol_type=action.protocol_type,
+            protocols=list(action.protocols),
+            reason=action.reason[:255],
+            **REQUESTS["JoinGroup"].bounds,
+        )
+        answer = await self._send(request, self._join_node, action.timeout_ms)
+        members = tuple(
+            events.JoinedMember(
+                member_id=m.member_id,
+                instance_id=m.group_instance_id,
+                metadata=bytes(m.metadata),
+            )
+            for m in answer.members
+        )
+        return events.JoinAnswered(
+            request=action.request,
+            error=answer.error_code,
+            generation=answer.generation_id,
+            protocol_name=answer.protocol_name or "",
+            leader_id=answer.leader or "",
+            member_id=answer.member_id or "",
+            members=members,
+            skip_assignment=bool(getattr(answer, "skip_assignment", False)),
+        )
+
+    async def _sync(self, action: actions.SendSync) -> events.Event:
+        request = self._requests.SyncGroupRequest(
+            **self._identity(action),
+            protocol_type=action.protocol_type,
+            protocol_name=action.protocol_name,
+            assignments=list(action.assignments),
+            **REQUESTS["SyncGroup"].bounds,
+        )
+        answer = await self._send(request, self._join_node, action.timeout_ms)
+        return events.SyncAnswered(
+            request=action.request,
+            error=answer.error_code,
+            assignment=bytes(answer.assignment or b""),
+        )
+
+    async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
+        request = self._requests.HeartbeatRequest(
+            **self._identity(action), **REQUESTS["Heartbeat"].bounds
+        )
+        answer = await self._send(request, self._beat_node, action.timeout_ms)
+        return events.HeartbeatAnswered(action.request, answer.error_code)
+
+    def _identity(self, action: actions.SendSync | actions.SendHeartbeat) -> dict[str, Any]:
+        return {
+            "group_id": self._group,
+            "generation_id": action.generation,
+            "member_id": action.member_id,
+            "group_instance_id": action.instance_id,
+        }
+
+    async def _leave(self, action: actions.SendLeave) -> events.Event:
+        identity = self._requests.LeaveGroupRequest.MemberIdentity(
+            member_id=action.member_id,
+            group_instance_id=action.instance_id,
+            reason=action.reason[:255],
+        )
+        request = self._requests.LeaveGroupRequest(
+            group_id=self._group, members=[identity], **REQUESTS["LeaveGroup"].bounds
+        )
+        answer = await self._send(request, self._beat_node, action.timeout_ms)
+        return events.LeaveAnswered(action.request, answer.error_code)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetToCommit], who: Identity
+    ) -> concurrent.futures.Future[int]:
+        """Commit with exactly the identity given.
+
+        Returns
+        -------
+        Future of int
+            Kafka's first error code that is not 0, else 0; -1 where there was no answer.
+        """
+        kind = self._requests.OffsetCommitRequest
+        request = kind(
+            group_id=self._group,
+            generation_id_or_member_epoch=who.generation,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
+            topics=_commit_topics(kind.OffsetCommitRequestTopic, offsets),
+            **REQUESTS["OffsetCommit"].bounds,
+        )
+
+        async def work() -> int:
+            answer = await self._send(request, self._beat_node)
+            refused = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+            topic, code = next((one for one in refused if one[1]), ("", 0))
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                # The caller gets the code only, and does not know which topic it is about.
+                text = f"topic {topic!r}: {describe(code)}"
+                self._fail(RemoteProtocolError(text, error_code=code))
+            return code
+
+        return self._connections.future(work)
+
+    def pause(self, seconds: float) -> concurrent.futures.Future[None]:
+        """Wait on the IO thread; its error is that the connections are closed."""
+        return self._connections.pause(seconds)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], *, stable: bool = True
+    ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
+        """Fetch committed offsets, -1 where there is none; ``stable`` waits out transactions."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(partitions):
+            topics.setdefault(topic, []).append(partition)
+
+        async def work() -> dict[TopicPartition, int]:
+            return await self._connections.again(lambda: self._fetch_committed(topics, stable))
+
+        return self._connections.future(work)
+
+    async def _fetch_committed(
+        self, topics: Mapping[str, list[int]], stable: bool
+    ) -> dict[TopicPartition, int]:
+        kind = self._requests.OffsetFetchRequest
+        request = _fetch_request(kind, self._group, topics, stable)
+        answer = await self._send(request, self._beat_node)
+        if answer.API_VERSION >= _GROUPS_SINCE:
+            answer = answer.groups[0]
+        raise_code(answer.error_code)
+        found = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                raise_code(part.error_code, f"topic {topic.name!r}")
+                found[(topic.name, part.partition_index)] = part.committed_offset
+        return found
+
+
+def _fetch_request(kind: Any, group: str, topics: Mapping[str, list[int]], stable: bool) -> Any:
+    """A question for one group, in the fields of every version."""
+    alone, grouped = kind.OffsetFetchRequestTopic, kind.OffsetFetchRequestGroup
+    return kind(
+        group_id=group,
+        topics=[alone(name=t, partition_indexes=ps) for t, ps in topics.items()],
+        groups=[
+            grouped(
+                group_id=group,
+                topics=[
+                    grouped.OffsetFetchRequestTopics(name=t, partition_indexes=ps)
+                    for t, ps in topics.items()
+                ],
+            )
+        ],
+        require_stable=stable,
+        **REQUESTS["OffsetFetch"].bounds,
+    )
+
+
+def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, OffsetToCommit]) -> list[Any]:
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), at in sorted(offsets.items()):
+        topics.setdefault(topic, []).append(
+            kind.OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=at.offset,
+                committed_leader_epoch=at.epoch,
+                committed_metadata=at.note,
+            )
+        )
+    return [kind(name=name, partitions=parts) for name, parts in topics.items()]

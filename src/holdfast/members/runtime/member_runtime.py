@@ -1,0 +1,208 @@
+"""The parts of one running member, made and closed in order: connections, machine, watch.
+
+**Rules.** Parts are closed in the opposite order. But no part waits for an answer that a closed
+connection cannot bring: threads that ask a broker end after the connections, whose close fails all
+open questions. If a part fails to start, the parts made before it are closed.
+
+References: KIP-429.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from holdfast.cluster.connections import Connections
+from holdfast.cluster.lookup import FoundTopics, Lookup
+from holdfast.cluster.settings import Settings
+from holdfast.core.machine import events
+from holdfast.core.machine.leader.designs import Assignor
+from holdfast.errors import RemoteProtocolError
+from holdfast.members.metrics import Counters, MemberMetrics
+from holdfast.members.runtime.broker_lags import lag_source_of
+from holdfast.members.runtime.coordinator_client import CoordinatorClient
+from holdfast.members.runtime.leadership import Leadership, make_member
+from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
+from holdfast.members.runtime.metadata_watch import Matches, MetadataWatch
+from holdfast.members.runtime.readiness import ready_file
+
+
+class ClientRebalanceHandler(RebalanceHandler, Protocol):
+    """The application's side of a member, which :class:`MemberRuntime` closes."""
+
+    def is_orphaned(self) -> bool:
+        """Whether no call of the application can ever come again; from any thread."""
+
+    def end(self) -> None:
+        """Start nothing more."""
+
+    def close(self) -> None:
+        """Release what was opened; the connections are closed by now."""
+
+
+class MemberRuntime:
+    """The parts of one running member of a group of topics, whatever fetches its records.
+
+    Parameters
+    ----------
+    assignors : sequence of Assignor
+        What it offers, from :func:`~holdfast.members.runtime.leadership.assignors_of`.
+    duties : ClientRebalanceHandler
+        The application's side.
+    connections : Connections, optional
+        What it opens, and closes in the end; somebody else may close it while it is being opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        rebalance_handler: ClientRebalanceHandler,
+        connections: Connections | None = None,
+    ):
+        self._settings = settings
+        self._rebalance_handler = rebalance_handler
+        self.counters = Counters()
+        self.log = log = MemberLog(settings)
+        member = make_member(settings, assignors)
+        ready = ready_file(settings, log)
+        connections = connections or Connections(settings)
+        self._closers: list[Callable[[], object]] = [connections.close]
+        try:
+            connections.open()
+            self.lookup = Lookup(connections)
+            self.coordinator = CoordinatorClient(connections, self._post, self.fail)
+            self._leadership = leadership = Leadership(
+                settings,
+                assignors,
+                self._count_partitions,
+                lag_source=lag_source_of(settings, self.coordinator, self.lookup),
+                find_racks=lambda topics: self.lookup.racks(topics).result(),
+                log=log,
+            )
+            self._closers = [rebalance_handler.close, *self._closers, rebalance_handler.end]
+            self.member_thread = MemberThread(
+                member,
+                rebalance_handler,
+                leadership.compute,
+                name=_name(settings),
+                log=log,
+                ready=ready,
+                is_orphaned=self._is_orphaned,
+            )
+            self._closers.append(self.member_thread.stop)
+            self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
+            self._closers = [self._watch.join, *self._closers, self._watch.end]
+        except BaseException:
+            self.close()
+            raise
+
+    def _is_orphaned(self) -> bool:
+        """Whether the member has to end alone; it begins to close its parts then."""
+        if not self._rebalance_handler.is_orphaned():
+            return False
+        self.log.warning("the application's event loop is closed, and its member ends")
+        threading.Thread(target=self.close, name="holdfast-orphan", daemon=True).start()
+        return True
+
+    def _post(self, event: events.Event) -> None:
+        self.member_thread.post(event)
+
+    def fail(self, error: BaseException) -> None:
+        """End the member with an error; safe from any thread."""
+        self.member_thread.fail(error)
+
+    def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
+        return self._watch.look(topics)
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+        """Subscribe, and join the group if that has not been done."""
+        self.member_thread.start(self.coordinator)
+        self._watch.subscribe(topics, pattern)
+
+    def look_again(self) -> None:
+        """Ask for the partition counts at once, because they were seen to change."""
+        self._watch.look_soon()
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        """Topics of the subscription; for a pattern, the topics that match."""
+        return self._watch.subscribed
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Topics of the subscription that do not exist."""
+        return self._watch.missing
+
+    def exists(self, topic: str) -> bool:
+        """Whether a topic of the subscription existed at the last look."""
+        return self._watch.exists(topic)
+
+    def metrics(self) -> MemberMetrics:
+        """Return what was counted so far."""
+        return metrics_of(
+            self._settings, self.member_thread, self._leadership, self.counters, self._watch.missing
+        )
+
+    def note_unreported(self, error: RemoteProtocolError) -> None:
+        """Log and count a commit by the clock that cannot be: its records were lost."""
+        self.counters.add("commit_failed")
+        self.log.error("%s", error)
+
+    def close(self) -> None:
+        """Close every part; a second call goes on where an exception came into the first."""
+        while self._closers:
+            closer = self._closers[-1]
+            try:
+                closer()
+            except Exception:
+                self._closers.remove(closer)
+                raise
+            if closer in self._closers:  # a second thread may close beside this one
+                self._closers.remove(closer)
+
+
+def metrics_of(
+    settings: Settings,
+    member_thread: MemberThread,
+    leadership: Leadership,
+    counters: Counters,
+    missing: tuple[str, ...] = (),
+) -> MemberMetrics:
+    """The numbers of a running member."""
+    snapshot, times, counts = member_thread.snapshot, member_thread.times, counters.read()
+    return MemberMetrics(
+        group=settings["group.id"],
+        client_id=settings["client.id"],
+        member_id=snapshot.identity.member_id,
+        generation=snapshot.identity.generation,
+        state=snapshot.state.value,
+        is_leader=snapshot.is_leader,
+        assigned_partitions=len(snapshot.owned),
+        commit_total=counts["commit"],
+        commit_failed_total=counts["commit_failed"],
+        records_consumed_total=counts["records"],
+        missing_topics=missing,
+        waiting=leadership.waits.read() if snapshot.is_leader else (),
+        lent_partitions=leadership.waits.n_reassigned if snapshot.is_leader else 0,
+        rebalance_total=times.rounds.n,
+        failed_rebalance_total=times.n_failed,
+        rebalance_latency_avg=times.rounds.avg_ms,
+        rebalance_latency_max=times.rounds.max_ms,
+        join_total=times.joins.n,
+        join_time_avg=times.joins.avg_ms,
+        join_time_max=times.joins.max_ms,
+        sync_total=times.syncs.n,
+        sync_time_avg=times.syncs.avg_ms,
+        sync_time_max=times.syncs.max_ms,
+        partitions_gained_total=times.n_gained,
+        partitions_revoked_total=times.n_revoked,
+        partitions_lost_total=times.n_lost,
+        last_rebalance_seconds_ago=times.ago_s,
+    )
+
+
+def _name(settings: Settings) -> str:
+    return f"holdfast-{settings['group.id']}-{settings['client.id']}"

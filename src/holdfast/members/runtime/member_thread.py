@@ -1,0 +1,358 @@
+"""The host of one member machine: a thread, a queue of events, a clock, and a doer of actions.
+
+**Rules.** Only this thread touches the machine. The actions of one answer are done in order, all of
+them before the next event; what is lost is dropped first. Nothing here decides anything about the
+group: this module carries events in and actions out, as the simulation does.
+
+**Strategy.** Requests go to
+:class:`~holdfast.members.runtime.coordinator_client.CoordinatorClient`; records, callbacks and
+offsets to :class:`RebalanceHandler`, which a topic consumer and a worker fill in their own way; the
+leader's plan is computed on a thread of its own, so a slow lag source never delays a heartbeat.
+
+References: KIP-62 (background heartbeats); the Incremental Cooperative Rebalancing document, "join
+group in the background thread".
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from holdfast.cluster.signal_safe import Flag
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.leader.designs import led_round
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.states import ENDED, MemberState
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.members.metrics import RoundTimes
+from holdfast.members.runtime.coordinator_client import CoordinatorClient
+from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.runtime.member_log import NAME, Log, MemberLog
+from holdfast.members.runtime.readiness import ReadyFile
+
+_GOING = ENDED | {MemberState.LEAVING}
+_DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.RejoinRequested)
+
+
+class RebalanceHandler(Protocol):
+    """The application's side of a member, which the host calls on its thread."""
+
+    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """Hand out no more of ``resources``; call ``drained`` when nothing is in flight."""
+
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """Stop ``resources`` at once: the member lost them. ``LOST`` is called for ``lost``."""
+
+    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
+        """Begin with ``resources``, in the term of ownership with the number ``term``."""
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Call the listener; ``done`` takes the text of its error, or None."""
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of the resources; ``done`` takes a code, -1 for no answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSnapshot:
+    """A member's standing as of the last event, whose actions may still be under way.
+
+    What is lost in the last event is dropped already. ``terms`` numbers the term of everything
+    owned.
+    """
+
+    state: MemberState
+    identity: Identity
+    owned: frozenset[Resource]
+    terms: Mapping[Resource, int] = field(default_factory=dict)
+    is_leader: bool = False
+
+
+class _Work(NamedTuple):
+    """Something to do on the member's thread, after the events before it."""
+
+    work: Callable[[], object]
+
+
+class MemberThread:
+    """One running member.
+
+    Parameters
+    ----------
+    member : Member
+        The machine; nobody else touches it from :meth:`start` on.
+    duties : Duties
+        The application's side.
+    compute : callable
+        Plans a round for a member that leads.
+    name : str
+        For the threads.
+    log : MemberLog, optional
+        Gets the member's identity from now on.
+    ready : ReadyFile, optional
+        Is there while the member is stable.
+    is_orphaned : callable, optional
+        Whether no call of the application can ever come again: then the member ends, and the
+        coordinator hears no heartbeat more.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        rebalance_handler: RebalanceHandler,
+        compute: Callable[[actions.ComputeAssignment], events.AssignmentComputed],
+        *,
+        name: str,
+        log: MemberLog | None = None,
+        ready: ReadyFile | None = None,
+        is_orphaned: Callable[[], bool] = lambda: False,
+    ):
+        self._member = member
+        self._is_orphaned = is_orphaned
+        self._ready = ready
+        self._rebalance_handler = rebalance_handler
+        self._compute = compute
+        self._planned: actions.LedRound | None = None  # in this round
+        self._led: actions.LedRound | None = None  # the last round that was completed
+        self._coordinator: CoordinatorClient | None = None
+        self._events: Mailbox[events.Event | _Work | None] = Mailbox()
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._over = Flag()
+        self._is_stopped = False
+        self._has_ended = False
+        self._log: Log = log or logging.getLogger(NAME)
+        if log is not None:
+            log.identify = lambda: self.snapshot.identity
+        self.failure: HoldfastError | None = None
+        self.snapshot = _snapshot(member)
+        self.times = RoundTimes()
+        self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
+        self.answered_at = 0.0  # when the coordinator last acknowledged one
+
+    def start(self, coordinator: CoordinatorClient) -> None:
+        """Begin; requests go through ``coordinator``, whose answers come to :meth:`post`.
+
+        The machine joins after the event :class:`~holdfast.core.machine.events.Started`.
+        """
+        self._coordinator = coordinator
+        if self._thread.ident is None:  # else an earlier call was interrupted behind this
+            self._thread.start()
+
+    def leave(self, *, returns: bool, process_ends: bool = True) -> None:
+        """Ask the machine to hand everything over and to leave; see :attr:`over`."""
+        self.post(events.LeaveRequested(returns, process_ends))
+        if self._thread.ident is None:  # it never began
+            self._over.set()
+
+    def note_polled(self) -> None:
+        """The application has polled (``max.poll.interval.ms``)."""
+        self.post(events.Polled())
+
+    def note_refused(self, generation: int, code: int) -> None:
+        """A commit of ``generation`` was refused with ``code``."""
+        self.post(events.CommitRefused(generation, code))
+
+    def rejoin(self, reason: str) -> None:
+        """Ask for a round (KIP-568)."""
+        self.post(events.RejoinRequested(reason))
+
+    def post(self, event: events.Event) -> None:
+        """Queue an event for the machine; safe from any thread."""
+        self._events.put(event)
+
+    def catch_up(self, timeout_s: float) -> bool:
+        """Wait until all events posted so far and their actions are done; False at the time-out."""
+        if self._has_ended:
+            return False
+        reached = Flag()
+        self.after(reached.set)
+        return reached.wait(timeout_s)
+
+    def after(self, work: Callable[[], object]) -> None:
+        """Have ``work`` done on the member's thread once all events posted so far are done.
+
+        After the end of that thread the work is done at once.
+        """
+        self._events.put(_Work(work))
+        if self._has_ended:
+            self._finish_work()
+
+    def _finish_work(self) -> None:
+        """Do the work that was given to :meth:`after` and is left at the thread's end."""
+        while self._events.items:
+            with suppress(IndexError):  # another thread does the same
+                left = self._events.items.popleft()
+                if isinstance(left, _Work):
+                    left.work()
+
+    def fail(self, error: BaseException) -> None:
+        """End the member with an error that the application's next call raises."""
+        if self.failure is None:
+            ours = isinstance(error, HoldfastError)
+            self.failure = error if ours else OperationalError(str(error))  # type: ignore[assignment]
+            self._over.set()
+
+    @property
+    def over(self) -> Flag:
+        """Set once the machine has left, or has failed."""
+        return self._over
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread, whatever the machine's state; safe to call twice."""
+        self._is_stopped = True
+        self._events.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while (event := self._next()) is not None and not self._is_orphaned():
+                if isinstance(event, _Work):
+                    event.work()
+                    continue
+                if self._member.state in _GOING and isinstance(event, _DROPPED_AT_END):
+                    continue  # it was on its way when the application closed
+                if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
+                    self.answered_at = time.monotonic()
+                self.times.record_event(event)
+                answer = self._member.step(_now_ms(), event)
+                # A commit on another thread looks at the standing first, then at the records. If
+                # the standing were changed first, that commit could find nothing owned and nothing
+                # lost, and would return as if there were nothing to commit.
+                drops = [action for action in answer if isinstance(action, actions.DropNow)]
+                for drop in drops:
+                    self.times.lose(drop)
+                    self._rebalance_handler.drop(drop.resources, drop.lost)
+                self.snapshot = _snapshot(self._member)  # before a callback can ask for it
+                if self._ready is not None:
+                    self._ready.leave(self.snapshot.state)
+                for action in answer:
+                    self._perform(action)
+                self._show_readiness(event)
+                if self._member.state in ENDED:
+                    self._over.set()
+        except Exception as error:  # our bug: the application gets the error, nothing hangs
+            self._log.exception("the member's thread failed")
+            self.fail(
+                OperationalError(f"the member's thread failed: {type(error).__name__}: {error}")
+            )
+        finally:
+            if self._ready is not None:
+                self._ready.end()
+            self._over.set()
+            self._has_ended = True
+            self._finish_work()
+
+    def _show_readiness(self, event: events.Event) -> None:
+        if self._ready is None:
+            return
+        if self.failure is not None:
+            self._ready.end()
+            return
+        if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
+            self._ready.beat()
+        self._ready.enter(self.snapshot.state, self.snapshot.identity.generation)
+
+    def _next(self) -> events.Event | _Work | None:
+        deadline = self._member.deadline_ms
+        timeout_s = None if deadline is None else max(0.0, (deadline - _now_ms()) / 1000)
+        try:
+            return self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return events.Tick(_now_ms())
+
+    def _perform(self, action: actions.Action) -> None:
+        rebalance_handler = self._rebalance_handler
+        match action:
+            case actions.StopFetching(token=token):
+                rebalance_handler.hold_back(
+                    action.resources, lambda: self.post(events.Drained(token))
+                )
+            case actions.DropNow():
+                pass  # done before the others
+            case actions.StartFetching(term=term):
+                rebalance_handler.take_over(action.resources, term)
+            case actions.CallListener(token=token):
+                rebalance_handler.call(
+                    action.call,
+                    action.resources,
+                    lambda error: self.post(events.ListenerReturned(token, error)),
+                )
+            case actions.Commit(token=token):
+                rebalance_handler.commit(
+                    action, lambda code: self.post(events.CommitAnswered(token, code))
+                )
+            case actions.ComputeAssignment():
+                self._planner.submit(self._plan, action)
+            case actions.JoinCompleted():
+                self._note_round(action)
+            case actions.Warn():
+                self._log.warning(action.text)
+            case actions.Fail():
+                self.fail(RemoteProtocolError(action.text, error_code=action.error))
+            case _:
+                assert self._coordinator is not None
+                if isinstance(action, actions.SendHeartbeat):
+                    self.beat_at = time.monotonic()
+                self.times.record_request(action)
+                self._coordinator.perform(action)
+
+    def _plan(self, action: actions.ComputeAssignment) -> None:
+        try:
+            done = self._compute(replace(action, led=self._led))
+            self._planned = led_round(action, done)
+            self.post(done)
+        except Exception as error:
+            if self._is_stopped:
+                return
+            self._log.exception("the leader's plan failed")
+            reason = f"{type(error).__name__}: {error}"
+            self.post(events.AssignmentFailed(action.token, reason))
+
+    def _note_round(self, action: actions.JoinCompleted) -> None:
+        self.times.complete(action)
+        planned, self._planned = self._planned, None
+        is_mine = planned is not None and planned.generation == action.generation
+        self._led = planned if is_mine and action.is_leader else None
+        self._log.info(
+            "generation %d: owns %d, gained %d, gave up %d%s",
+            action.generation,
+            len(action.owned),
+            len(action.gained),
+            len(action.revoked),
+            f", next round in {action.delay_ms} ms" if action.delay_ms else "",
+            extra={"generation": action.generation, "member_id": action.member_id},
+        )
+
+
+def _snapshot(member: Member) -> MemberSnapshot:
+    return MemberSnapshot(
+        state=member.state,
+        identity=member.identity,
+        owned=member.holdings.owned,
+        terms=member.holdings.terms,
+        is_leader=member.is_leader,
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,180 @@
+"""Watches which topics there are, and with how many partitions.
+
+**Strategy.** The watch asks for partition counts on a thread of its own, every
+``metadata.max.age.ms`` and whenever the subscription changes.
+
+References: KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from holdfast.cluster.connections import ends_member
+from holdfast.cluster.lookup import FoundTopics, Lookup
+from holdfast.cluster.settings import Settings
+from holdfast.cluster.signal_safe import Flag
+from holdfast.core.machine import events
+from holdfast.core.machine.codes import FATAL, ErrorCode, describe
+from holdfast.errors import HoldfastError, RemoteProtocolError, nearest
+from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.runtime.member_log import MemberLog
+
+Matches = Callable[[str], bool]
+
+
+class MetadataWatch:
+    """Keeps the machine's partition counts up to date.
+
+    A topic that is asked for and has no partitions known, for whatever reason, counts 0: when it
+    gets some, the leader sees a change. A member fails if one of its own topics may not be read, or
+    cannot exist. The topics of other members never end it, and until its application has heard of
+    its failure it leads on for the others.
+
+    A member that subscribes to a pattern joins once it knows what matches: before that it would
+    take part in a round with no topic, and be given its partitions in a second one.
+
+    References: ``maybeThrowAnyException`` of Kafka's Metadata; ``poll`` of its ConsumerCoordinator
+    ("ensure fresh metadata" for a pattern).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        lookup: Lookup,
+        post: Callable[[events.Event], None],
+        fail: Callable[[BaseException], None],
+        log: MemberLog,
+    ):
+        self._log = log
+        self._lookup = lookup
+        self._post = post
+        self._fail = fail
+        self._every_s: float = settings["metadata.max.age.ms"] / 1000
+        self._again_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._lock = threading.Lock()
+        self._counts: Mapping[str, int] = {}  # as the machine last got them
+        self._topics: frozenset[str] = frozenset()
+        self._others: frozenset[str] = frozenset()
+        self._pattern: Matches | None = None
+        self._subscribed: tuple[str, ...] | None = None
+        self.missing: tuple[str, ...] = ()  # topics of the subscription that do not exist
+        self._wake: Mailbox[None] = Mailbox()
+        self._ended = Flag()
+        self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+        """Watch ``topics``, or the topics that match ``pattern``."""
+        with self._lock:
+            self._topics, self._pattern = frozenset(topics), pattern
+            if pattern is None:
+                self._send_subscription(topics)
+        if self._thread.ident is None:
+            self._thread.start()
+        self._wake.put(None)
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        """Topics of the last subscription that the machine got."""
+        return self._subscribed or ()
+
+    def exists(self, topic: str) -> bool:
+        """Whether a topic of the subscription existed at the last look."""
+        return self._counts.get(topic, 0) > 0
+
+    def look_soon(self) -> None:
+        """Look once more, before the interval is over."""
+        self._wake.put(None)
+
+    def look(self, topics: frozenset[str]) -> FoundTopics:
+        """Count partitions of a leader's ``topics`` now, and go on watching them."""
+        with self._lock:
+            self._others = topics
+        try:
+            found = self._report()
+        except HoldfastError:
+            self._post_counts(self._counts)  # the leader plans without the rest: see it come
+            self._wake.put(None)
+            raise
+        unknown = dict.fromkeys(topics - found.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FoundTopics(counts=found.counts, refused={**unknown, **found.refused})
+
+    def _report(self) -> FoundTopics:
+        with self._lock:
+            wanted = None if self._pattern is not None else self._topics | self._others
+        found = self._lookup.partitions(wanted).result()
+        self._post_counts(found.counts)
+        for topic in sorted(self._topics & found.refused.keys()):
+            if (code := found.refused[topic]) in FATAL:
+                text = f"topic {topic!r}: {describe(code)}"
+                self._fail(RemoteProtocolError(text, error_code=code))
+        return found
+
+    def _post_counts(self, counts: Mapping[str, int]) -> None:
+        with self._lock:
+            self._counts = {**dict.fromkeys(self._topics | self._others, 0), **counts}
+            told = tuple(sorted(self._counts.items()))
+        self._post(events.MetadataChanged(told))
+
+    def _send_subscription(self, topics: tuple[str, ...]) -> None:
+        """Give the machine a new subscription; with the first one it joins. Holds the lock."""
+        if topics == self._subscribed:
+            return
+        self._post(events.SubscriptionChanged(topics))
+        if self._subscribed is None:
+            self._post(events.Started())
+        self._subscribed = topics  # last: after an exception the machine gets it again
+
+    def _run(self) -> None:
+        while True:
+            self._wake.items.clear()
+            if self._ended.is_set():
+                return
+            wait_s = self._every_s
+            try:
+                if not self._refresh():
+                    wait_s = self._again_s
+            except HoldfastError as error:
+                if self._ended.is_set():
+                    return
+                if ends_member(error):
+                    self._fail(error)
+                else:
+                    self._log.warning("the topics are not known yet: %s", error)
+                    wait_s = self._again_s
+            with suppress(queue.Empty):
+                self._wake.first(wait_s)
+
+    def _refresh(self) -> bool:
+        """Look once; False if a subscribed topic does not exist yet."""
+        counts = self._report().counts
+        with self._lock:
+            pattern, topics = self._pattern, self._topics
+            if pattern is not None:
+                self._send_subscription(tuple(sorted(filter(pattern, counts))))
+        self._report_missing(() if pattern is not None else tuple(sorted(topics - counts.keys())))
+        return pattern is not None or topics <= counts.keys()
+
+    def _report_missing(self, missing: tuple[str, ...]) -> None:
+        """Say once which subscribed topics do not exist, with the nearest name that does."""
+        news, self.missing = set(missing) - set(self.missing), missing
+        if not news:
+            return
+        known = self._lookup.partitions(None).result().counts
+        for topic in missing:
+            if topic in news:
+                hint = nearest(repr(topic), map(repr, known))
+                self._log.warning("topic %r does not exist%s", topic, hint)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._wake.put(None)
+
+    def join(self) -> None:
+        """Wait for the last look, which the closed connections end."""
+        if self._thread.ident is not None:
+            self._thread.join(5)

@@ -1,0 +1,334 @@
+"""A seat whose client works on an event loop.
+
+**Rules.** The member's thread never waits for the loop, and the loop never for the member: every
+duty is a job of the loop, done in the order in which the member asked. A hand-over with automatic
+commits waits until the application has asked past what it holds of the hand-over's partitions. A
+loss takes effect before its callback, which may take as long as it likes: what is lost is hidden at
+once. A callback is a task, answered however it ends: the application may cancel every task there
+is. A loop that is closed does its jobs by not doing them: nothing of them was handed out.
+
+**Strategy.** An exception of a signal's handler may come into a job and end the loop's run. The job
+is done again when the loop goes on (:mod:`holdfast.members.runtime.application_tasks`), so each may
+be begun twice. :meth:`AsyncSession.look` does whatever is due; it is called for every job, and now
+and then by the client, in case that an exception has come between a job and its turn.
+
+References: KIP-429 (callbacks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
+from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.session import LAST_COMMIT_S, GroupSession
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+
+_LOOK_S = 0.01
+
+
+class AsyncClientAdapter(ClientAdapter, Protocol):
+    """One client's, which works on an event loop."""
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        """Hand out no more records of ``partitions``, which are lost and not asked for again."""
+
+    def assigned(self, partitions: Collection[Resource]) -> None:
+        """Begin to fetch ``partitions``, maybe none. The callback of the assignment begins next."""
+
+    def begun(self, partitions: Collection[Resource]) -> None:
+        """The callback of the assignment has ended: hand out records of ``partitions``."""
+
+    async def notify(self, callback: Callback) -> None:
+        """Run a callback of the application, if there is one; what it raises is not raised."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Drain:
+    """A hand-over that waits for the application."""
+
+    resources: frozenset[Resource]
+    drained: Callable[[], None]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Notification:
+    """A callback that runs, or has run."""
+
+    callback: Callback
+    done: Callable[[str | None], None]
+    task: asyncio.Task[None] | None = None
+    runs: asyncio.Task[None] | None = None  # the task that has begun it, if the job came twice
+
+
+class AsyncSession(GroupSession):
+    """A :class:`~holdfast.members.session.session.GroupSession` on an event loop.
+
+    Parameters
+    ----------
+    in_flight : dict of partition to int
+        The first record of each partition that was handed out and not asked past; the client's
+        calls write it.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        adapter: AsyncClientAdapter,
+        traits: ClientTraits,
+        loop: asyncio.AbstractEventLoop,
+        in_flight: dict[Resource, int],
+    ):
+        super().__init__(membership, adapter, traits)
+        self.adapter: AsyncClientAdapter = adapter
+        membership.rebalance_handler = self
+        self.in_flight = in_flight
+        self._loop = loop
+        self._jobs = ApplicationTasks()
+        self._drains: list[_Drain] = []
+        self._notifications: list[_Notification] = []
+        self._has_taken = False  # the listener heard of a revocation, and of no assignment since
+        self._is_over = False
+
+    # The application, on the loop
+
+    def note(self) -> None:
+        """Read from the client how far the application has come."""
+        self.note_processed({tp: OffsetToCommit(at) for tp, at in self.in_flight.items()})
+
+    def begin_poll(self, partitions: Collection[Resource] = ()) -> None:
+        """The application asks for more: what it has of ``partitions`` (none: of all) is processed.
+
+        An application that asks for single partitions may still work on the others.
+        """
+        self.membership.process.check()
+        if partitions:
+            self.go_on_elsewhere(partitions)
+        else:
+            self.in_flight.clear()
+        self.subscription_state.come_back()
+        if self._drains:
+            self._check_drains()
+
+    def go_on_elsewhere(self, partitions: Collection[Resource]) -> None:
+        """The application does not wait for what comes after its records of ``partitions``."""
+        for tp in partitions:
+            self.in_flight.pop(tp, None)
+
+    def finish_others(self, topics: Collection[str]) -> None:
+        """Count as processed what was handed out of topics that are not in ``topics``.
+
+        An application that asks for single partitions never asks again for the partitions of a
+        topic that is not subscribed to.
+        """
+        self.go_on_elsewhere([tp for tp in self.in_flight if tp[0] not in topics])
+        self._check_drains()
+
+    async def leave(self, deadline: float, *, returns: bool | None = None) -> None:
+        """Hand everything over and leave, as a process that ends; a second call goes on.
+
+        ``returns`` as for :meth:`~holdfast.members.session.membership.Membership.leave`.
+        """
+        self.begin_poll()
+        left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
+        if (sent := self.commit_before_leaving(left_s)) is not None:
+            give_up = time.monotonic() + left_s
+            while not sent.done() and time.monotonic() < give_up:
+                await asyncio.sleep(_LOOK_S)
+        await self.finish(deadline, returns=returns, process_ends=True)
+
+    async def finish(
+        self, deadline: float, *, returns: bool | None = None, process_ends: bool = False
+    ) -> None:
+        """Leave, and do what the member wants until it is out; all that was handed out counts."""
+        self.membership.leave(returns=returns, process_ends=process_ends)
+        while not self.membership.is_over() and time.monotonic() < deadline:
+            self.begin_poll()
+            self.look()
+            await asyncio.sleep(_LOOK_S)
+
+    def stop_callbacks(self) -> None:
+        """Cancel the callbacks that run; their member is closed and does not wait."""
+        for notified in self._notifications:
+            if notified.task is not None:
+                notified.task.cancel()
+
+    async def committed_offsets(
+        self, partitions: Collection[Resource]
+    ) -> dict[Resource, int] | None:
+        """Ask where the group has committed, -1 for nowhere.
+
+        None if a partition has come or gone meanwhile: then another member may have committed since
+        the answer, and the question is to be asked again.
+
+        Raises
+        ------
+        HoldfastError
+            If nobody answered, or the group refused the question.
+        """
+        terms = _terms(self.membership, partitions)
+        found = await asyncio.wrap_future(self.request_committed(partitions))
+        if _terms(self.membership, partitions) != terms:
+            return None
+        self.subscription_state.stands(found)
+        return found
+
+    # What is due
+
+    def look(self) -> None:
+        """Do what the member wants, and answer for callbacks that are over."""
+        try:
+            while not self._is_over and self._jobs.items:
+                self._jobs.do_next(0.0)
+            for notified in [
+                one for one in self._notifications if one.task is not None and one.task.done()
+            ]:
+                self._end(notified)
+        except queue.Empty:
+            return
+        except BaseException:
+            self._loop.call_soon(self.look)  # the job is in its place again
+            raise
+
+    def _later(
+        self,
+        work: Callable[[], None],
+        answer: Callable[[BaseException | None], None] = lambda _: None,
+    ) -> bool:
+        """Have a job done on the loop; False if the loop is closed."""
+        self._jobs.put(ApplicationTask(work, answer))
+        try:
+            self._loop.call_soon_threadsafe(self.look)
+        except RuntimeError:
+            return False
+        return True
+
+    def _check_drains(self) -> None:
+        waiting = self.in_flight.keys()
+        for drain in [one for one in self._drains if waiting.isdisjoint(one.resources)]:
+            drain.drained()
+            self._drains.remove(drain)
+
+    def _hold_back(self, drain: _Drain) -> None:
+        self.note()
+        self.adapter.hold_back(drain.resources)
+        if not self.is_automatic:
+            drain.drained()
+            return
+        if drain not in self._drains:
+            self._drains.append(drain)
+        self._check_drains()
+
+    def _hide(self, resources: Collection[Resource]) -> None:
+        self.note()
+        self.go_on_elsewhere(resources)
+        self._check_drains()
+        self.adapter.hide(resources)
+
+    def _call(self, notified: _Notification) -> None:
+        """Begin a callback, before calls that wait for the assignment learn it."""
+        callback = notified.callback
+        is_assigned = callback.call is ListenerCall.ASSIGNED
+        if notified.task is None:
+            if is_assigned:
+                self.begin(callback.resources)
+            is_news = not is_assigned or self.is_news(callback.resources)
+            notified.task = self._loop.create_task(self._run(notified, is_news=is_news))
+        if notified not in self._notifications:
+            self._notifications.append(notified)
+        notified.task.add_done_callback(lambda _: self.look())
+        if is_assigned:
+            self.adapter.assigned(callback.resources)
+
+    def _end(self, notified: _Notification) -> None:
+        """A callback is over; begun twice at most."""
+        if notified.callback.call is ListenerCall.ASSIGNED:
+            self.has_begun()
+            self.adapter.begun(notified.callback.resources)
+        else:
+            self.has_ended(notified.callback)
+        notified.done(None)
+        self._notifications.remove(notified)
+
+    # Callbacks
+
+    def is_news(self, resources: Collection[Resource]) -> bool:
+        """Whether the application hears of an assignment, which may change nothing."""
+        return super().is_news(resources) or self._has_taken
+
+    async def _run(self, notified: _Notification, *, is_news: bool) -> None:
+        """Run a callback once; the second task of a job that was interrupted waits for its end."""
+        if notified.runs is not None:
+            await asyncio.wait([notified.runs])
+            return
+        notified.runs = asyncio.current_task()
+        await self._notify(notified.callback, is_news=is_news)
+
+    async def _notify(self, callback: Callback, *, is_news: bool) -> None:
+        has_callback = self._traits.reports_on_close or not self.membership.is_leaving
+        if not is_news or not has_callback:
+            return
+        if not (self._traits.reports_full_assignment and self.is_cooperative):
+            await self.adapter.notify(callback)
+            return
+        has_taken, self._has_taken = self._has_taken, callback.call is not ListenerCall.ASSIGNED
+        if self._has_taken:
+            await self.adapter.notify(callback)
+            return
+        if not has_taken:
+            await self.adapter.notify(Callback(ListenerCall.REVOKED, ()))
+        await self.adapter.notify(Callback(ListenerCall.ASSIGNED, self.subscription_state.active()))
+
+    # The member's thread: see holdfast.members.runtime.member_thread.Duties
+
+    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """Have ``resources`` held back; drained once the application has asked past what it has."""
+        drain = _Drain(resources=frozenset(resources), drained=drained)
+        if not self._later(partial(self._hold_back, drain)):
+            drained()
+
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """Have ``resources`` hidden; nothing handed out of them is committed afterwards."""
+        self.subscription_state.lose(resources, notified=lost)
+        self._later(partial(self._hide, resources))
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Have a callback run, and what goes with it."""
+        notified = _Notification(callback=Callback(call, resources), done=done)
+        if not self._later(partial(self._call, notified)):
+            done(None)
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of partitions that are given up."""
+        if not self._later(self.note, lambda _: self.commits.commit_revoked(action, done)):
+            done(-1)
+
+    def is_orphaned(self) -> bool:
+        """A loop that is closed runs nothing any more."""
+        return self._loop.is_closed()
+
+    def end(self) -> None:
+        """Do no more jobs."""
+        self._is_over = True
+
+
+def _terms(membership: Membership, partitions: Collection[Resource]) -> list[int | None]:
+    snapshot = membership.snapshot
+    return [] if snapshot is None else [snapshot.terms.get(tp) for tp in partitions]

@@ -1,0 +1,322 @@
+"""The commits of one member: one way, one rule for another attempt.
+
+**Rules.**
+
+- A commit goes with the identity that the member has when the commit is sent, and only with what
+  the member owns then, in the term in which it was handed out
+  (:mod:`holdfast.members.session.subscription_state`).
+- While the coordinator is away or moves, or a round overtakes the commit, it is sent again until
+  its time is over (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
+  anew, and leaves out the partitions of a later commit: a commit never goes back.
+- The commit of a hand-over is the last one of its partitions: no earlier one is sent after it.
+- The member hears of a refusal before the caller does, so a loss has happened when the error comes.
+
+**Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
+thread, which also takes the answers. The sending thread holds the lock :attr:`Commits.order`, so
+requests go out in the order in which they were decided; inside it
+:class:`~holdfast.members.session.subscription_state.SubscriptionState` takes its own lock. No
+thread waits inside either lock, and nothing is answered there, because the application may hear the
+answer.
+
+References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.signal_safe import SignalSafeFuture, wait_for_all
+from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError, LocalProtocolError, OperationalError, RemoteProtocolError
+from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.subscription_state import SubscriptionState
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+    from holdfast.members.runtime.member_runtime import MemberRuntime
+    from holdfast.members.runtime.member_thread import MemberSnapshot
+
+_AGAIN_S = 0.05
+_JOINING = MemberState.PREPARING_REBALANCE
+OnLastCommit = Callable[[Offsets, BaseException | None], None]
+"""Takes the offsets of a last commit, and its error or None."""
+
+
+class CommitOrigin(Enum):
+    """Who wants a commit."""
+
+    NAMED = "the application, of these offsets: one that may not be committed is an error"
+    ALL = "the application, of what is processed: what was lost uncommitted is an error"
+    CLOCK = "nobody: it is time for an automatic commit"
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _SentCommit:
+    """One commit, through all its attempts."""
+
+    offsets: Offsets
+    terms: Mapping[Resource, int]  # in which the records were handed out
+    origin: CommitOrigin
+    deadline: float
+    done: SignalSafeFuture[None] = field(default_factory=SignalSafeFuture)
+
+    def __post_init__(self) -> None:
+        self.done.set_running_or_notify_cancel()  # a waiter that gives up does not end it
+
+
+class Commits:
+    """Commits what the application of one member has processed.
+
+    Parameters
+    ----------
+    membership : Membership
+        Whose commits; they begin once it runs.
+    progress : SubscriptionState
+        What may be committed.
+    begins : callable
+        Partitions whose ``on_partitions_assigned`` runs.
+    on_last_commit : callable
+        Takes the offsets of a hand-over's commit, and its error or None; called on the IO thread.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        subscription_state: SubscriptionState,
+        *,
+        begins: Callable[[], Collection[Resource]],
+        on_last_commit: OnLastCommit,
+    ):
+        self._membership = membership
+        self._subscription_state = subscription_state
+        self._begins = begins
+        self._on_last_commit = on_last_commit
+        self.order = threading.RLock()
+        self._newest: dict[Resource, _SentCommit | None] = {}  # last commit of the partition
+        self._open: set[SignalSafeFuture[None]] = set()
+
+    @property
+    def _runtime(self) -> MemberRuntime:
+        runtime = self._membership.runtime
+        assert runtime is not None
+        return runtime
+
+    def begin(
+        self, offsets: Offsets, origin: CommitOrigin, *, timeout_s: float
+    ) -> SignalSafeFuture[None]:
+        """Commit without waiting.
+
+        Parameters
+        ----------
+        offsets : mapping of partition to OffsetToCommit
+            The next offset to read of each.
+        asked : CommitOrigin
+            Who wants it. Where no offsets were named, partitions that are handed over meanwhile
+            are left out.
+        timeout_s : float
+            How long it is tried, in s.
+
+        Returns
+        -------
+        Future of None
+            Done once the coordinator has accepted it; its error is one of those below.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the group refused it, or records were handed out before their partitions were lost.
+        LocalProtocolError
+            If the member does not own a partition.
+        OperationalError
+            If no broker answered in time.
+        """
+        self._membership.process.check()
+        terms = self._subscription_state.numbers(offsets)
+        deadline = time.monotonic() + timeout_s
+        commit = _SentCommit(offsets=offsets, terms=terms, origin=origin, deadline=deadline)
+        try:
+            with self.order:
+                snapshot = self._checked(commit, offsets)
+                self._newest.update(dict.fromkeys(offsets, commit))
+                self._open.add(commit.done)
+                commit.done.add_done_callback(self._open.discard)
+                on_sent = self._send(commit, snapshot)
+            on_sent()
+        except BaseException:  # interrupted, maybe: then nobody waits for the answer
+            self._open.discard(commit.done)
+            raise
+        return commit.done
+
+    def _checked(self, commit: _SentCommit, offsets: Offsets) -> MemberSnapshot:
+        """The member's standing, in which ``offsets`` may be committed."""
+        member_thread = self._runtime.member_thread
+        if member_thread.failure is not None:
+            raise member_thread.failure
+        snapshot = member_thread.snapshot  # before the progress: see MemberThread
+        lost = None
+        if commit.origin is CommitOrigin.ALL:
+            lost = self.loss()
+        elif commit.origin is CommitOrigin.NAMED:
+            refused = self._subscription_state.refused(snapshot.terms, offsets, self._begins())
+            self._subscription_state.take_unreported(refused)
+            lost = loss_of(refused, self._subscription_state)
+        if lost is not None:
+            raise lost
+        if commit.origin is CommitOrigin.NAMED:
+            _check_owned(snapshot, offsets)
+        return snapshot
+
+    def loss(self, partitions: Collection[Resource] | None = None) -> RemoteProtocolError | None:
+        """The error about records (of ``partitions``) that were lost uncommitted, if any."""
+        return loss_of(
+            self._subscription_state.take_unreported(partitions), self._subscription_state
+        )
+
+    def _send(self, commit: _SentCommit, snapshot: MemberSnapshot) -> Callable[[], None]:
+        """Send a commit; return what hears the answer, to be called outside :attr:`order`."""
+        offsets = {
+            tp: at
+            for tp, at in commit.offsets.items()
+            if self._newest.get(tp) is commit
+            and (
+                commit.origin is CommitOrigin.NAMED
+                or snapshot.terms.get(tp, -1) == commit.terms.get(tp)
+            )
+        }
+        if not offsets:
+            return lambda: commit.done.set_result(None)
+        who = snapshot.identity
+        origin = self._runtime.coordinator.commit(offsets, who)
+        return lambda: origin.add_done_callback(
+            lambda answer: self._answered(commit, offsets, who, answer)
+        )
+
+    def _answered(
+        self, commit: _SentCommit, offsets: Offsets, who: Identity, answer: Future[int]
+    ) -> None:
+        """Take the answer of one attempt, on the IO thread."""
+        code, error = self._noted(offsets, answer)
+        now = self._runtime.member_thread.snapshot
+        if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != now.identity.member_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
+        if code > 0:
+            self._runtime.member_thread.note_refused(who.generation, code)
+        is_late = now.state is _JOINING or now.identity.generation > who.generation
+        if error is None and code == 0:
+            commit.done.set_result(None)
+        elif error is not None:
+            commit.done.set_exception(error)
+        elif not commits_again(code, is_overtaken=is_late) or time.monotonic() >= commit.deadline:
+            self._refuse(commit, code)
+        else:
+            pause = self._runtime.coordinator.pause(_AGAIN_S)
+            pause.add_done_callback(lambda over: self._again(commit, over.exception()))
+
+    def _noted(self, offsets: Offsets, answer: Future[int]) -> tuple[int, HoldfastError | None]:
+        """The code of an answer, -1 for none, and an error that no other attempt can mend."""
+        failed = None if answer.cancelled() else answer.exception()
+        code = -1 if answer.cancelled() or failed is not None else answer.result()
+        self._runtime.counters.add("commit" if code == 0 else "commit_failed")
+        if code == 0:
+            self._subscription_state.committed(offsets)
+        return code, failed if isinstance(failed, RemoteProtocolError) else None
+
+    def _again(self, commit: _SentCommit, closed: BaseException | None) -> None:
+        if closed is not None:
+            commit.done.set_exception(closed)
+            return
+        try:
+            with self.order:
+                left = {tp: a for tp, a in commit.offsets.items() if self._newest.get(tp) is commit}
+                on_sent = self._send(commit, self._checked(commit, left))
+        except HoldfastError as error:
+            commit.done.set_exception(error)
+            return
+        on_sent()
+
+    def _refuse(self, commit: _SentCommit, code: int) -> None:
+        error = not_committed(code)
+        if code not in MEMBER_OVER:
+            commit.done.set_exception(error)
+            return
+
+        def report_loss() -> None:
+            self._subscription_state.take_unreported(commit.offsets)
+            commit.done.set_exception(error)
+
+        self._runtime.member_thread.after(report_loss)  # the member knows of its loss by then
+
+    def commit_revoked(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of partitions that are given up; once, as the last commit."""
+        who = Identity(
+            generation=action.generation,
+            member_id=action.member_id,
+            instance_id=action.instance_id,
+        )
+        with self.order:
+            offsets = self._subscription_state.revoked_offsets(action.resources)
+            self._newest.update(dict.fromkeys(action.resources))
+            origin = self._runtime.coordinator.commit(offsets, who) if offsets else None
+        if origin is None:
+            done(0)
+            return
+
+        def note(answer: Future[int]) -> None:
+            code, _ = self._noted(offsets, answer)
+            if code in MEMBER_OVER:
+                self._subscription_state.leave_unreported(offsets)
+            self._on_last_commit(offsets, None if code == 0 else not_committed(code))
+            done(code)
+
+        origin.add_done_callback(note)
+
+    def wait_for_open(self, timeout_s: float) -> None:
+        """Wait for the commits that are under way."""
+        wait_for_all(list(self._open), timeout_s)
+
+
+def _check_owned(snapshot: MemberSnapshot, offsets: Iterable[Resource]) -> None:
+    for topic, partition in offsets:
+        if (topic, partition) not in snapshot.owned:
+            raise LocalProtocolError(
+                f"{topic}-{partition} is not this member's in generation "
+                f"{snapshot.identity.generation}; nothing was committed"
+            )
+
+
+def loss_of(
+    refused: Collection[Resource], subscription_state: SubscriptionState
+) -> RemoteProtocolError | None:
+    """The error of a commit of records that were handed out before a loss, None for no record.
+
+    A member that gave the partitions up at a deadline is still a member, of a newer generation.
+    """
+    if not refused:
+        return None
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(refused)[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    code, word = ErrorCode.UNKNOWN_MEMBER_ID, "lost"
+    if subscription_state.were_revoked(refused):
+        code, word = ErrorCode.ILLEGAL_GENERATION, "given up"
+    return RemoteProtocolError(
+        f"the commit was refused: {names}{more} had been {word} since these records were "
+        "handed out; they are read again from the committed offset, here or elsewhere",
+        error_code=code,
+    )
+
+
+def not_committed(code: int) -> HoldfastError:
+    """The error of a commit that was answered with ``code``, -1 for no answer."""
+    if code < 0:
+        return OperationalError("the commit was not answered in time: it may be done, or not")
+    return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

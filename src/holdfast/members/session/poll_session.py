@@ -1,0 +1,258 @@
+"""A seat whose client works on the thread of the application's calls.
+
+**Rules.** What changes the assignment, and every callback, is an errand of the application's next
+call, and errands are done in order. What was handed out before that call is processed when the call
+begins, so nothing is in flight then. A loss alone does not wait: what is lost is hidden at once.
+
+A hand-over does not wait for an application that is away and has no record of its partitions in its
+hand, nor for a callback that the application does not have: the application's next call finds the
+errand, before it hands anything out. At the deadline of a hand-over the application may be away
+still. What it has in its hand is not committed then. Positions are read on a thread of their own,
+which may wait for the client.
+
+**Strategy.** An errand that is interrupted by an exception of a signal's handler is done again
+(:mod:`holdfast.members.runtime.application_tasks`): each errand may be begun twice.
+
+References: KIP-429 (callbacks), KIP-62.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
+from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.session.client_adapter import Callback, ClientTraits, PollClientAdapter
+from holdfast.members.session.commits import OnLastCommit
+from holdfast.members.session.in_flight import NOTHING, InFlight
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.session import CATCH_UP_S, LAST_COMMIT_S, NO_OFFSETS, GroupSession
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+
+_OPEN_COMMITS_S = 1.0
+_LOOK_S = 0.02
+
+
+class PollSession(GroupSession):
+    """A group session on the thread of the application's calls.
+
+    Parameters
+    ----------
+    in_flight : InFlight
+        What the last call handed out; the client's calls write it.
+
+    Attributes
+    ----------
+    errands : Errands
+        What waits for the application's next call.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        adapter: PollClientAdapter,
+        traits: ClientTraits,
+        in_flight: InFlight,
+        on_last_commit: OnLastCommit = lambda _offsets, _error: None,
+    ):
+        super().__init__(membership, adapter, traits, on_last_commit)
+        self.adapter: PollClientAdapter = adapter
+        membership.rebalance_handler = self
+        self.tasks = ApplicationTasks()
+        self.in_flight = in_flight
+        self._held_back: set[Resource] = set()  # by an errand that was done
+        self.unprocessed: Offsets = (
+            NO_OFFSETS  # in the hand of an application that does not come back
+        )
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
+
+    # The application's thread
+
+    def note(self) -> None:
+        """Read from the client how far the application has come."""
+        self.note_processed(self.unprocessed)
+
+    def begin_poll(self) -> BaseException | None:
+        """The application is back: do the errands that wait; return what a callback raised.
+
+        A hand-over is several errands, one after the other, and the member's thread asks for each
+        when the one before is done. If the application got records first, the hand-over and its
+        next owners would wait until the new records are processed as well.
+        """
+        self.note_polled()
+        self.subscription_state.come_back()
+        first: BaseException | None = None
+        member_thread = self.membership.member_thread
+        while True:
+            n_done, error = self.tasks.do_all(0.0)
+            first = first or error
+            is_going = n_done > 0 or self.membership.is_leaving
+            if not is_going or member_thread is None or not member_thread.catch_up(CATCH_UP_S):
+                break
+            if not self.tasks.items:
+                break
+        if first is not None or n_done:
+            self.note_polled()
+        return first
+
+    def leave(
+        self, deadline: float, *, returns: bool | None = None, process_ends: bool = True
+    ) -> BaseException | None:
+        """Hand everything over and leave; return what a callback raised.
+
+        ``returns`` and ``process_ends`` as for
+        :meth:`~holdfast.members.session.membership.Membership.leave`. If it is interrupted, a
+        second call goes on.
+        """
+        self._spare_unseen()
+        self.subscription_state.come_back()
+        left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
+        if (sent := self.commit_before_leaving(left_s)) is not None:
+            sent.wait(left_s)
+        self.membership.leave(returns=returns, process_ends=process_ends)
+        return self.finish(deadline)
+
+    def _spare_unseen(self) -> None:
+        """Count nothing as processed that the application may not have processed."""
+        if not self.in_flight.may_be_processed():
+            self.unprocessed = self.in_flight_from()
+
+    def in_flight_from(self) -> Offsets:
+        """Return where what the application has in its hand begins."""
+        held = self.in_flight.last
+        return self.adapter.firsts(NOTHING if held is None else held)
+
+    def finish(self, deadline: float) -> BaseException | None:
+        """Do what a leaving member wants until it is out."""
+        self._spare_unseen()
+        first: BaseException | None = None
+        while not self.membership.is_over() and time.monotonic() < deadline:
+            self.subscription_state.come_back()
+            _, error = self.tasks.do_all(_LOOK_S)
+            first = first or error
+        self.commits.wait_for_open(max(0.0, deadline - time.monotonic()))
+        _, error = self.tasks.do_all(0.0)
+        return first or error
+
+    def _hold_back(self, resources: Collection[Resource]) -> None:
+        self.note()
+        # The application's commits that are on their way come first, for a moment: the member joins
+        # without its partitions, and a later commit is refused.
+        self.commits.wait_for_open(_OPEN_COMMITS_S)
+        self.adapter.hold_back(resources)
+        self._held_back.update(resources)
+
+    def _call(self, callback: Callback) -> BaseException | None:
+        if callback.call is ListenerCall.ASSIGNED:
+            if not callback.has_begun:
+                self.begin(callback.resources)
+            error = self.adapter.assigned(callback, is_news=self.is_news(callback.resources))
+            self.has_begun()
+            return error
+        self.note()
+        error = self.adapter.notify(callback)
+        self.has_ended(callback)
+        self._held_back.difference_update(callback.resources)
+        return error
+
+    def _drop(self, resources: Collection[Resource]) -> None:
+        self.note()
+        self.adapter.drop(resources)
+        self._held_back.difference_update(resources)
+
+    # The member's thread: see holdfast.members.runtime.member_thread.Duties
+
+    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+        """Let the application's next call hold ``resources`` back; it finds them processed."""
+        held = self.in_flight.last
+        self.tasks.put(ApplicationTask(partial(self._hold_back, resources), lambda _: drained()))
+        if held is None or self.adapter.firsts(held).keys() & set(resources):
+            return
+        if self.in_flight.last is held:  # else it came in before the errand was there
+            drained()
+
+    def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
+        """Hide ``resources`` at once; those with a callback are dropped after the callback."""
+        self.subscription_state.lose(resources, notified=lost)
+        self.adapter.hide(resources)
+        unreported = [tp for tp in resources if tp not in set(lost)]
+        self.tasks.put(ApplicationTask(partial(self._drop, unreported)))
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Resource, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Have a callback run, and what goes with it."""
+        if call is ListenerCall.REVOKED and (gone := self._deleted(resources)):
+            self.subscription_state.forget(gone)
+            self.tasks.put(ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, gone))))
+            resources = tuple(tp for tp in resources if tp not in gone)
+        work = partial(self._call, Callback(call, resources))
+        if self.adapter.has_callback(call):
+            self.tasks.put(ApplicationTask(work, lambda error: done(self.answer_of(error))))
+        else:
+            if call is ListenerCall.LOST:
+                self.subscription_state.mark_reported(resources, by_callback=False)
+            self.tasks.put(ApplicationTask(work))
+            done(None)
+
+    def _deleted(self, resources: Collection[Resource]) -> set[Resource]:
+        """Those that the application hears of as lost, because their topics are deleted."""
+        runtime = self.membership.runtime
+        if not self._traits.deleted_are_lost or not self.is_cooperative or runtime is None:
+            return set()
+        return {tp for tp in resources if not runtime.exists(tp[0])}
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Commit what is processed of partitions that are given up, unless nobody wants that."""
+        if not self.is_automatic:
+            done(0)
+            return
+        is_away = not self._held_back.issuperset(
+            self.subscription_state.active().intersection(action.resources)
+        )
+        if is_away:
+            self._aside.submit(self._commit_aside, action, done)
+        else:
+            self.commits.commit_revoked(action, done)
+
+    def _commit_aside(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        try:
+            found = self._asked_past(action.resources)
+        except Exception as error:  # the client's
+            if (runtime := self.membership.runtime) is not None:
+                runtime.log.warning("positions could not be read for the last commit: %r", error)
+            done(-1)
+            return
+        if found is None:  # it is inside a call, and knows itself
+            self.tasks.put(
+                ApplicationTask(self.note, lambda _: self.commits.commit_revoked(action, done))
+            )
+            return
+        self.subscription_state.note_at_least(found)
+        self.commits.commit_revoked(action, done)
+
+    def _asked_past(self, partitions: Collection[Resource]) -> Offsets | None:
+        """How far the application has come, None if it is inside a call."""
+        held = self.in_flight.last
+        if held is None:
+            return None
+        positions = self.adapter.positions(partitions)
+        found = self.adapter.processed(positions, self.adapter.firsts(held))
+        if self.in_flight.last is not held:
+            return None
+        return {tp: at for tp, at in found.items() if tp in set(partitions)}
+
+    def end(self) -> None:
+        """Read no more positions."""
+        self._aside.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,223 @@
+"""The seat of one member: what a member of ours does, whatever client fetches for it.
+
+**Rules.**
+
+- A seat is one membership, from ``subscribe`` to the end. The member joins in the background, and
+  the application waits for no broker: connections open on a thread of their own.
+- The order of a hand-over is the machine's: hold back, drained, callback, commit, drop. A partition
+  is begun by :meth:`PollClientAdapter.assigned`, in a term that begins before its callback.
+- Commits take one way (:mod:`holdfast.members.session.commits`); what may be committed stands in
+  :mod:`holdfast.members.session.subscription_state`.
+
+**Locks.** Three, each held for look-ups alone: the one of
+:class:`~holdfast.members.session.membership.Membership` for what is opened and wished,
+:attr:`Commits.order` for the order of commits, and inside it the one of
+:class:`SubscriptionState`. None is held while a broker, a client's call that may wait, or the
+application is called.
+
+**Threads.** The member's thread calls the five duties of
+:class:`~holdfast.members.runtime.member_thread.RebalanceHandler`. They put errands where the client
+works: :class:`~holdfast.members.session.poll_session.PollSession` on the thread of the
+application's calls, :class:`~holdfast.members.session.async_session.AsyncSession` on its event
+loop.
+
+References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, "join group in the background".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+
+from holdfast.cluster.signal_safe import SignalSafeFuture
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError
+from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
+from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.subscription_state import SubscriptionState
+
+CATCH_UP_S = 0.25
+"""How long a call of the application waits for the member's thread."""
+LAST_COMMIT_S = 2.0
+"""How long the commit before leaving is waited for."""
+NO_OFFSETS: Offsets = {}
+_BESIDE_S = 0.1  # a heartbeat that long ago is just now
+_POLLED_EVERY_S = 0.1
+
+
+class GroupSession:
+    """What every member of ours does.
+
+    Parameters
+    ----------
+    on_last_commit : callable, optional
+        Takes the offsets of a last commit (of a hand-over, or before leaving), and its error or
+        None; called on the IO thread.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        adapter: ClientAdapter,
+        traits: ClientTraits,
+        on_last_commit: OnLastCommit = lambda _offsets, _error: None,
+    ):
+        self.membership = membership
+        self.settings = settings = membership.settings
+        self.is_cooperative = (
+            choose_rebalance_protocol(membership.assignors) is RebalanceProtocol.COOPERATIVE
+        )
+        self.subscription_state = SubscriptionState()
+        self.adapter = adapter
+        self._traits = traits
+        self.commits = Commits(
+            membership,
+            self.subscription_state,
+            begins=lambda: self._begins,
+            on_last_commit=on_last_commit,
+        )
+        self._on_last_commit = on_last_commit
+        self._has_reported = False  # some assignment
+        self._begins: frozenset[Resource] = frozenset()  # their ASSIGNED callback runs
+        self._polled_at = 0.0
+        self.is_automatic: bool = settings["enable.auto.commit"]
+        self._every_s: float = settings["auto.commit.interval.ms"] / 1000
+        self._commit_at = time.monotonic() + self._every_s
+
+    # What is assigned
+
+    def note(self) -> None:
+        """Read from the client how far the application has come."""
+        self.note_processed(NO_OFFSETS)
+
+    def note_processed(self, in_flight: Offsets) -> None:
+        """As :meth:`note`, where the application holds records from ``in_flight`` on."""
+        if lost := self.subscription_state.unrecorded():
+            self.subscription_state.record_lost(self.adapter.positions(lost))
+        positions = self.adapter.positions(self.subscription_state.active())
+        self.subscription_state.note(positions, self.adapter.processed(positions, in_flight))
+
+    def is_news(self, resources: Collection[Resource]) -> bool:
+        """Whether the application hears of an assignment, which may change nothing."""
+        return (
+            not self._has_reported
+            or bool(resources)
+            or not self.is_cooperative
+            or self._traits.reports_empty_changes
+        )
+
+    def begin(self, resources: Collection[Resource]) -> None:
+        """Begin the terms of what is assigned; its callback may commit where they begin."""
+        self._begins = frozenset(resources)
+        snapshot = self.membership.snapshot
+        terms = {} if snapshot is None else snapshot.terms
+        self.subscription_state.begin({tp: terms[tp] for tp in resources if tp in terms})
+
+    def has_begun(self) -> None:
+        """The callback of the assignment is over."""
+        self._begins, self._has_reported = frozenset(), True
+
+    def has_ended(self, callback: Callback) -> None:
+        """The callback of a revocation or a loss is over: drop what it was about."""
+        if callback.call is ListenerCall.LOST:
+            heard = self.adapter.has_callback(ListenerCall.LOST)
+            self.subscription_state.mark_reported(callback.resources, by_callback=heard)
+        self.note()
+        self.adapter.drop(callback.resources)
+        self.subscription_state.end(callback.resources)
+
+    def answer_of(self, error: BaseException | None) -> str | None:
+        """What the machine hears of a callback."""
+        if error is None or not self._traits.error_stops_commit:
+            return None
+        return f"{type(error).__name__}: {error}"
+
+    def request_committed(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
+        """Ask where the group has committed, -1 for nowhere; waits out transactions (KIP-447)."""
+        assert self.membership.runtime is not None
+        return self.membership.runtime.coordinator.committed(partitions)
+
+    # Commits
+
+    def to_commit(self) -> Offsets:
+        """What is processed and not committed."""
+        self.note()
+        snapshot = self.membership.snapshot
+        return {} if snapshot is None else self.subscription_state.to_commit(snapshot.terms)
+
+    def wanted(self, named: Offsets | None) -> tuple[Offsets, CommitOrigin]:
+        """What the application commits: what it has named, or for None what is processed."""
+        if named is None:
+            return self.to_commit(), CommitOrigin.ALL
+        self.note()
+        return named, CommitOrigin.NAMED
+
+    def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
+        """Commit what is processed, if ``auto.commit.interval.ms`` is over; never wait.
+
+        A commit is a sign of life. Beside a heartbeat it does not put off the moment at which the
+        coordinator notices a death, so a heartbeat takes with it what is due soon.
+        """
+        runtime, now = self.membership.runtime, time.monotonic()
+        if not self.is_automatic or runtime is None or self.membership.is_leaving:
+            return None
+        # Kafka's poll raises nothing for its own commits either. With manual commits the error
+        # waits for the application's next commit.
+        lost = loss_of(self.subscription_state.drain_unreported(), self.subscription_state)
+        if lost is not None:
+            runtime.note_unreported(lost)
+        left_s = self._commit_at - now
+        beats = now - runtime.member_thread.beat_at < _BESIDE_S and left_s < self._every_s / 2
+        if left_s > 0 and not beats:
+            return None
+        self._commit_at = now + self._every_s
+        offsets = self.to_commit()
+        if not offsets or not self.membership.is_member or self.membership.failure is not None:
+            return None
+        timeout_s = self.settings.call_timeout_s
+        try:
+            return offsets, self.commits.begin(offsets, CommitOrigin.CLOCK, timeout_s=timeout_s)
+        except HoldfastError:  # the member has failed just now, of which the next call tells
+            return None
+
+    def commit_before_leaving(self, timeout_s: float) -> SignalSafeFuture[None] | None:
+        """Commit before leaving, which gives up the round that is going on.
+
+        The coordinator may have ended that round, with its answer on the way. The commit of the
+        hand-over would then be too late for the old generation, and this member would never know
+        the new one.
+        """
+        member = self.membership
+        if not self.is_automatic or member.is_leaving or member.failure is not None:
+            return None
+        offsets = self.to_commit()
+        if not offsets or not member.is_member:
+            return None
+        sent = self.commits.begin(offsets, CommitOrigin.CLOCK, timeout_s=timeout_s)
+        sent.add_done_callback(lambda done: self._on_last_commit(offsets, done.exception()))
+        return sent
+
+    # Duties that are the same wherever the client works
+
+    def note_polled(self) -> None:
+        """The application is alive (``max.poll.interval.ms``)."""
+        self.membership.process.check()
+        member_thread, now = self.membership.member_thread, time.monotonic()
+        if member_thread is not None and now - self._polled_at >= _POLLED_EVERY_S:
+            self._polled_at = now
+            member_thread.note_polled()
+
+    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
+        """Nothing is left to do: :meth:`PollClientAdapter.assigned` has begun the resources."""
+
+    def is_orphaned(self) -> bool:
+        """A consumer that is forgotten closes its membership itself."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open: the client closes itself."""

@@ -1,0 +1,363 @@
+"""How far the application has come with each partition, by terms of ownership.
+
+**Rules.** What was handed out in a term of a partition is committed in that term only
+(:mod:`holdfast.core.machine.member.holdings`). An offset that the application names itself carries
+no term, so three rules stand in:
+
+- Between a loss and the next poll, or the callback of the loss where there is one, the application
+  holds records from before the loss. All its offsets of the partition are refused.
+- Later, offsets of a partition that had an earlier term are accepted from where the present term
+  began up to where it has come. Before the present term has handed anything out, they are accepted
+  in ``on_partitions_assigned`` alone, where the application decides where the term begins.
+- In its first term a partition is committed as the application likes.
+
+Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost, another member commits 307,
+``t-0`` comes back and starts at 307. A commit of 207 is refused, although this member owns ``t-0``
+again. A commit of 308 is refused until record 307 was handed out.
+
+A loss of records that were not committed is *untold* until a callback of the loss has run. Where no
+such callback comes, an error reports the loss to the application, and the loss is untold until the
+application polls after that error.
+
+**Strategy.** One record a partition for its term, one for its last loss, all of them behind one
+lock. It is held for look-ups alone, never while a client, a broker or the application is called.
+
+References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast.core.model.partitions import Resource
+from holdfast.members.runtime.offsets import OffsetToCommit
+
+
+@dataclass(slots=True, kw_only=True)
+class _PartitionTerm:
+    """A partition in one term of ownership."""
+
+    number: int
+    is_again: bool  # the partition had an earlier term here
+    began: int | None = None  # the lowest offset that the application may name, once it is known
+    is_active: bool = True  # handed out; False once it was given up or lost
+    processed: OffsetToCommit | None = None
+    start: OffsetToCommit | None = None  # what a hand-over commits where nothing is processed
+    furthest: int = -1  # highest offset before which records were handed out
+    committed: int | None = None  # what stands committed, as far as is known
+
+    def to_commit(self) -> OffsetToCommit | None:
+        at = self.processed
+        return None if at is None or at.offset == self.committed else at
+
+    def last_commit(self) -> OffsetToCommit | None:
+        """What the last commit of the term commits."""
+        is_blank = self.processed is None and self.committed is None
+        return self.start if is_blank else self.to_commit()
+
+    def refuses(self, offset: int, number: int | None, *, begins: bool) -> bool:
+        """Whether the application may not name this offset; ``number`` is of the present term."""
+        if number is None or begins:
+            return False  # it is not owned, which somebody else refuses; or it begins here
+        if self.number != number:
+            return True
+        if not self.is_again:
+            return False
+        return self.began is None or not self.began <= offset <= max(self.furthest, self.began)
+
+
+@dataclass(slots=True, kw_only=True)
+class _PartitionLoss:
+    """The last loss of a partition, or the end of a hand-over whose commit was refused."""
+
+    notified: bool = False  # by a callback, which has run or will
+    is_in_flight: bool = False  # the application holds records from before it
+    is_unreported: bool = False  # it took records that were not committed
+    is_raised: bool = False  # an error has reported it
+    is_revoked: bool = False  # by a hand-over that was late: membership went on
+
+    def is_open(self) -> bool:
+        return self.is_in_flight or self.is_unreported
+
+
+class SubscriptionState:
+    """Terms, offsets and losses of the partitions of one member; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._terms: dict[Resource, _PartitionTerm] = {}
+        self._losses: dict[Resource, _PartitionLoss] = {}
+        self._open: set[Resource] = set()  # losses that a callback or an error has still to report
+        self._unrecorded: dict[Resource, set[int | None]] = {}  # lost while no thread could look
+
+    # Terms
+
+    def begin(self, terms: Mapping[Resource, int]) -> None:
+        """Begin terms with the numbers ``terms``."""
+        with self._lock:
+            for tp, number in terms.items():
+                before = self._terms.get(tp)
+                is_again = before is not None and (before.is_again or before.number != number)
+                self._terms[tp] = _PartitionTerm(number=number, is_again=is_again)
+
+    def stands(self, committed: Mapping[Resource, int]) -> None:
+        """Note what stands committed, -1 for nothing, where a term begins there."""
+        with self._lock:
+            for tp, at in committed.items():
+                term = _active(self._terms, tp)
+                if term is not None and term.began is None:
+                    term.began = max(at, 0)
+                    term.committed = at if at >= 0 else None
+
+    def resets(self, start_offsets: Mapping[Resource, int], *, as_processed: bool = True) -> None:
+        """A term begins at the offsets ``start_offsets``, where nothing stood committed.
+
+        The offsets count as processed: a commit before the first record commits them. Without
+        ``as_processed`` the last commit of the term does so alone, if nothing was processed.
+        """
+        with self._lock:
+            for tp, at in start_offsets.items():
+                if (term := _active(self._terms, tp)) is not None and term.committed is None:
+                    term.began, term.start = at, OffsetToCommit(at)
+                    if as_processed:
+                        term.processed = term.start
+
+    def seek(self, tp: Resource, offset: int) -> None:
+        """The application goes on at ``offset``, and may commit from there on, and there."""
+        with self._lock:
+            if (term := _active(self._terms, tp)) is not None:
+                term.began = offset if term.began is None else min(term.began, offset)
+                term.furthest = max(term.furthest, offset)
+
+    def begins_at(self, tp: Resource, offset: int) -> None:
+        """The application has chosen where a term begins."""
+        with self._lock:
+            if (term := _active(self._terms, tp)) is not None:
+                term.began, term.committed = offset, None
+
+    def end(self, partitions: Iterable[Resource]) -> None:
+        """The partitions are given up; how far each has come stays known for its last commit."""
+        with self._lock:
+            for tp in partitions:
+                if tp in self._terms:
+                    self._terms[tp].is_active = False
+
+    def forget(self, partitions: Iterable[Resource]) -> None:
+        """Nothing of ``partitions`` is ever committed: their topics are gone."""
+        with self._lock:
+            for tp in partitions:
+                if tp in self._terms:
+                    self._terms[tp].processed = self._terms[tp].start = None
+                    self._terms[tp].is_active = False
+
+    def active(self) -> set[Resource]:
+        """Partitions that are handed out."""
+        with self._lock:
+            return {tp for tp, term in self._terms.items() if term.is_active}
+
+    def numbers(self, partitions: Iterable[Resource]) -> dict[Resource, int]:
+        """Numbers of the terms in which ``partitions`` were handed out last."""
+        with self._lock:
+            return {tp: self._terms[tp].number for tp in partitions if tp in self._terms}
+
+    # Offsets
+
+    def note(
+        self,
+        positions: Mapping[Resource, OffsetToCommit],
+        processed: Mapping[Resource, OffsetToCommit] | None = None,
+    ) -> None:
+        """Note how far the application has come.
+
+        Parameters
+        ----------
+        positions : mapping of partition to OffsetToCommit
+            The client's: after what it has handed out.
+        processed : mapping of partition to OffsetToCommit, optional
+            What a commit commits; by default all that was handed out.
+        """
+        with self._lock:
+            for tp, at in positions.items():
+                if (term := _active(self._terms, tp)) is not None:
+                    term.furthest = max(term.furthest, at.offset)
+            for tp, at in (positions if processed is None else processed).items():
+                if (term := _active(self._terms, tp)) is not None:
+                    term.processed = at
+
+    def note_at_least(self, processed: Mapping[Resource, OffsetToCommit]) -> None:
+        """Note how far the application has come at least, while it is away."""
+        with self._lock:
+            for tp, at in processed.items():
+                term = _active(self._terms, tp)
+                if term is not None and (
+                    term.processed is None or at.offset > term.processed.offset
+                ):
+                    term.processed = at
+                    term.furthest = max(term.furthest, at.offset)
+
+    def to_commit(
+        self, terms: Mapping[Resource, int], only: Collection[Resource] | None = None
+    ) -> dict[Resource, OffsetToCommit]:
+        """What is processed, not committed, and of ``terms`` (and among ``only``)."""
+        with self._lock:
+            found = {}
+            for tp, number in terms.items():
+                term = self._terms.get(tp)
+                if term is None or term.number != number or (only is not None and tp not in only):
+                    continue
+                if (at := term.to_commit()) is not None:
+                    found[tp] = at
+            return found
+
+    def revoked_offsets(self, partitions: Iterable[Resource]) -> dict[Resource, OffsetToCommit]:
+        """What is processed and not committed of partitions that a hand-over gives up."""
+        with self._lock:
+            known = {tp: self._terms[tp].last_commit() for tp in partitions if tp in self._terms}
+            return {tp: at for tp, at in known.items() if at is not None}
+
+    def committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
+        """Note that ``offsets`` stand committed."""
+        with self._lock:
+            for tp, at in offsets.items():
+                if tp in self._terms:
+                    self._terms[tp].committed = at.offset
+
+    def refused(
+        self,
+        terms: Mapping[Resource, int],
+        offsets: Mapping[Resource, OffsetToCommit],
+        begins: Collection[Resource] = (),
+    ) -> set[Resource]:
+        """Partitions of which the application names an offset that is not of the present term.
+
+        Parameters
+        ----------
+        terms : mapping of partition to int
+            Terms of what the member owns now.
+        offsets : mapping of partition to OffsetToCommit
+            What the application wants to commit.
+        begins : collection of partition
+            Partitions whose ``on_partitions_assigned`` runs.
+        """
+        with self._lock:
+            found = {tp for tp in self._open.intersection(offsets) if self._losses[tp].is_in_flight}
+            for tp, at in offsets.items():
+                term = self._terms.get(tp)
+                if term is not None and term.refuses(at.offset, terms.get(tp), begins=tp in begins):
+                    found.add(tp)
+            return found
+
+    # Losses
+
+    def lose(self, partitions: Collection[Resource], notified: Collection[Resource]) -> None:
+        """The partitions are lost; a callback reports the loss of ``notified``.
+
+        The others were given up: ``on_partitions_revoked`` has run for them, or follows.
+        """
+        with self._lock:
+            for tp in partitions:
+                loss = self._losses.setdefault(tp, _PartitionLoss())
+                loss.notified, loss.is_in_flight, loss.is_revoked = (
+                    tp in notified,
+                    True,
+                    tp not in notified,
+                )
+                self._open.add(tp)
+                term = self._terms.get(tp)
+                if term is None:
+                    continue
+                at = term.to_commit()
+                if at is not None and at.offset != term.began:
+                    loss.is_unreported, loss.is_raised = True, False
+                if term.is_active:
+                    noted = None if term.processed is None else term.processed.offset
+                    self._unrecorded[tp] = {term.began, term.committed, noted}  # no news
+                term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
+
+    def unrecorded(self) -> set[Resource]:
+        """Lost partitions of which the client knows more than was noted."""
+        with self._lock:
+            return set(self._unrecorded)
+
+    def record_lost(self, positions: Mapping[Resource, OffsetToCommit]) -> None:
+        """Note how far the client had come with what was lost while no thread could look."""
+        with self._lock:
+            unrecorded, self._unrecorded = self._unrecorded, {}
+            for tp, known in unrecorded.items():
+                if tp in positions and positions[tp].offset not in known:
+                    self._losses[tp].is_unreported, self._losses[tp].is_raised = True, False
+                    self._open.add(tp)
+
+    def leave_unreported(self, partitions: Iterable[Resource]) -> None:
+        """Records of ``partitions`` can never be committed, and no callback reports that."""
+        with self._lock:
+            for tp in partitions:
+                loss = self._losses.setdefault(tp, _PartitionLoss())
+                loss.notified, loss.is_unreported, loss.is_raised = False, True, False
+                self._open.add(tp)
+
+    def mark_reported(self, partitions: Iterable[Resource], *, by_callback: bool) -> None:
+        """A callback has reported the loss of ``partitions``, or none will."""
+        with self._lock:
+            for tp in self._open.intersection(partitions):
+                loss = self._losses[tp]
+                loss.notified = by_callback
+                if by_callback:
+                    loss.is_unreported = loss.is_in_flight = False
+                    self._open.discard(tp)
+
+    def come_back(self) -> None:
+        """The application polls: what it held is processed, and an error has been heard."""
+        if not self._open:  # without the lock: every poll comes here
+            return
+        with self._lock:
+            for tp in list(self._open):
+                loss = self._losses[tp]
+                if not loss.notified:
+                    loss.is_in_flight = False
+                    loss.is_unreported = loss.is_unreported and not loss.is_raised
+                loss.is_raised = False
+                if not loss.is_open():
+                    self._open.discard(tp)
+
+    def take_unreported(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
+        """Partitions with records that cannot be committed, whose loss was not reported yet.
+
+        The caller reports them by an error.
+        """
+        with self._lock:
+            asked = self._open if partitions is None else self._open.intersection(partitions)
+            found = {tp for tp in asked if self._losses[tp].is_unreported}
+            for tp in found:
+                self._losses[tp].is_raised = True
+            return found
+
+    def drain_unreported(self) -> set[Resource]:
+        """Lost partitions that no callback will report; they count as reported afterwards."""
+        if not self._open:  # without the lock: every poll comes here
+            return set()
+        with self._lock:
+            known = {tp: self._losses[tp] for tp in self._open}
+            found = {tp for tp, loss in known.items() if loss.is_unreported and not loss.notified}
+            for tp in found:
+                self._losses[tp].is_unreported = False
+            return found
+
+    def were_revoked(self, partitions: Iterable[Resource]) -> bool:
+        """Whether ``partitions`` were all given up, and membership went on."""
+        with self._lock:
+            return all(tp in self._losses and self._losses[tp].is_revoked for tp in partitions)
+
+    def in_flight(self, partitions: Iterable[Resource]) -> set[Resource]:
+        """The ``partitions`` of which the application holds records from before a loss."""
+        with self._lock:
+            return {
+                tp for tp in self._open.intersection(partitions) if self._losses[tp].is_in_flight
+            }
+
+
+def _active(terms: Mapping[Resource, _PartitionTerm], tp: Resource) -> _PartitionTerm | None:
+    term = terms.get(tp)
+    return term if term is not None and term.is_active else None

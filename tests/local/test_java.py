@@ -1,0 +1,104 @@
+"""Which Java is taken, and what is said when none fits."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import OperationalError
+from holdfast.local import java
+
+
+def fake_java(folder: Path, version: str, *, home: Path | None = None) -> Path:
+    """A shell script that answers like ``java -XshowSettings:properties -version``."""
+    executable = folder / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(
+        "#!/bin/sh\n"
+        f"echo '    java.home = {home or folder}' >&2\n"
+        f"echo '    java.specification.version = {version}' >&2\n"
+    )
+    executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
+    return executable
+
+
+@pytest.fixture(autouse=True)
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    monkeypatch.setattr(java.shutil, "which", lambda name: None)
+
+
+def test_java_home_wins_over_path(tmp_path, monkeypatch):
+    fake_java(tmp_path / "home", "21")
+    on_path = fake_java(tmp_path / "path", "17")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(java.shutil, "which", lambda name: str(on_path))
+    found = java.find_java()
+    assert (found.version, found.home) == (21, tmp_path / "home")
+    assert found.executable == tmp_path / "home" / "bin" / "java"
+
+
+@pytest.mark.parametrize("bad", ["1.8", "11", "16", "24", "25"])
+def test_java_home_that_does_not_fit_gives_way_to_path(tmp_path, monkeypatch, bad):
+    fake_java(tmp_path / "home", bad)
+    on_path = fake_java(tmp_path / "path", "17")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(java.shutil, "which", lambda name: str(on_path))
+    assert java.find_java().home == tmp_path / "path"
+
+
+@pytest.mark.parametrize("good", ["17", "18", "21", "23"])
+def test_accepts_what_kafka_and_spark_can_run(tmp_path, monkeypatch, good):
+    fake_java(tmp_path, good)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java.find_java().version == int(good)
+
+
+def test_a_shim_leads_to_the_real_home(tmp_path, monkeypatch):
+    real = fake_java(tmp_path / "real", "17")
+    shim = fake_java(tmp_path / "shims", "17", home=tmp_path / "real")
+    monkeypatch.setattr(java.shutil, "which", lambda name: str(shim))
+    assert java.find_java().executable == real
+
+
+def assert_one_clear_line(error: BaseException, *words: str) -> None:
+    text = str(error)
+    assert "\n" not in text
+    assert "install a JDK 17 or 21" in text
+    for word in words:
+        assert word in text
+
+
+def test_none_at_all_is_one_line():
+    with pytest.raises(OperationalError) as caught:
+        java.find_java()
+    assert_one_clear_line(caught.value, "JAVA_HOME", "PATH")
+
+
+def test_an_old_one_is_named(tmp_path, monkeypatch):
+    fake_java(tmp_path, "11")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(OperationalError) as caught:
+        java.find_java()
+    assert_one_clear_line(caught.value, "is Java 11", str(tmp_path))
+
+
+def test_a_folder_without_java_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(OperationalError) as caught:
+        java.find_java()
+    assert_one_clear_line(caught.value, "not an executable file")
+
+
+def test_a_program_that_is_no_java_is_named(tmp_path, monkeypatch):
+    executable = tmp_path / "bin" / "java"
+    executable.parent.mkdir()
+    executable.write_text("#!/bin/sh\nexit 3\n")
+    executable.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(OperationalError) as caught:
+        java.find_java()
+    assert_one_clear_line(caught.value, "does not answer like a Java", "3")

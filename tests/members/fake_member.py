@@ -1,0 +1,394 @@
+"""A member without a broker, and a client in memory: the two sides between which a seat works.
+
+:class:`Member` stands for what :class:`holdfast.members.runtime.member_runtime.MemberRuntime`
+gives. A test is the group: it says what the member owns, answers its commits, and does what the
+member's thread does. :class:`FakeAdapter` stands for a client: a test says which records it hands
+out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from tests.members.configured import settings_of
+
+from holdfast.core.machine import actions
+from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
+from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.states import MemberState
+from holdfast.members.clients.confluent.adapter import StartOffset
+from holdfast.members.consumer_queries import TopicPartition
+from holdfast.members.metrics import Counters
+from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.runtime.member_thread import MemberSnapshot
+from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.members.session.client_adapter import ClientTraits, before
+from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import PollSession
+
+
+class Record(NamedTuple):
+    """What a client hands out."""
+
+    partition: tuple[str, int]
+    offset: int
+
+
+class Listener:
+    """Callbacks of an application, which notes them; a test may have them do something."""
+
+    def __init__(self, **works):
+        self.heard = []
+        self.works = works
+        for word in works:
+            setattr(self, f"on_partitions_{word}", self._noted(word))
+
+    def _noted(self, word):
+        def callback(partitions):
+            self.heard.append((word, [tuple(tp) for tp in partitions]))
+            if self.works[word] is not None:
+                self.works[word](partitions)
+
+        return callback
+
+    def listener_for(self, call):
+        """As an owner of hands."""
+        method = getattr(self, f"on_partitions_{call.value}", None)
+        if method is None and call is ListenerCall.LOST:
+            method = getattr(self, "on_partitions_revoked", None)
+        return method and (lambda resources: method([TopicPartition(*tp) for tp in resources]))
+
+
+class FakeMemberThread:
+    """The member's machine; a test says what it comes to."""
+
+    def __init__(self):
+        self.failure = None
+        self.over = threading.Event()
+        self.beat_at = self.answered_at = 0.0
+        self.posted = []
+        self.due = deque()  # what the member's thread does whenever it catches up
+        self.leaves = self.over.set
+        self.snapshot = None
+
+    def post(self, event):
+        self.posted.append(event)
+
+    def note_polled(self):
+        self.post(Polled())
+
+    def note_refused(self, generation, code):
+        self.post(CommitRefused(generation, code))
+
+    def rejoin(self, reason):
+        self.post(RejoinRequested(reason))
+
+    def after(self, work):
+        self.catch_up(0.0)
+        work()
+
+    def catch_up(self, timeout_s):
+        if self.due:
+            self.due.popleft()()
+        return True
+
+    def leave(self, *, returns, process_ends=True):
+        self.post(LeaveRequested(returns, process_ends))
+        self.leaves()
+
+
+class Sent(NamedTuple):
+    """A commit that has gone out."""
+
+    offsets: dict
+    generation: int
+    answer: Future
+
+
+class FakeCoordinator:
+    """The coordinator, which answers as a test says: at once, or by the test itself.
+
+    Attributes
+    ----------
+    answers : list
+        Codes or errors of the next commits; where there are none, the test answers.
+    sent : list of Sent
+        What went out.
+    pauses : list of Future, or None
+        Pauses before another attempt, which the test ends; None for no pause.
+    """
+
+    def __init__(self):
+        self.answers = []
+        self.sent = []
+        self.pauses = None
+        self.stands = {}  # what the group has committed
+
+    def commit(self, offsets, who):
+        made = Sent({tp: at.offset for tp, at in offsets.items()}, who.generation, Future())
+        self.sent.append(made)
+        if self.answers:
+            answer(made, self.answers.pop(0))
+        return made.answer
+
+    def pause(self, seconds):
+        over = Future()
+        if self.pauses is None:
+            over.set_result(None)
+        else:
+            self.pauses.append(over)
+        return over
+
+    def committed(self, partitions):
+        return done({tp: self.stands.get(tp, -1) for tp in partitions})
+
+    @property
+    def commits(self):
+        """What went out, by generation."""
+        return [(sent.offsets, sent.generation) for sent in self.sent]
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def failed(error):
+    future = Future()
+    future.set_exception(error)
+    return future
+
+
+def answer(sent, said):
+    """Answer a commit: with a code, an error, or by work that is done before that gives one."""
+    said = said() if callable(said) else said
+    if isinstance(said, Exception):
+        sent.answer.set_exception(said)
+    else:
+        sent.answer.set_result(said)
+
+
+class Member:
+    """The parts of a running member."""
+
+    def __init__(self, session):
+        self.session = session
+        self.member_thread = FakeMemberThread()
+        self.coordinator = FakeCoordinator()
+        self.lookup = SimpleNamespace()
+        self.counters = Counters()
+        self.log = logging.getLogger("holdfast.test")
+        self.logged = []
+        self.traits = []
+        self.is_closed = False
+        self.answered = []  # what hand-overs, callbacks and last commits gave, in order
+        self._terms = {}
+        self._n_terms = 0
+        self.stand(-1, state=MemberState.UNJOINED)
+
+    # What a membership asks of its parts
+
+    def subscribe(self, topics, pattern):
+        self.traits.append((topics, pattern))
+
+    def note_unreported(self, error):
+        self.logged.append(str(error))
+
+    def metrics(self):
+        return self.counters.read()
+
+    def close(self):
+        self.is_closed = True
+
+    # What the member's thread does
+
+    def stand(self, generation, owned=None, state=MemberState.STABLE):
+        """Be in this generation."""
+        owned = self._terms.keys() if owned is None else owned
+        self.owns({tp: self._terms.get(tp, 0) for tp in owned}, generation, state=state)
+
+    def owns(self, terms, generation=1, *, state=MemberState.STABLE, member_id="m"):
+        """Be in this generation, and own these in terms with these numbers."""
+        self._terms = dict(terms)
+        self.member_thread.snapshot = MemberSnapshot(
+            state=state,
+            identity=Identity(generation=generation, member_id=member_id, instance_id=None),
+            owned=frozenset(terms),
+            terms=dict(terms),
+        )
+
+    @property
+    def generation(self):
+        return self.member_thread.snapshot.identity.generation
+
+    def gain(self, *partitions):
+        """A round gives these to the member."""
+        self._n_terms += 1
+        self._terms |= dict.fromkeys(partitions, self._n_terms)
+        self.stand(max(self.generation, 0) + 1)
+        self.session.take_over(partitions, self._n_terms)
+        self.call(ListenerCall.ASSIGNED, *partitions)
+
+    def lose(self, *partitions):
+        """The coordinator has removed the member, which owned these."""
+        self.session.drop(partitions, partitions)
+        self.stand(-1, self._terms.keys() - set(partitions))
+        self.call(ListenerCall.LOST, *partitions)
+
+    def give_up(self, *partitions):
+        """The deadline of a hand-over is there: these are given up without its commit."""
+        self.session.drop(partitions, ())
+        self.stand(self.generation + 1, self._terms.keys() - set(partitions))
+
+    def hold_back(self, *partitions):
+        self.session.hold_back(partitions, lambda: self.answered.append("drained"))
+
+    def call(self, call, *partitions):
+        self.session.call(call, partitions, lambda error: self.answered.append((call.value, error)))
+
+    def commit_revoked(self, *partitions):
+        """Send the last commit of these."""
+        action = self.last_commit(*partitions)
+        self.session.commit(action, lambda code: self.answered.append(("committed", code)))
+
+    def last_commit(self, *partitions):
+        return actions.Commit(
+            token=1,
+            resources=partitions,
+            generation=self.generation,
+            member_id="m",
+            instance_id=None,
+        )
+
+
+class FakeAdapter:
+    """A client in memory; see :class:`holdfast.members.session.client_adapter.FakeAdapter`.
+
+    It also has what ``holdfast.Consumer`` wants of its own hands.
+
+    Attributes
+    ----------
+    calls : list of tuple
+        What the seat had done, in order: a word and sorted partitions.
+    batches : list
+        What the next fetches hand out: lists of records, or work that gives one.
+    at : dict
+        After what was handed out of each partition that is fetched.
+    """
+
+    def __init__(self, _settings, owner):
+        self._owner = owner
+        self.session = None
+        self.client = None
+        self.start_positions = SimpleNamespace(look_again=lambda _: None)
+        self.calls = []
+        self.batches = []
+        self.at = {}
+        self.paused = set()
+        self.sought = []
+        self.is_closed = False
+
+    def hold_back(self, partitions):
+        self.calls.append(("hold back", sorted(partitions)))
+
+    def hide(self, partitions):
+        self.calls.append(("hide", sorted(partitions)))
+
+    def drop(self, partitions):
+        if partitions:
+            self.calls.append(("drop", sorted(partitions)))
+        for tp in partitions:
+            self.at.pop(tp, None)
+
+    def positions(self, partitions):
+        return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
+
+    def processed(self, positions, in_flight):
+        return before(positions, in_flight)
+
+    def raise_error(self):
+        """No partition fails here."""
+
+    def firsts(self, held):
+        found = {}
+        for record in held:
+            found.setdefault(record.partition, OffsetToCommit(record.offset))
+        return found
+
+    def has_callback(self, call):
+        return self._owner().listener_for(call) is not None
+
+    def notify(self, callback):
+        work = self._owner().listener_for(callback.call)
+        if work is None:
+            return None
+
+        def noted(partitions):
+            self.calls.append((callback.call.value, partitions))
+            return work(partitions)
+
+        return callback(noted, callback.in_order())
+
+    def assigned(self, callback, *, is_news):
+        error = self.notify(callback) if is_news else None
+        stands = self.session.request_committed(callback.resources).result()
+        self.session.subscription_state.stands(stands)
+        self.at |= {tp: max(at, 0) for tp, at in stands.items()}
+        return error
+
+    # What holdfast.Consumer wants
+
+    def has_begun(self):
+        return True
+
+    def fetch(self, limit, wait_s):
+        found = self.batches.pop(0) if self.batches else []
+        found = found() if callable(found) else found
+        for record in found:
+            self.at[record.partition] = record.offset + 1
+        return found
+
+    def position(self, tp):
+        return self.at.get(tp)
+
+    def start_offsets(self, partitions):
+        return {tp: StartOffset(0) for tp in partitions}
+
+    def seek(self, tp, offset):
+        self.sought.append((tp, offset))
+
+    def pause(self, partitions):
+        self.paused.update(partitions)
+
+    def resume(self, partitions):
+        self.paused.difference_update(partitions)
+
+    def close(self):
+        self.is_closed = True
+
+
+def make_session(settings, adapter, traits):
+    """A member whose client is in these hands, and their seat."""
+    membership = Membership(settings, assignors_of(settings))
+    session = adapter.session = PollSession(membership, adapter, traits, InFlight())
+    membership.runtime = member = Member(session)
+    return member, session
+
+
+def make_member(listener=None, *, traits=None, **keys):
+    """A member in a seat, and that seat; its client is in memory."""
+    settings = settings_of(**keys)
+    owner = listener or Listener()
+    adapter = FakeAdapter(settings, weakref.ref(owner))
+    adapter.owner = owner  # as long as the hands
+    traits = traits or ClientTraits(reports_empty_changes=True, error_stops_commit=True)
+    return make_session(settings, adapter, traits)

@@ -1,0 +1,236 @@
+"""Credentials in the spelling of every client."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+import trustme
+from tests.live.security import pkcs8
+
+from holdfast.cluster import client_configs, credentials
+from holdfast.cluster.properties import read_properties
+from holdfast.cluster.settings import Settings
+from holdfast.errors import ConfigError
+
+BASE = {"bootstrap.servers": "h:1", "group.id": "g"}
+TLS = {**BASE, "security.protocol": "SSL"}
+LOGIN = {**BASE, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A CA, a client's certificate and key, and both in one file, all PEM; and one that is not."""
+    folder = tmp_path_factory.mktemp("pem")
+    authority = trustme.CA()
+    leaf = authority.issue_cert("client.example")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    both = pkcs8(leaf)
+    key, begin, chain = both.partition(b"-----BEGIN CERTIFICATE")
+    (folder / "key.pem").write_bytes(key)
+    (folder / "chain.pem").write_bytes(begin + chain)
+    (folder / "both.pem").write_bytes(both)
+    (folder / "old-key.pem").write_bytes(leaf.private_key_pem.bytes())
+    (folder / "store.jks").write_bytes(b"\xfe\xed\xfe\xed")
+    return folder
+
+
+def filled(config, files):
+    """A configuration: the path of each ``{file}``, and the text of each ``<file>``."""
+    return {
+        key: str(files / text[1:-1])
+        if str(text).startswith("{")
+        else (files / text[1:-1]).read_text()
+        if str(text).startswith("<")
+        else text
+        for key, text in config.items()
+    }
+
+
+LIBRDKAFKAS = {
+    "ssl.ca.location": "{ca.pem}",
+    "ssl.certificate.location": "{chain.pem}",
+    "ssl.key.location": "{key.pem}",
+}
+JAVAS = {"ssl.truststore.location": "{ca.pem}", "ssl.keystore.location": "{both.pem}"}
+PEM = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
+TEXTS = {
+    **PEM,
+    "ssl.truststore.certificates": "<ca.pem>",
+    "ssl.keystore.certificate.chain": "<chain.pem>",
+    "ssl.keystore.key": "<key.pem>",
+}
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        pytest.param(LIBRDKAFKAS, id="librdkafka"),
+        pytest.param({**JAVAS, **PEM}, id="Java, files"),
+        pytest.param(JAVAS, id="Java, files without a type"),
+        pytest.param(TEXTS, id="Java, text"),
+        pytest.param(
+            {
+                "ssl.ca.pem": "<ca.pem>",
+                "ssl.certificate.pem": "<chain.pem>",
+                "ssl.key.pem": "<key.pem>",
+            },
+            id="librdkafka, text",
+        ),
+        pytest.param(
+            {
+                **LIBRDKAFKAS,
+                "ssl.truststore.location": "{ca.pem}",
+                "enable.ssl.certificate.verification": "true",
+            },
+            id="both",
+        ),
+    ],
+)
+def test_every_spelling_is_the_same_to_every_client(files, spelling):
+    settings = Settings.parse({**TLS, **filled(spelling, files)})
+    context = client_configs.ssl_context(settings)
+    assert isinstance(context, ssl.SSLContext)
+    assert context.cert_store_stats()["x509_ca"] == 1
+    assert credentials.java(settings.values) == {
+        "security.protocol": "SSL",
+        "ssl.endpoint.identification.algorithm": "https",
+        **filled(TEXTS, files),
+    }
+    theirs = client_configs.librdkafka_fetch(settings)
+    assert any(key in theirs for key in ("ssl.ca.location", "ssl.ca.pem"))
+    import confluent_kafka
+
+    confluent_kafka.Consumer(theirs).close()  # librdkafka reads all of it at once
+
+
+def test_only_a_trust_store_is_enough(files):
+    settings = Settings.parse({**TLS, "ssl.ca.location": str(files / "ca.pem")})
+    assert "ssl.keystore.type" not in credentials.java(settings.values)
+    assert client_configs.ssl_context(settings) is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"ssl.truststore.location": "{store.jks}"}, "only PEM is read here, and this is /"),
+        (
+            {"ssl.truststore.location": "{ca.pem}", "ssl.truststore.type": "JKS"},
+            "a store of type JKS",
+        ),
+        ({"ssl.keystore.type": "PKCS12"}, "a store of type PKCS12"),
+        ({"ssl.truststore.location": "/none/there.pem"}, "/none/there.pem cannot be read"),
+        (
+            {"ssl.truststore.location": "{ca.pem}", "ssl.truststore.password": "x"},
+            "ssl.truststore.password: a PEM store has no password",
+        ),
+        (
+            {"ssl.ca.location": "/a.pem", "ssl.truststore.location": "{ca.pem}"},
+            "another spelling of ssl.ca.location",
+        ),
+        ({"ssl.ca.location": "/a.pem", "ssl.ca.pem": "x"}, "one of them is enough"),
+        ({"ssl.key.pem": "x"}, "ssl.certificate.pem"),
+        ({"enable.ssl.certificate.verification": False}, "always checked"),
+        ({"sasl.kerberos.service.name": "kafka"}, "Kerberos"),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "a class of Java"),
+        ({"sasl.oauthbearer.token.endpoint.url": "x"}, "holdfast.oauth.token.provider"),
+        ({"sasl.mechanism": "GSSAPI", "security.protocol": "SASL_SSL"}, "Kerberos"),
+        ({"sasl.mechanism": "aws_msk_iam", "security.protocol": "SASL_SSL"}, "OAUTHBEARER"),
+        ({"security.protocol": "SASL_SSSL"}, "did you mean 'SASL_SSL'"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(files, config, words):
+    with pytest.raises(ConfigError, match=words):
+        Settings.parse({**TLS, **filled(config, files)})
+
+
+def test_a_protocol_may_be_in_small_letters():
+    assert Settings.parse({**BASE, "security.protocol": "ssl"})["security.protocol"] == "SSL"
+
+
+def test_a_key_that_java_cannot_read_is_told(files):
+    settings = Settings.parse(
+        {
+            **TLS,
+            "ssl.certificate.location": str(files / "chain.pem"),
+            "ssl.key.location": str(files / "old-key.pem"),
+        }
+    )
+    assert client_configs.ssl_context(settings) is not None
+    with pytest.raises(ConfigError, match="openssl pkcs8"):
+        credentials.java(settings.values)
+
+
+@pytest.mark.parametrize(
+    ("line", "login"),
+    [
+        (f'{PLAIN} required username="u" password="p";', ("u", "p")),
+        (f"{PLAIN} required username=u password=p;", ("u", "p")),
+        (f"{PLAIN} required username='u' password='p q';", ("u", "p q")),
+        (rf'{PLAIN} required password="a\"b\\c" username = "u";', ("u", 'a"b\\c')),
+        (f'{PLAIN} required\n  username="u"\n  password="";', ("u", "")),
+    ],
+)
+def test_a_line_of_jaas(line, login):
+    settings = Settings.parse({**LOGIN, "sasl.jaas.config": line})
+    assert (settings["sasl.username"], settings["sasl.password"]) == login
+    again = credentials.java(settings.values)["sasl.jaas.config"]
+    found = Settings.parse({**LOGIN, "sasl.jaas.config": again})
+    assert (found["sasl.username"], found["sasl.password"]) == login
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('username="u" passwrd="hunter2"', "there is no password among username, passwrd"),
+        ('username="u" password="hunter2"', "another spelling of sasl.password"),
+    ],
+)
+def test_a_line_of_jaas_that_is_refused_shows_no_secret(line, said):
+    with pytest.raises(ConfigError) as caught:
+        Settings.parse(
+            {**LOGIN, "sasl.password": "hunter3", "sasl.jaas.config": f"{PLAIN} required {line};"}
+        )
+    assert said in str(caught.value)
+    assert "hunter" not in str(caught.value)
+
+
+def test_a_token_function_is_no_text():
+    settings = Settings.parse(
+        {
+            **LOGIN,
+            "sasl.mechanism": "OAUTHBEARER",
+            "holdfast.oauth.token.provider": lambda: "token",
+        }
+    )
+    with pytest.raises(ConfigError, match="needs a function"):
+        credentials.java(settings.values)
+
+
+def test_properties_are_read_as_java_reads_them(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "! a note\n"
+        "security.protocol: SASL_SSL\n"
+        "  sasl.mechanism = PLAIN  \n"
+        "sasl.jaas.config=x required \\\n"
+        '   username="u" \\\n'
+        '   password="p";\n'
+        "path=C:\\\\certs\\tx\n"
+        "umlaut=\\u00fc\n"
+        "empty=\n"
+    )
+    assert read_properties(file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'x required username="u" password="p";',
+        "path": "C:\\certs\tx",
+        "umlaut": "ü",
+        "empty": "",
+    }
+    file.write_text("a=1\nb=2\\\n\nnonsense \\\n goes on\n")
+    with pytest.raises(ConfigError, match="line 4 is not key=value"):
+        read_properties(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_properties(tmp_path / "none")
