@@ -1,4 +1,4 @@
-"""What a member gives up: callbacks, commits, losses, leaving; against a coordinator by hand."""
+"""What a member revokes: callbacks, commits, losses, leaving; against a coordinator by hand."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ all times, relative to now      machines compare times and never look at one alo
 a timer that is due: 0          due since 1 s and due since 5 s are both due
 time and generation of a        they are read only when its answer arrives
 request that is not out
-the age of the leader's memory: it is only subtracted from delays in the memory, down to 0: with a
+the age of the leader state:    it is only subtracted from delays in that state, down to 0: with a
 at most its longest delay       delay of 20 s, ages of 20 s and 25 s give the same subscription
 the number of retries: 0        pauses do not grow with it under ``OPTIONS``
 ``rounds_announced``: at most   from the fifth announced round in a row on, the pause before the
@@ -65,7 +65,7 @@ OPTIONS = MemberOptions(
 """Times of the members of a small world; every pause before a retry is equally long."""
 
 OLD_MS = 60_000
-"""Longer than any delay of a small world: a memory does not grow older than this."""
+"""Longer than any delay of a small world: a leader state does not grow older than this."""
 
 
 def settle_member(member: MemberData) -> None:

@@ -71,7 +71,7 @@ class Left(NamedTuple):
     crashes: int = 0
     leaves: int = 0
     joins: int = 0
-    forgets: int = 0  # how many members may still lose their share of the memory
+    forgets: int = 0  # how many members may still lose their share of the leader state
     subscribes: int = 0  # how many members may still subscribe to a second topic
     faults: tuple[str, ...] = ()  # kinds of request of which one message may be lost or late
 
@@ -109,7 +109,7 @@ class NodeFacts:
     quiescent: bool  # stable, and nothing is about to change
     ended: bool
     awaits: frozenset[int]  # requests that still have no answer
-    commits: int  # the token of a hand-over whose commit may be answered, or -1
+    commits: int  # the token of a revocation whose commit may be answered, or -1
 
     def waits_for(self, body: Any) -> bool:
         """Whether this answer is awaited; no other one can change anything, now or later."""

@@ -8,8 +8,8 @@
 - A heartbeat and its answer are one step, unless the heartbeat is the one that is lost or late.
 - If a process crashes, requests that it has sent still arrive, and answers to it are dropped.
 - Each plan of a leader is checked, and each start is checked against what other processes run.
-- An application keeps a batch of everything that it gives up or that is dropped under it. After
-  each step its member is asked about these and about the batches of what it runs (S16).
+- An application keeps a batch of everything that it revokes or that is dropped under it. After each
+  step its member is asked about these and about the batches of what it runs (S16).
 
 **Strategy.** A step of a machine depends only on its state and on the event. It is computed once,
 by the real machine, and looked up from then on (:mod:`tests.proof.small_state` numbers
@@ -292,7 +292,7 @@ class SmallWorld:
         return done
 
     def _check_commits(self, i: int, member: Member, doing: _Doing) -> None:
-        """Until a hand-over ends, what it gives up is neither of a running term nor of an ended."""
+        """Until a revocation ends, what it revokes is neither of a running term nor of an ended."""
         job = member.holdings.revocation
         to_revoke = frozenset[Resource]() if job is None else job.resources
         ended = [batch for batch in doing.late if batch.resource not in to_revoke]
@@ -457,7 +457,7 @@ class SmallWorld:
         return State(nodes, state.group, kept, state.left)
 
     def forget(self, state: State, i: int) -> State:
-        """A member loses its share of the leader's memory."""
+        """A member loses its share of the leader state."""
         node = state.nodes[i]
         member = self.load(i, node)
         member.data.leader_state = None

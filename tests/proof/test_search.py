@@ -93,7 +93,7 @@ def test_every_interleaving_of_the_default_bound_with_locations(policy, lost):
 
 
 QUICK = {
-    # Not damped: a joiner's age is in the memory, so there are four times as many states.
+    # Not damped: a joiner's age is in the leader state, so there are four times as many states.
     *((policy, "") for policy in POLICIES if policy != "damped"),
     ("eager", "sync"),
     ("holdfast-simple", "join"),

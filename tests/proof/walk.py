@@ -9,8 +9,8 @@ the steps of all others for later (a *persistent set*). Numbers in brackets are 
 
 (1) *The set of i* is: each message from or to i that is under way, as it arrives, is lost or
 becomes late; the end of i's duty; i's timer, if it is due; i's crash; i's leaving; the loss of i's
-share of the memory, and a new subscription of i, which no other process reads but in a join of i. A
-held message is not in it, because it arrives only after time has moved.
+share of the leader state, and a new subscription of i, which no other process reads but in a join
+of i. A held message is not in it, because it arrives only after time has moved.
 
 (2) The set of i may be followed alone if no join or sync of i waits for an answer at the
 coordinator, and if each step in it is one of R1 to R5 (faults of i's own messages aside, see (6)):
@@ -37,7 +37,7 @@ R5    i's heartbeat of an older generation arrives, and i is a member
   after it. If somebody's join ends the generation, it is refused with REBALANCE_IN_PROGRESS in
   either order. Either way i's session begins now; that is why it must have begun just now before.
 - R4: a commit is refused only in ``COMPLETING_REBALANCE``, which the group cannot enter without a
-  join of i, and i has not joined. Example: m0 commits for its hand-over, and m1's join moves the
+  join of i, and i has not joined. Example: m0 commits for its revocation, and m1's join moves the
   group from ``STABLE`` to ``PREPARING_REBALANCE``: the commit is accepted before and after it.
 - R5: the heartbeat is refused with ILLEGAL_GENERATION and changes nothing. A generation that is
   over is never current again, and only time can remove i, which stands still (5).
@@ -51,7 +51,7 @@ of i is not empty. Held messages arrive after that.
 
 (6) *Faults are shared, and no end is lost by that.* Example: one join may be lost, and joins of m0
 and m1 are under way. If m1's is lost first, m0's can only arrive. Followed alone, m0's arrives or
-is lost; after its arrival m1's can still be lost. The same holds for crashes and leaves.
+is lost; after its recent joiner m1's can still be lost. The same holds for crashes and leaves.
 
 (7) *A check that sees something in one order sees it in the other.* Example: m0 still runs p, and
 m1 is to start p. If m0's step, which ends p, is followed first, m1's start finds nobody. But the
@@ -127,13 +127,13 @@ class Bound:
     subscribes, more : int
         How many members subscribe to a second topic, at any moment, and its partitions.
     forgets : int
-        How many members lose their share of the leader's memory, each at any moment.
+        How many members lose their share of the leader state, each at any moment.
     lost : str
         Kinds of request with commas between: of each, one request or answer is lost or late.
     places : bool
         Whether members have places; who joins has that of the first member, there or gone.
     generations : int
-        Rounds after which a path is given up, which breaks L4; counted in ``cut``.
+        Rounds after which a path is revoked, which breaks L4; counted in ``cut``.
     reduce : bool
         Whether the reductions are used.
     """
@@ -388,7 +388,7 @@ class Search:
         )
 
     def _may_come_first(self, state: State, message: int) -> bool:
-        """Whether the arrival of a message is R1, R2, R3 or R4."""
+        """Whether the recent joiner of a message is R1, R2, R3 or R4."""
         _, to_group, body, _ = self.world.messages.values[message]
         if not to_group:
             return True
@@ -536,5 +536,5 @@ def _popped(stack: list[Numbered]) -> Iterator[Numbered]:
 
 
 def _packed(state: State) -> bytes:
-    """A state as bytes: half the memory of tuples."""
+    """A state as bytes: half the leader state of tuples."""
     return array("I", (*state.nodes, state.group, state.left, *state.messages)).tobytes()

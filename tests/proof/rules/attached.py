@@ -226,9 +226,9 @@ class Attached:
     # What a process could not help
 
     def _end_commits(self, process: Process, *, another: bool = False) -> None:
-        """Forget what a process committed if that was answered and its hand-over has ended.
+        """Forget what a process committed if that was answered and its revocation has ended.
 
-        ``another``: a hand-over begins, so the one before has ended. While a process stalls, an
+        ``another``: a revocation begins, so the one before has ended. While a process stalls, an
         answer has arrived and ended nothing yet.
         """
         client, committing = process.client, self.running.committing
@@ -329,7 +329,7 @@ class Attached:
     def _commit_late(self, entry: tuple[Process, Held, bool]) -> None:
         """Commit batches of an ended term, if the member lets them through.
 
-        A hand-over in order ends some time after its resources were drained. A resource that runs
+        A revocation in order ends some time after its resources were drained. A resource that runs
         again was handed over for certain.
         """
         process, held, dropped = entry

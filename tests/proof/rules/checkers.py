@@ -6,15 +6,15 @@ rule what is checked. Some rules are checked in part by the way in which a world
 - S14: listener calls are one queue and carry no generation, so their order is what is checked.
 - S15: where fetching starts is the runtime's duty. A world starts at the committed offset by
   construction, and the tests of the adapters check the real runtime.
-- L6 is stricter than the document: members carry the old leader's memory to a new leader.
-- D3: a topic of one partition is in the memory as soon as the partition had an owner. Without that,
-  a group of one-partition topics could never wait.
+- L6 is stricter than the document: members carry the old leader's leader state to a new leader.
+- D3: a topic of one partition is in the leader state as soon as the partition had an owner. Without
+  that, a group of one-partition topics could never wait.
 
 **Rules.** A checker reports to the ledger and never raises. It reads messages and its own clock,
 and never the machine under check.
 
 **Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
-another order, L2 and L3 in :mod:`tests.proof.rules.pacing`, deferral in
+another order, L2 and L3 in :mod:`tests.proof.rules.pacing`, delayed rebalance in
 :mod:`tests.proof.rules.waiting`. Rules of what processes run stand in
 :mod:`tests.proof.rules.running`. :mod:`tests.proof.rules.attached` brings all of them into a world.
 Rules of a whole run are checked at its end (:mod:`holdfast.sim.scenarios`, ``tests/proof``).
@@ -128,7 +128,7 @@ RULES: Mapping[str, str] = {
 
 MANY_CLAIMS = 2_000
 PURE = (DesignAssignor, CooperativeAssignor, EagerAssignor)
-"""Assignors that can plan a turn again; Connect's cannot, because its leader has a memory."""
+"""Assignors that can plan a turn again; Connect's cannot, because its leader has a leader state."""
 
 
 class RoundChecker:

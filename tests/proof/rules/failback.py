@@ -1,13 +1,15 @@
-"""What is lent under the policy ``failback``, by a record of the checker's own: D10.
+"""What is temporarily reassigned under the policy ``failback``, by a record of the checker's own:
+D10.
 
-**Rules.** A resource is lent from the first round without its owner until it is with its owner
-again, or until the delay is over by the checker's clock (without one, by the group's memory).
-Nothing is asked about what the members of a round cannot know
+**Rules.** A resource is temporarily reassigned from the first round without its owner until it is
+with its owner again, or until the delay is over by the checker's clock (without one, by the group's
+leader state). Nothing is asked about what the members of a round cannot know
 (:mod:`tests.proof.rules.records`).
 
-**Strategy.** One entry a lent resource, kept where Design II's record has what waits.
+**Strategy.** One entry a temporarily reassigned resource, kept where Design II's record has what
+waits.
 
-References: Incremental Cooperative Rebalancing, Design II, whose memory says whose a loan is.
+References: Incremental Cooperative Rebalancing, Design II, whose leader state says whose a loan is.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from holdfast.core.model.partitions import Resource
 
 
 def reassigned_after(at: Moment) -> dict[Resource, Awaited]:
-    """Each resource that is lent after a round, and the member that it goes back to."""
+    """Each resource that is temporarily reassigned after a round, and the member that it goes back
+    to."""
     past, seen = at.past, at.seen
     if past is None:
         return {}
@@ -59,12 +62,12 @@ def kept_from_home(at: Moment) -> list[str]:
 
 
 def _left_ms(r: Resource, who: Awaited, at: Moment) -> int:
-    """How long a loan goes on; where no clock runs, by what the last round's memory says."""
+    """How long a loan goes on; where no clock runs, by what the last round's leader state says."""
     return at.left_ms(who) if at.remains_ms is None else at.remains_ms.get(r, 0)
 
 
 def _sure(at: Moment) -> bool:
-    """Whether the leader or two members bring a share of the last round."""
+    """Whether the leader or two members bring a shard of the last round."""
     if at.past is None:
         return False
     told = brought_shards(at.past, at.seen)

@@ -1,15 +1,15 @@
-"""What the checker of waiting writes down of every round, and what it reads of the memory.
+"""What the checker of waiting writes down of every round, and what it reads of the leader state.
 
 **Rules.**
 
 - A record has the members that were there, the owner of each resource afterwards, and the absent
   members that are waited for until when.
-- Three things are read of the memory: the round of a share, the members that the share names, and
-  the remaining time in a list of what waits.
-- A departed member is known if one of its three successors in the ring brings a share of the last
+- Three things are read of the leader state: the round of a shard, the members that the shard names,
+  and the remaining time in a list of what waits.
+- A departed member is known if one of its three successors in the ring brings a shard of the last
   round, and what waits is known if the leader of that round or one of its three successors does.
-  Only if the record came near its limit, so that shares may have been cut, the checker looks at the
-  members that the shares name.
+  Only if the record came near its limit, so that shards may have been cut, the checker looks at the
+  members that the shards name.
 
 **Strategy.** Values and pure functions; :mod:`tests.proof.rules.waiting` keeps them over a run.
 
@@ -32,7 +32,7 @@ from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, read
 EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
 
 ROOM = 4
-"""A record, or the shares, of less than their limit by this factor are surely whole."""
+"""A record, or the shards, of less than their limit by this factor are surely whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
-    """Members that came lately and took no place, places that are vacant, when the group grew.
+    """Members that joined recently and took no place, places that are vacant, when the group grew.
 
-    Arrivals and vacancies count for the longest delay, by the checker's clock. A growth of None is
-    so long ago that it does not count.
+    Recent joiners and vacancies count for the longest delay, by the checker's clock. A growth of
+    None is so long ago that it does not count.
     """
 
     came: Mapping[str, int] = field(default_factory=dict)  # member -> when
@@ -81,10 +81,10 @@ class PastRound:
     topics: frozenset[str]  # of which something was owned or waited
     ring: tuple[tuple[str, str], ...]  # identities and ids, in order
     leader_id: str
-    whole: bool  # whether there was room for all of the memory
+    whole: bool  # whether there was room for all of the leader state
     promised_ms: Mapping[Resource, int]  # what the list of what waits says
     recent_changes: RecentChanges
-    recent_joiners: tuple[str, ...]  # members that came lately, as the memory names them
+    recent_joiners: tuple[str, ...]  # members that joined recently, as the leader state names them
 
     def holders(self, at: int) -> frozenset[str]:
         """Members that carry the facts about the member at the place ``at`` of the ring."""
@@ -105,7 +105,7 @@ class Moment:
     policy: Policy
     past: PastRound | None
     owed: Mapping[Resource, Awaited]  # what waited after that round
-    unknown: frozenset[Resource]  # owned by departed members that no share names
+    unknown: frozenset[Resource]  # owned by departed members that no shard names
     now_ms: int
     recent_changes: RecentChanges
     remains_ms: Mapping[Resource, int] | None = None  # of what waits, where no clock runs
@@ -114,7 +114,7 @@ class Moment:
     def there(self) -> frozenset[str]:
         """Members of the last round, but for members that got nothing and know no generation.
 
-        A member that got nothing and knows no generation is still a newcomer to the group.
+        A member that got nothing and knows no generation is still a new member to the group.
         """
         if self.past is None:
             return frozenset()
@@ -137,14 +137,14 @@ class Moment:
         return absent.deadline_ms - self.now_ms
 
     def without_clock(self) -> Moment:
-        """The same round by the memory alone: what was promised, less the age of the promise."""
+        """Return the same round by the leader state alone: each promise less its age."""
         age_ms = max(s.subscription.state_age_ms for s in self.seen.members)
         promised_ms = {} if self.past is None else self.past.promised_ms
         return replace(self, remains_ms={r: ms - age_ms for r, ms in promised_ms.items()})
 
 
 def brought_shards(past: PastRound, seen: SeenRound) -> dict[str, StateShard]:
-    """The shares of the last round that members bring into this one, by member."""
+    """The shards of the last round that members bring into this one, by member."""
     held = {s.name: read_shard(s.subscription.leader_state) for s in seen.members}
     return {
         name: shard
@@ -154,7 +154,7 @@ def brought_shards(past: PastRound, seen: SeenRound) -> dict[str, StateShard]:
 
 
 def unknown_of(past: PastRound, seen: SeenRound) -> frozenset[Resource]:
-    """What departed members owned, and what waited, where no share of that round says so."""
+    """What departed members owned, and what waited, where no shard of that round says so."""
     told = brought_shards(past, seen)
     locations = {identity: at for at, (identity, _) in enumerate(past.ring)}
     named = {n.identity for shard in told.values() for n in shard.neighbours if n.owned is not None}
@@ -167,7 +167,7 @@ def unknown_of(past: PastRound, seen: SeenRound) -> frozenset[Resource]:
 
     known_of = {w.identity: known(w.identity) for w in past.owner.values()}
     # A member that is here under its old id says what it owned. A static member that was thrown out
-    # and is back under a new id claims nothing, and its own share names its neighbours alone.
+    # and is back under a new id claims nothing, and its own shard names its neighbours alone.
     gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in seen.present}
     lost = {r for r, identity in gone.items() if not known_of[identity]}
     if past.whole:
@@ -205,13 +205,13 @@ def among(named: Iterable[str], identity: str) -> bool:
 
 
 def _listed(seen: SeenRound) -> StateShard | None:
-    """The first share with a list of what waits that was assigned."""
+    """The first shard with a list of what waits that was assigned."""
     shards = (read_shard(s.assignment.leader_state) for s in seen.members)
     return next((shard for shard in shards if shard is not None and shard.waiting), None)
 
 
 def recent_joiners(seen: SeenRound) -> tuple[str, ...]:
-    """Identities of members that came lately."""
+    """Identities of members that joined recently."""
     shard = _listed(seen)
     waiting = () if shard is None else shard.waiting
     return tuple(m.identity for m in waiting if m.owned == () and m.identity)
@@ -231,7 +231,7 @@ def awaited_now(seen: SeenRound) -> list[tuple[MemberEntry, Resource]]:
 
 
 def name_of(identity: str, at: Moment) -> str:
-    """The member id of an identity in the memory."""
+    """The member id of an identity in the leader state."""
     for s in at.seen.members:
         if identity and any(whole.startswith(identity) for whole in identities_of(s.member)):
             return s.name
@@ -241,7 +241,7 @@ def name_of(identity: str, at: Moment) -> str:
 
 
 def resources_of(member: MemberEntry, shard: StateShard, seen: SeenRound) -> frozenset[Resource]:
-    """What a member owns by the memory, topics by name."""
+    """What a member owns by the leader state, topics by name."""
     size = shard.topic_bits
     names = {hash_of_topic(topic)[:size]: topic for topic in sorted(seen.subscribed)}
     owned = member.owned or ()

@@ -4,8 +4,8 @@
 identity. D11 asks about rounds that the leader of the round before leads, because another leader
 may not know who joined. There a round revokes no more than the members that have stayed lack of
 their share. Nothing is asked where nobody has stayed for long: the group starts, or its leader's
-memory, whose ages do not count what passes inside a round, does not know better. A process that is
-back between two rounds may count as one that stayed.
+leader state, whose ages do not count what passes inside a round, does not know better. A process
+that is back between two rounds may count as one that stayed.
 
 **Strategy.** Revocations are counted, because a round does not say who gets what it revokes.
 

@@ -5,14 +5,14 @@
 - The checker keeps its own clock of every loss. A loss begins with the first round in which the
   resource is neither claimed nor assigned.
 - The checker keeps a record of its own of every round: the members that were there, the owners
-  afterwards, and the absent members that are waited for until when. Of the memory the checker reads
-  two things. The shares that members bring say of which round they can know. A *promise* is the
-  remaining time in a list of what waits.
+  afterwards, and the absent members that are waited for until when. Of the leader state the checker
+  reads two things. The shards that members bring say of which round they can know. A *promise* is
+  the remaining time in a list of what waits.
 - A promise is compared with the checker's clock in the round that makes it. So a deadline that is
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
-- The checker keeps a record of its own of the members that came lately
+- The checker keeps a record of its own of the members that joined recently
   (:mod:`tests.proof.rules.recent_changes`), by its own clock, which is never behind a member's. The
   group may stop waiting for so many departed dynamic members, and no more.
 - Nothing is asked about what the members of a round cannot know: members that no carrier of the
@@ -20,9 +20,9 @@
   (:mod:`tests.proof.rules.records`).
 
 **Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
-the share that the member was assigned in that round. The bytes alone are not enough in a search:
-A's share in a round of A and B equals C's share in a round of C and B. Only for a member whose id
-is new (it was thrown out and came back, or its static predecessor was given the share) the bytes
+the shard that the member was assigned in that round. The bytes alone are not enough in a search:
+A's shard in a round of A and B equals C's shard in a round of C and B. Only for a member whose id
+is new (it was thrown out and came back, or its static predecessor was given the shard) the bytes
 must do.
 
 References: Incremental Cooperative Rebalancing, Design II.
@@ -77,7 +77,7 @@ class Loss:
 
 
 MANY_ROUNDS = 256
-"""Rounds of which records are kept in a run; nobody brings an older share."""
+"""Rounds of which records are kept in a run; nobody brings an older shard."""
 
 
 @dataclass(slots=True)
@@ -87,10 +87,10 @@ class WaitingRules:
     ownership_log: OwnershipLog
     slack_ms: int = SLACK_MS  # by how much a deadline may be missed: rounds wait for silent members
     losses: dict[Resource, Loss] = field(default_factory=dict)
-    rounds: dict[tuple[str, bytes], PastRound] = field(default_factory=dict)  # by member and share
-    anybodys: dict[bytes, PastRound] = field(default_factory=dict)  # by share
+    rounds: dict[tuple[str, bytes], PastRound] = field(default_factory=dict)  # by member and shard
+    anybodys: dict[bytes, PastRound] = field(default_factory=dict)  # by shard
     keep: int = MANY_ROUNDS
-    joiners: set[str] = field(default_factory=set)  # identities of the newcomers of any round
+    joiners: set[str] = field(default_factory=set)  # identities of the new members of any round
     lived: set[str] = field(default_factory=set)  # identities with a place, of any round
 
     def check(self, seen: SeenRound, policy: Policy, now_ms: int) -> None:
@@ -113,7 +113,7 @@ class WaitingRules:
     def check_kept(self, seen: SeenRound, policy: Policy) -> None:
         """What holds without a clock, for a search that meets rounds in any order.
 
-        Rounds in which one member has equal shares are alike, so one record stands for all of them.
+        Rounds in which one member has equal shards are alike, so one record stands for all of them.
         """
         at = self._moment(seen, policy, 0).without_clock()
         self._fresh(at)
@@ -150,7 +150,7 @@ class WaitingRules:
     def _recent_changes(
         self, seen: SeenRound, past: PastRound | None, now_ms: int
     ) -> RecentChanges:
-        """What the members of a round can know of the members that came lately.
+        """What the members of a round can know of the members that joined recently.
 
         The list of the last round is known if a member that carries the list leads, or if two
         carriers are here. Else the list of any earlier round may be what counts.
@@ -169,7 +169,7 @@ class WaitingRules:
         )
 
     def _past(self, seen: SeenRound) -> PastRound | None:
-        """The newest round of which some member has a share.
+        """The newest round of which some member has a shard.
 
         Of several rounds with one generation it is the leader's, or else the round that most
         members know.
@@ -188,7 +188,7 @@ class WaitingRules:
         return max(each, key=lambda found: sum(found is other for other in each))
 
     def _brought(self, member: Seen) -> PastRound | None:
-        """The round of the share that a member brings."""
+        """The round of the shard that a member brings."""
         shard = member.subscription.leader_state or b""
         return self.rounds.get((member.name, shard)) or self.anybodys.get(shard)
 
@@ -244,9 +244,9 @@ class WaitingRules:
     def _ended(self, at: Moment) -> None:
         """What waits for an absent member goes to no member that was there at the loss (D1).
 
-        One exception: newcomers have taken the absent member's place (:func:`_taken_over`), so
+        One exception: new members have taken the absent member's place (:func:`_taken_over`), so
         the group has stopped waiting for the absent member. What is left of its resources may then
-        go to a member that ends with no more than the least loaded of the newcomers.
+        go to a member that ends with no more than the least loaded of the new members.
         """
         seen = at.seen
         if not self.losses:
@@ -299,7 +299,7 @@ class WaitingRules:
                 self.ownership_log.fail("D1", at.now_ms, text)
 
     def _check_recent_joiners(self, at: Moment) -> None:
-        """Members that the memory names as newcomers came as newcomers (D1)."""
+        """Members that the leader state names as new members came as new members (D1)."""
         self._note_new_members(at)
         for identity in recent_joiners(at.seen):
             name = name_of(identity, at)
@@ -311,7 +311,8 @@ class WaitingRules:
     # What is not handed out
 
     def _kept(self, at: Moment) -> None:
-        """What waits by the memory goes to no member that was there, however old the memory is."""
+        """What waits by the leader state goes to no member that was there, however old the leader
+        state is."""
         past, seen = at.past, at.seen
         if past is None or not at.policy.defers or at.remains_ms is None:
             return
@@ -373,7 +374,7 @@ class WaitingRules:
             self.ownership_log.fail(rule, at.now_ms, f"{resource} was not lost and is not assigned")
 
     def _promises(self, at: Moment) -> None:
-        """What the new memory says about deadlines (D7, D8, L5, L6)."""
+        """What the new leader state says about deadlines (D7, D8, L5, L6)."""
         policy, seen, now_ms = at.policy, at.seen, at.now_ms
         leaves = {s.name for s in seen.members if s.subscription.leaving is Leaving.FOR_GOOD}
         lists = {
@@ -405,7 +406,7 @@ class WaitingRules:
     # Which members are served
 
     def _check_failback(self, at: Moment) -> None:
-        """What is lent goes back to a member that is back (D10)."""
+        """What is temporarily reassigned goes back to a member that is back (D10)."""
         if at.policy.failback:
             for text in kept_from_home(at):
                 self.ownership_log.fail("D10", at.now_ms, text)
@@ -439,7 +440,8 @@ class WaitingRules:
             self.ownership_log.fail("D2", at.now_ms, text)
 
     def _check_new_member(self, at: Moment, known: frozenset[str]) -> None:
-        """One newcomer, one member gone, equal subscriptions: the newcomer takes its place (D2)."""
+        """One new member, one member gone, equal subscriptions: the new member takes its place
+        (D2)."""
         seen = at.seen
         new = [s for s in seen.members if s.name not in known]
         gone = {w for r, w in at.owed.items() if seen.exists(r) and r not in at.unknown}
@@ -485,12 +487,13 @@ def _at_once(resource: Resource, at: Moment) -> str | None:
 
 
 def _taken_over(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
-    """Absent member -> the newcomers in its place, where all that the absent member owned is given.
+    """Absent member -> the new members in its place, where all that the absent member owned is
+    given.
 
-    A newcomer is a member without claims that the memory does not name. Newcomers take the place of
-    an absent member in one of two ways. They received some of its resources. Or, if no newcomer
-    received any, one newcomer that took no other place stands for the absent member, whatever the
-    newcomer received.
+    A new member is a member without claims that the leader state does not name. New members take
+    the place of an absent member in one of two ways. They received some of its resources. Or, if no
+    new member received any, one new member that took no other place stands for the absent member,
+    whatever the new member received.
 
     For example, d and e died, and f and g join. f gets a resource of d: f has d's place. g gets
     new partitions only, and e's resources went to others: g has e's place.
@@ -517,7 +520,7 @@ def _taken_over(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozense
 def _overtakes(
     receiver: str, resource: Resource, at: Moment, joiners: frozenset[str] | None
 ) -> bool:
-    """Whether a member that was there gets more than the newcomers in the absent one's place."""
+    """Whether a member that was there gets more than the new members in the absent one's place."""
     if joiners is None:
         return True
     return _load(receiver, at, resource) > min(_load(name, at, resource) for name in joiners)

@@ -6,16 +6,16 @@
   before anything changes. No event leads to a state that its row does not name.
 - Answers of the coordinator and of the caller are allowed in every state, because they may be
   stale; a stale one changes nothing (KAFKA-9823).
-- ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
+- ``FENCED`` and ``DEAD`` are final: only callbacks still finish in them.
 - A group enters no state that its table does not lead to.
 
 **Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
 :meth:`Member.receive` enforces the member's table, ``go`` of
-:mod:`holdfast.core.machine.coordinator.group_data` the group's, which stands at the end.
+:mod:`holdfast.core.machine.coordinator.group_data` the group's, which is at the end of the file.
 
-States keep Kafka's names (``AbstractCoordinator.MemberState``); ``REVOKING`` stands between
+States keep Kafka's names (``AbstractCoordinator.MemberState``); ``REVOKING`` lies between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
-while LeaveGroup is out.
+while LeaveGroup is outstanding.
 
 References: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-345, KIP-429.
 """
@@ -27,7 +27,7 @@ from enum import StrEnum
 
 
 class MemberState(StrEnum):
-    """Where a member stands in its group."""
+    """The state of a member in its group."""
 
     __hash__ = str.__hash__  # Enum's own hash is a Python function, called at each look-up
 
@@ -72,7 +72,7 @@ def _rows(*entries: tuple[str, tuple[MemberState, ...], tuple[MemberState, ...]]
 
 
 TRANSITIONS: Table = _rows(
-    # Time: a session that ran out, a poll that never came, a hand-over's deadline, a timer.
+    # Time: a session that ran out, a poll that never came, a revocation's deadline, a timer.
     ("Tick", (U,), (H, P, L, D)),
     ("Tick", (H,), (U, P, L, D)),
     ("Tick", (P, C), (U, H, P, L, D)),  # the last two: it was announcing that it leaves
@@ -108,7 +108,7 @@ TRANSITIONS: Table = _rows(
     ("RequestFailed", (*_ANY_LIVE, F, D), ()),
     ("RequestFailed", (P, C), (U, L, D)),
     ("RequestFailed", (L,), (D,)),
-    # The caller's duties.
+    # The caller's reports of completed actions.
     ("AssignmentComputed", (*_ANY_LIVE, F, D), ()),
     ("AssignmentFailed", (*_ANY_LIVE, F, D), ()),
     ("AssignmentFailed", (C,), (U, L, D)),
@@ -127,7 +127,7 @@ TRANSITIONS: Table = _rows(
 
 
 class GroupState(StrEnum):
-    """Where the group stands."""
+    """The state of a group at its coordinator."""
 
     __hash__ = str.__hash__
 
@@ -162,4 +162,4 @@ GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
         "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,
     },
 }
-"""state -> cause -> next state; the coordinator takes no other way."""
+"""state -> cause -> next state; the coordinator makes no other transition."""

@@ -2,7 +2,7 @@
 
 **Rules.** This is a model, for comparison only. The registry's ``sticky`` computes a target
 whenever the members change. A member learns its target with its next heartbeat. A partition's new
-owner waits only for the old owner: there is no barrier and no deferral. Costs are those of
+owner waits only for the old owner: there is no barrier and no delayed rebalance. Costs are those of
 :class:`holdfast.sim.world.costs.Costs`.
 
 **Strategy.** The model computes when each partition stops and starts; it has no epochs of single

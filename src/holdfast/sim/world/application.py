@@ -135,7 +135,7 @@ class Application:
         process.state = set(member.holdings.owned)
 
     def commit(self, process: Process, action: actions.Commit) -> None:
-        """Send the positions of resources that the member gives up."""
+        """Send the positions of resources that the member revokes."""
         offsets = tuple((r, process.positions.get(r, (0, 0))[1]) for r in action.resources)
         request = SendCommit(
             request=action.token,

@@ -35,7 +35,7 @@ from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ownership_log import OwnershipLog
 
 GROUP = "group"
-MAX_ROUNDS = 200  # and a hundred for each cause: a run with more rounds is given up
+MAX_ROUNDS = 200  # and a hundred for each cause: a run with more rounds is revoked
 WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
 
 

@@ -1,7 +1,7 @@
 """Between the processes and their coordinator: requests on the way there, answers on the way back.
 
 **Rules.** Every message asks the network for its fate once, in the order in which messages are
-sent. A request is outstanding until it is answered or given up.
+sent. A request is outstanding until it is answered or revoked.
 
 **Strategy.** Two halves, each one way. :class:`Answers` knows the processes, and the broker sends
 by it. :class:`Requests` knows the broker, and the processes send by it.

@@ -29,11 +29,11 @@ def unchanged(function: Any) -> Any:
 class Hooks:
     """One hook for each part that a test may change."""
 
-    # Around the arrival of a request at the coordinator.
+    # Around the recent joiner of a request at the coordinator.
     arrive: Callable[[Arrive], Arrive] = unchanged
     # Around the sending of an answer by the coordinator.
     answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
-    # Around the arrival of an answer at its process.
+    # Around the recent joiner of an answer at its process.
     respond: Callable[[Respond], Respond] = unchanged
     # Around a leader's turn: what is assigned for the claims of all members.
     plan: Callable[[Plan], Plan] = unchanged

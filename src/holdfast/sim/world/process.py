@@ -95,7 +95,7 @@ class Process:
         self._arm()
 
     def fail_request(self, request: int) -> None:
-        """A request is given up, unless it was answered."""
+        """A request is revoked, unless it was answered."""
         if request in self.outstanding:
             self.outstanding.discard(request)
             self.notify(RequestFailed(request))

@@ -5,7 +5,7 @@ ends as soon as it is above a bound, so that a message of any size costs little.
 be read end the count too: the decoder then says what is wrong.
 
 **Strategy.** Names and numbers are stepped over. Planned counts and the share of the leader's
-memory are not looked at: a member carries them as bytes.
+leader state are not looked at: a member carries them as bytes.
 
 References: KIP-429; Incremental Cooperative Rebalancing, "General Approach".
 """

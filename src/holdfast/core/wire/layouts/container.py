@@ -10,10 +10,10 @@ frame    begins with  fields
 =======  ===========  =============================================================================
 claim    f4 c1        Flags int8, Nonce uvarint, then what the flags name: Place 4 bytes (64),
                       MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), Failed
-                      [](Topic, Error, PartitionSet) (16), AssignorData bytes (8); Memory: the
+                      [](Topic, Error, PartitionSet) (16), AssignorData bytes (8); Leader state: the
                       bytes that are left. Flags 1 and 2 are Leaving
 verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, PartitionSet) (2), DelayMs
-                      uvarint (4), Planned bytes (8); Memory: the bytes that are left
+                      uvarint (4), Planned bytes (8); Leader state: the bytes that are left
 =======  ===========  =============================================================================
 
 **Rules.**
@@ -22,12 +22,13 @@ verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, Partiti
   says that another round follows.
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
   outside of that range is refused.
-* A frame says nothing twice and nothing that is nothing. No memory and an empty one are the same.
+* A frame says nothing twice and nothing that is nothing. No leader state and an empty one are the
+  same.
 * A frame of another version is refused, and so is a foreign one.
 
 **Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
 *all* of them: the first rule gives the same result, and other tools then show what the member owns.
-The leader's memory (:mod:`holdfast.core.wire.layouts.state_shard`) is bytes inside both frames.
+The leader state (:mod:`holdfast.core.wire.layouts.state_shard`) is bytes inside both frames.
 
 References: Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose
 leader forgets.
@@ -118,14 +119,12 @@ class MemberSubscription:
     # bytes; a new nonce makes them differ.
     nonce: int = 0
     leaving: Leaving = Leaving.STAYS  # the announcement of the member
-    state_age_ms: int = 0  # time since the memory came, by the member's clock
-    # Partitions given up since ``generation`` because the leader revoked them; they are not lost.
+    state_age_ms: int = 0  # time since the leader state came, by the member's clock
+    # Partitions revoked since ``generation`` because the leader revoked them; they are not lost.
     already_revoked: TopicPartitions = ()
     # What has failed at this member, owned or not, sorted by topic and error.
     failed: tuple[FailedPartitions, ...] = ()
-    leader_state: bytes | None = (
-        None  # this member's share of the leader's memory as it came, unread
-    )
+    leader_state: bytes | None = None  # this member's share of the leader state as it came, unread
     # A digest of where the member lives, :data:`LOCATION_BYTES` long; empty if it does not say.
     location: bytes = b""
     # The document's ``PartitionAssignorData``; a worker reports the version of its resources.
@@ -141,7 +140,7 @@ class MemberAssignment:
     # Partitions to give up before joining again. Empty, not null: another round is coming.
     revoked: TopicPartitions | None = None
     delay_ms: int = 0  # when to join again at the latest, in ms from now; 0 for no such time
-    # This member's share of the leader's memory; the member sends it back unread.
+    # This member's share of the leader state; the member sends it back unread.
     leader_state: bytes | None = None
     # For a static leader: the partition counts that were planned with, by topic hash.
     planned: bytes | None = None

@@ -7,7 +7,7 @@ partition, then each gap less one.
 =======  ==========================================================================================
 version  magic
 =======  ==========================================================================================
-1        f4 c1 or f4 d1; the leader's memory at the end
+1        f4 c1 or f4 d1; the leader state at the end
 =======  ==========================================================================================
 
 **Rules.** A frame of another version is refused. The first bit of the magic is set. A foreign

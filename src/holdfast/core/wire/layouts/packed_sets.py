@@ -1,4 +1,4 @@
-"""Sets of partitions in few bits: the memory holds three copies of each.
+"""Sets of partitions in few bits: the leader state holds three copies of each.
 
 **Rules.** A *packed set* has at least one partition, all below 2**width. Its count and the width
 stand in front of it, in fields of the caller. The set itself is, for each partition in ascending

@@ -1,7 +1,7 @@
-"""A share of the leader's memory: what one member carries from one leader to the next.
+"""A shard of the leader state: what one member carries from one leader to the next.
 
 =========  ========================================================================================
-share      version 1, in bits (:mod:`holdfast.core.wire.one.bits`)
+shard      version 1, in bits (:mod:`holdfast.core.wire.one.bits`)
 =========  ========================================================================================
 head       1: 0 if its member stands in the ring by its place, else 1. 2: what waits (0 nothing, 1
            digest, 2 list). 2: count of neighbours. 1: whole. 1: paced. 1: After is there. 4: crowd.
@@ -9,7 +9,7 @@ head       1: 0 if its member stands in the ring by its place, else 1. 2: what w
            PaceMs uvarint if paced, OnlyTopic if it is the only one and members are named, Digest
            24 bits or Waiting, After identity, Names of what the neighbours own, Neighbours
 neighbour  Identity, static 1 bit, Owned
-identity   in the share the first one as it is; each other one as a rice code of its distance from
+identity   in the shard the first one as it is; each other one as a rice code of its distance from
            the one before it, with k = bits of an identity - crowd
 waiting    Names, count gamma, of each: a bit 1 if its delay is that of the one before it, else a
            bit 0 and DelayMs uvarint; static 1 bit; the size of its identity: 1 as that of the
@@ -28,15 +28,15 @@ count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if
 **Rules.**
 
 * An *identity* is the beginning of a hash of the instance id of a static member, or of the place or
-  member id of a dynamic one, and a topic's *name* that of a hash of it, once in a share or list.
+  member id of a dynamic one, and a topic's *name* that of a hash of it, once in a shard or list.
   Both are texts of bits, as long as :data:`CHANCE_BITS` says.
-* A share that has a 3 for what waits is of another version, or no share: it is refused.
-* An entry of what waits that owns nothing is not waited for: that member came lately. One of which
-  it is left out what it owns has left lately.
-* A share names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
+* A shard that has a 3 for what waits is of another version, or no shard: it is refused.
+* An entry of what waits that owns nothing is not waited for: that member joined recently. One of
+  which it is left out what it owns has left recently.
+* A shard names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
 
-**Strategy.** A leader writes each member's entry once and joins entries to shares. A member sends
-its share back in its next subscription, and looks at nothing but the head of the share
+**Strategy.** A leader writes each member's entry once and joins entries to shards. A member sends
+its shard back in its next subscription, and looks at nothing but the head of the shard
 (:func:`holds_times`). :mod:`holdfast.core.machine.leader.ring` says who carries what; packed sets
 stand in :mod:`holdfast.core.wire.layouts.packed_sets`.
 
@@ -65,7 +65,7 @@ STATE_SHARD = "HoldfastStateShard"
 STATE_SHARD_VERSION = 1
 
 COPIES = 3
-"""Neighbours in a share: each member's facts have so many holders."""
+"""Neighbours in a shard: each member's facts have so many holders."""
 
 DIGEST_BYTES = 3
 """Two lists of one generation have the same digest by chance in one of 17 million cases."""
@@ -103,7 +103,7 @@ _ONE_TOPIC, _LEFT_OUT, _OWNS_NOTHING, _TOPICS = range(1, 5)
 
 
 class Sizes(NamedTuple):
-    """Sizes of the fields in all shares of a round; see :class:`StateShard`."""
+    """Sizes of the fields in all shards of a round; see :class:`StateShard`."""
 
     crowd: int = 0
     topics: int = 1
@@ -130,7 +130,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEntry:
-    """One member in the leader's memory."""
+    """One member in the leader state."""
 
     # The beginning of a hash of its instance id, or else of its place or its member id, in bits;
     # empty for an owner that nobody knows.
@@ -146,15 +146,15 @@ class MemberEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateShard:
-    """One member's part of the memory of a round."""
+    """One member's part of the leader state of a round."""
 
     generation: int  # generation in which it was written
-    # How long it was, when the share was written, until the next batch of Design III; 0 for no such
+    # How long it was, when the shard was written, until the next batch of Design III; 0 for no such
     # time.
     pace_ms: int = 0
     whole: bool = False  # whether ``neighbours`` are all other members of that round
-    # In a share that is not whole, ``neighbours`` are all members behind this identity up to the
-    # member itself, in the order of identities. Empty if the share is whole, or speaks about no
+    # In a shard that is not whole, ``neighbours`` are all members behind this identity up to the
+    # member itself, in the order of identities. Empty if the shard is whole, or speaks about no
     # member.
     after: str = ""
     # At most three. Neighbours that own nothing and have no place are left out.
@@ -192,7 +192,7 @@ class StateShard:
 
 @memoized(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
 def read_shard(data: bytes | None) -> StateShard | None:
-    """The share in the bytes, or None where the bytes hold no share that can be read."""
+    """The shard in the bytes, or None where the bytes hold no shard that can be read."""
     try:
         return None if data is None else decode_shard(data)
     except WireError:
@@ -200,12 +200,12 @@ def read_shard(data: bytes | None) -> StateShard | None:
 
 
 def holds_times(data: bytes) -> bool:
-    """Whether a share may hold times, so that its age counts; a settled group's has none."""
+    """Whether a shard may hold times, so that its age counts; a settled group's has none."""
     return len(data) > 0 and data[0] & _TIMES != 0
 
 
 def decode_shard(data: bytes) -> StateShard:
-    """Read a share."""
+    """Read a shard."""
     reader = Reader(data, STATE_SHARD)
     bits = Bits(reader)
     located = not bits.flag("head")
@@ -255,7 +255,7 @@ def decode_shard(data: bytes) -> StateShard:
 
 
 def encode_shard(value: StateShard) -> bytes:
-    """Write a share; partitions come out sorted, members in the order given.
+    """Write a shard; partitions come out sorted, members in the order given.
 
     References: As :func:`decode_shard`.
     """
@@ -285,7 +285,7 @@ def join_shard(
     digest: bytes,
     located: bool = False,
 ) -> bytes:
-    """A share of entries that are written already; ``waiting`` counts before ``digest``."""
+    """A shard of entries that are written already; ``waiting`` counts before ``digest``."""
     waits = _LIST if waiting is not None else _DIGEST if digest else _NOTHING
     if len(neighbours) > COPIES:
         _refuse(Reason.BAD_COUNT, "neighbours", f"{len(neighbours)} neighbours")
@@ -315,7 +315,7 @@ def join_shard(
 
 
 class MemberBits(NamedTuple):
-    """A member in bits, but for the names of topics, which depend on what else is in a share."""
+    """A member in bits, but for the names of topics, which depend on what else is in a shard."""
 
     head: str
     topics: tuple[tuple[str, str], ...]  # name, and what stands behind it
