@@ -164,13 +164,12 @@ def open_source(
             note = notes(source_options.quiet)
             dump = dump_of_text(printed, _scratch(stack), note, takes_described=takes_described)
         output = output or _scratch(stack)
-        states = (
-            state_poller(source_options, all_groups=spark_groups and not groups) if is_now else None
-        )
+        all_groups = spark_groups and not groups
+        states = state_poller(source_options, all_groups=all_groups) if is_now else None
         made = make_history(
             source_options,
             output,
-            all_groups=spark_groups and not groups,
+            all_groups=all_groups,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
