@@ -200,7 +200,7 @@ def find_losses(
     pace_ms = 0 if leader_state is None else leader_state.pace_ms
     before = restored(policy, members, leader_state)
     if not policy.defers:
-        return _undelayed_losses(policy, claims, members, leader_state, before, free)
+        return _undelayed_losses(policy, claims, members, leader_state, before=before, free=free)
     found = [w for w in _departed(policy, claims, members, leader_state, free) if len(w.tps)]
     exact, lost = _return_known(found, members, reserved)
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
@@ -239,6 +239,7 @@ def _undelayed_losses(
     claims: Claims,
     members: Sequence[SubscribedMember],
     leader_state: LeaderState | None,
+    *,
     before: RecentJoiners,
     free: Mask,
 ) -> Losses:
