@@ -3,7 +3,7 @@
 **Rules.** Every policy of a design is held to all of them, the user's own too.
 
 =================  ===============================================================================
-``bounded``        the answer has the sizes of the imbalance, waits no longer than may be waited,
+``bounded``        the answer has the sizes of the imbalance, waits no longer than allowed,
                    and says when the group looks again at what it holds back
 ``deterministic``  the same round gives the same assignments
 ``independent``    so do members in another order

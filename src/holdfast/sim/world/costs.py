@@ -1,4 +1,4 @@
-"""The cost model: what members do around a rebalance, and how long it takes.
+"""The cost model: the work of members around a rebalance, and its duration.
 
 **Rules.** Every part is a field with a default and a line for people. A resource is *stopped* while
 it has no owner or its owner is still rebuilding its state.
@@ -19,10 +19,10 @@ from holdfast.core.machine.member.options import AGAIN_PAUSE_MS
 
 
 class Listener(StrEnum):
-    """Which of KIP-54's listeners the application has."""
+    """The application's listener, one of KIP-54's."""
 
     OLD = "old"  # rebuilds the state of every resource at every assignment
-    NEW = "new"  # only of resources that it did not hold in its last assignment
+    NEW = "new"  # only of resources that were not in its last assignment
 
 
 def _cost(default: int, text: str) -> Any:
@@ -58,7 +58,7 @@ class Costs:
     rebuild_blocks: bool = False  # the member processes nothing while it rebuilds
 
     def lines(self) -> list[tuple[str, int, str]]:
-        """Name, value and meaning of each part."""
+        """Return name, value and meaning of each part."""
         return [
             (f.name, getattr(self, f.name), f.metadata["text"])
             for f in fields(self)

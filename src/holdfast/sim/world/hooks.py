@@ -29,13 +29,13 @@ def unchanged(function: Any) -> Any:
 class Hooks:
     """One hook for each part that a test may change."""
 
-    # Around the recent joiner of a request at the coordinator.
+    # Around the arrival of a request at the coordinator.
     arrive: Callable[[Arrive], Arrive] = unchanged
     # Around the sending of an answer by the coordinator.
     answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
-    # Around the recent joiner of an answer at its process.
+    # Around the arrival of an answer at its process.
     respond: Callable[[Respond], Respond] = unchanged
-    # Around a leader's turn: what is assigned for the claims of all members.
+    # Around a leader's round: the assignments for the claims of all members.
     plan: Callable[[Plan], Plan] = unchanged
-    # Around the table of duties, which has one function per action of a member.
+    # Around the action handlers, one function per action of a member.
     action_handlers: Callable[[ActionHandlers], ActionHandlers] = unchanged
