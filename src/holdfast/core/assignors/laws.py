@@ -155,7 +155,7 @@ def is_valid(snapshot: Snapshot, result: Result, *, cooperative: bool) -> None:
     _law("valid", set(target) == subscribed, f"gives {_most(set(target) ^ subscribed)} wrongly")
     strange = {tp for tp, member in target.items() if tp[0] not in topics[member]}
     _law("valid", not strange, f"gives {_most(strange)} to members without a subscription")
-    _law("valid", handed.items() <= target.items(), "hands out something else than the target")
+    _law("valid", handed.items() <= target.items(), "assigns something other than the target")
     held_back = {result.group.topics.name_of(tp) for tp in result.withheld}
     _law("valid", held_back == target.keys() - handed.keys(), "withholds something else")
     _law("valid", not held_back or cooperative, f"withholds {_most(held_back)}, and is eager")

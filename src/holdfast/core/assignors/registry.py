@@ -90,7 +90,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="cooperative-sticky",
             home="holdfast.core.assignors.sticky:sticky",
-            summary="the same target, handed over in two rounds (KIP-429)",
+            summary="the same target, reached in two rounds (KIP-429)",
             laws=_BEST,
             cooperative=True,
             twin="sticky",
@@ -110,7 +110,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="roundrobin",
             home="holdfast.core.assignors.roundrobin:roundrobin",
-            summary="partitions dealt in turn, as Kafka's",
+            summary="partitions to members in a circle, as Kafka's",
             java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
             in_librdkafka=True,
         ),
@@ -127,7 +127,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="constrained-cooperative-sticky",
             home="holdfast.core.assignors.constrained:constrained",
-            summary="the same target, handed over in two rounds (KAFKA-9987)",
+            summary="the same target, reached in two rounds (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             cooperative=True,
             twin="constrained-sticky",
@@ -145,7 +145,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="fairest-sticky",
             home="holdfast.core.assignors.fair:fairest_sticky",
-            summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
+            summary="every valid claim stays, the rest as even as possible (KIP-54)",
             laws=frozenset({"sticky", "keeps-all"}),
             uses_claims=True,
         ),

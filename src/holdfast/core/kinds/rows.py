@@ -106,8 +106,8 @@ KINDS: Final = (
         group_type=GroupType.SHARE,
         protocol_type=GroupType.SHARE,
         topics=True,
-        own_assignment="a share group: its members read partitions together, and no assignor of "
-        "clients counts",
+        own_assignment="a share group: its members read partitions together, without an assignor "
+        "of the clients",
         tool="kafka-share-groups.sh",
         records=EpochRecords(
             epoch=RecordType.SHARE_GROUP_METADATA,

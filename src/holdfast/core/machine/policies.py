@@ -83,7 +83,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="eager",
             title="eager, range",
-            summary="everybody gives up everything in every rebalance",
+            summary="every member revokes everything in every rebalance",
             assignors=("range",),
             cooperative=False,
         ),
@@ -97,7 +97,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="simple",
             title="Design I, as cooperative-sticky (KIP-429)",
-            summary="Design I: what moves is given up first, everything else goes on",
+            summary="Design I: moving partitions are revoked first, all others continue",
             worker="holdfast-simple",
         ),
         PolicyInfo(
@@ -110,7 +110,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="deferred",
             title="Design II",
-            summary="Design II: what a member leaves behind waits a delay for its return",
+            summary="Design II: partitions of a departed member wait a delay for its return",
             design=Design.DEFERRED,
             options=(*_WAITS, "successor_delay_ms"),
             worker="deferred",
@@ -126,7 +126,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="failback",
             title="Failback",
-            summary="as simple, and a member that is back in time gets back what it had",
+            summary="as simple, and a member that is back in time gets its partitions back",
             design=Design.DEFERRED,
             failback=True,
             options=_WAITS,
@@ -135,7 +135,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="damped",
             title="Damped",
-            summary="as simple, and a member gets its share of others after it has stayed a while",
+            summary="as simple, and a new member gets partitions of others after it has stayed",
             design=Design.DEFERRED,
             damps=True,
             options=("first_member", "first_member_delay_ms", "stabilization_ms"),

@@ -45,12 +45,12 @@ U, H, P, C, S, L, F, D = MemberState
 ENDED = frozenset({F, D})
 
 MEANINGS: Mapping[MemberState, str] = {
-    U: "no request for a round is out; what is owned, if anything, is kept and claimed again",
-    H: "resources are given up: stop fetching, drain, callback, commit; heartbeats go on",
-    P: "JoinGroup is out; a cooperative member goes on processing what it owns",
-    C: "SyncGroup is out, or the leader computes; processing goes on",
+    U: "no request for a round is outstanding; owned resources are kept and claimed again",
+    H: "resources are revoked: stop fetching, drain, callback, commit; heartbeats continue",
+    P: "JoinGroup is outstanding; a cooperative member keeps processing its resources",
+    C: "SyncGroup is outstanding, or the leader computes; processing continues",
     S: "a round is complete; heartbeats",
-    L: "LeaveGroup is out",
+    L: "LeaveGroup is outstanding",
     F: "another process took this member's group.instance.id",
     D: "left, or refused for good",
 }
@@ -141,7 +141,7 @@ GROUP_MEANINGS: Mapping[GroupState, str] = {
     GroupState.EMPTY: "no members; offsets are kept",
     GroupState.PREPARING_REBALANCE: "joins are gathered until all are in or time is up",
     GroupState.COMPLETING_REBALANCE: "a generation has begun; the leader's assignments are awaited",
-    GroupState.STABLE: "assignments are handed out; heartbeats keep members",
+    GroupState.STABLE: "members have their assignments; heartbeats keep members",
 }
 
 GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
@@ -151,7 +151,7 @@ GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
     },
     GroupState.PREPARING_REBALANCE: {
         "all have joined, or the rebalance timeout": GroupState.COMPLETING_REBALANCE,
-        "nobody is left": GroupState.EMPTY,
+        "no members are left": GroupState.EMPTY,
     },
     GroupState.COMPLETING_REBALANCE: {
         "the leader's sync": GroupState.STABLE,

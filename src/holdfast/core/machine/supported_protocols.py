@@ -73,7 +73,9 @@ def assignors_for(
             RebalanceProtocol.COOPERATIVE in a.rebalance_protocols for a in made
         ):
             raise _contradiction(
-                name, made, "needs holdfast.policy=simple, or none: some go on in a round"
+                name,
+                made,
+                "needs holdfast.policy=simple, or none: a cooperative one is in the list",
             )
         return made
     own = None if info.resolver is None else info

@@ -282,7 +282,7 @@ def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
     types = sorted({c.group_type for c in distinct})
     if len(types) > 1:
         text = f"protocol types {' and '.join(types)} in one group"
-        advice = "a group has one protocol type: stop all members, then start them anew"
+        advice = "a group has one protocol type: stop all members, then start them again"
         return [*findings, _unsafe("protocol-type", text, advice)]
     common = set.intersection(*(set(c.supported_protocols) for c in distinct))
     if not common:

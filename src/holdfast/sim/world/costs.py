@@ -44,7 +44,7 @@ class Costs:
     pause_ms: int = _cost(5_000, "of quiet before the next member is bounced")
     initial_delay_ms: int = _cost(3_000, "the broker's group.initial.rebalance.delay.ms")
     rebalance_ms: int = _cost(60_000, "the coordinator waits for joins")
-    plan_ms: int = _cost(0, "a leader's turn: what changes meanwhile is not in its plan")
+    plan_ms: int = _cost(0, "planning by a leader: later changes are not in its plan")
     latency_ms: int = _cost(2, "of a message, one way, on average")
     first_fetch_ms: int = _cost(0, "from an assignment to the first batch of it")
     follow_up_ms: int = _cost(

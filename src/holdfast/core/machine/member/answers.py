@@ -149,7 +149,7 @@ def _skip_assignment(member: MemberData) -> Actions:
     member.planned_with = ()
     if member.rebalance_protocol is RebalanceProtocol.EAGER:
         member.state = UNJOINED
-        return want(member, "what was planned for is not known")
+        return want(member, "the planned partition counts are not known")
     return (send_sync(member, ()),)
 
 
@@ -162,7 +162,7 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
         # Without a SyncGroup of its leader the group would hang, and with an empty one every member
         # would get bytes that are not an assignment. A join begins a new round, and all claims
         # stay.
-        return (Warn(f"could not plan, the round begins anew: {event.reason}"), *retry(member))
+        return (Warn(f"could not plan, a new round begins: {event.reason}"), *retry(member))
     if event.partitions is not None:
         member.planned_with = event.partitions
     if member.record is not None:
@@ -171,7 +171,7 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
         member.plan_failures = 0
         return (*map(Warn, event.notes), send_sync(member, event.assignments))
     member.plan_failures += 1
-    text = f"could not plan, everybody keeps what it claims: {event.failure}"
+    text = f"could not plan, every member keeps its claims: {event.failure}"
     return (Warn(text), send_sync(member, event.assignments))
 
 

@@ -431,7 +431,7 @@ class Holdings:
     def _finish(self, job: Revocation, failed: str = "") -> Actions:
         """End a revocation; a late one drops resources that the application still works on."""
         self.revocation = None
-        text = f"gave up {names(job.resources)}"
+        text = f"revoked {names(job.resources)}"
         if job.is_late:
             text = f"{text} after {job.limit}"
         text = f"{text}, uncommitted: {failed}" if failed else f"{text}: {self.read_again}"
@@ -449,8 +449,8 @@ class Holdings:
     def read_again(self) -> str:
         """Text that says which records the next owner reads again."""
         if self.auto_commit:
-            return "what the application has in its hand is read again"
-        return "what is not committed is done again"
+            return "records in flight are read again"
+        return "uncommitted records are processed again"
 
     def _token(self) -> int:
         token = self.next_token

@@ -220,7 +220,7 @@ def decode_shard(data: bytes) -> StateShard:
     start = bits.at
     generation = bits.uvarint("generation")
     if generation > INT32_MAX:
-        bits.fail(Reason.OUT_OF_RANGE, "generation", start, f"{generation} is no int32")
+        bits.fail(Reason.OUT_OF_RANGE, "generation", start, f"{generation} is not an int32")
     pace_ms = _read_ms(bits, "pace_ms") if paced else 0
     if not sizes.topics and (count or waits == _LIST):
         sizes = sizes._replace(only_topic=bits.take(sizes.topic_bits, "topic"))
@@ -289,9 +289,9 @@ def join_shard(
     if len(neighbours) > COPIES:
         _refuse(Reason.BAD_COUNT, "neighbours", f"{len(neighbours)} neighbours")
     if not 0 <= generation <= INT32_MAX:
-        _refuse(Reason.OUT_OF_RANGE, "generation", f"{generation} is no generation")
+        _refuse(Reason.OUT_OF_RANGE, "generation", f"{generation} is not a generation")
     if after and whole:
-        _refuse(Reason.BAD_LENGTH, "after", f"{after} in a share that is whole")
+        _refuse(Reason.BAD_LENGTH, "after", f"{after} in a shard that is whole")
     if waits == _DIGEST and len(digest) != DIGEST_BYTES:
         _refuse(Reason.BAD_LENGTH, "digest", f"{digest.hex()} is not {DIGEST_BYTES} bytes")
     text = [
