@@ -67,7 +67,8 @@ def check_laws(
         Groups to be drawn, beginning with one member and one topic.
     seed : int
         Seed of all random draws.
-    **options Options of the assignor.
+    **options
+        Options of the assignor.
 
     Raises
     ------

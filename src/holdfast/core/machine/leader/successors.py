@@ -271,7 +271,8 @@ def after_round(
 
     Parameters
     ----------
-    new_members : sequence of int Members that joined in this round and are not recent joiners yet.
+    new_members : sequence of int
+        Members that joined in this round and are not recent joiners yet.
     reserved : int32[n_tps]
         Members that get what waited, or NO_OWNER.
     """
