@@ -1,11 +1,12 @@
 """Keys of other clients' configurations: passed on, renamed, or refused with a reason.
 
 **Rules.** A configuration that runs a consumer of Java, librdkafka or kafka-python means the same
-here, or is refused before anything connects. A key that the data plane knows is passed on to it
-(:data:`PASSED`). Another spelling of a key is that key (:data:`ALIASES`). A key that asks for what
-the member does anyway is taken and does nothing (:data:`ONLY`); with another value it is refused
-with the reason, as are keys that cannot be honoured (:data:`REFUSED`). The rest is unknown, and the
-text names the key with the same meaning: whose words are the same, rare words before common ones.
+here, or is refused before anything connects. A key of the data plane is passed on to it
+(:data:`PASSED`). Another spelling of a key means the same key (:data:`ALIASES`). A key with the
+member's fixed behaviour as value is accepted without effect (:data:`ONLY`); another value is
+refused with the reason, as are keys that cannot be honoured (:data:`REFUSED`). Any other key is
+unknown, and the text names the key with the same meaning: the one that shares most words, rare
+words before common ones.
 
 **Strategy.** Tables, and one function that looks a key up in them. ``docs/configuration.md`` is
 written from them.
@@ -28,10 +29,10 @@ from holdfast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedKey:
-    """A key that is passed on to the data plane, whose default counts."""
+    """A key that is passed on to the data plane, with the data plane's default."""
 
-    parse: Callable[[object], object]  # raises ValueError for a wrong value
-    name: str  # how librdkafka calls the key
+    parse: Callable[[object], object]  # raises ValueError for an invalid value
+    name: str  # librdkafka's name of the key
     unit: str = ""  # of its value, "" for none
     text: str  # what it does
 
@@ -44,12 +45,12 @@ def _number(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
 
 
 def whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int:
-    """A whole number, also as text.
+    """Return a whole number, also from a text.
 
     Raises
     ------
     ValueError
-        It is none, is out of range, or has a unit; the text says what to write.
+        If it is not a whole number, is out of range, or has a unit; the text says what to write.
     """
     try:
         number = int(value) if isinstance(value, str) else value
@@ -57,7 +58,7 @@ def whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int
         number = None
     if isinstance(number, bool) or not isinstance(number, int):
         of = f" of {unit}" if unit else ""
-        raise ValueError(f"a whole number{of} is expected, found {value!r}{_in_ms(value, unit)}")
+        raise ValueError(f"expected a whole number{of}, found {value!r}{_in_ms(value, unit)}")
     if not low <= number <= high:
         raise ValueError(f"{number} is outside {low} to {high}{f' {unit}' if unit else ''}")
     return number
@@ -75,29 +76,29 @@ def _in_ms(value: object, unit: str) -> str:
 
 
 def boolean(value: object) -> bool:
-    """True or false, also as text.
+    """Return a boolean, also from a text.
 
     Raises
     ------
     ValueError
-        It is neither.
+        If it is neither true nor false.
     """
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ValueError(f"true or false is expected, found {value!r}")
+    raise ValueError(f"expected true or false, found {value!r}")
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"a text is expected, found {value!r}")
+        raise ValueError(f"expected a text, found {value!r}")
     return value
 
 
 def _function(value: object) -> object:
     if not callable(value):
-        raise ValueError(f"a function is expected, found {type(value).__name__}")
+        raise ValueError(f"expected a function, found {type(value).__name__}")
     return value
 
 
@@ -116,7 +117,8 @@ def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "")
 PASSED: Mapping[str, PassedKey] = {
     "check.crcs": _as("check.crcs", boolean, "check the checksums of records"),
     "connections.max.idle.ms": _ms(
-        "connections.max.idle.ms", "close a connection that was idle so long; the member's own too"
+        "connections.max.idle.ms",
+        "idle time after which a connection is closed; the member's own too",
     ),
     "allow.auto.create.topics": _as(
         "allow.auto.create.topics", boolean, "whether looking a topic up may create it"
@@ -125,7 +127,7 @@ PASSED: Mapping[str, PassedKey] = {
     "receive.buffer.bytes": _as("socket.receive.buffer.bytes", _number(-1), "of a socket", "bytes"),
     "send.buffer.bytes": _as("socket.send.buffer.bytes", _number(-1), "of a socket", "bytes"),
     "receive.message.max.bytes": _as(
-        "receive.message.max.bytes", _number(1_000), "the largest answer of a broker", "bytes"
+        "receive.message.max.bytes", _number(1_000), "largest answer of a broker", "bytes"
     ),
     "max.in.flight.requests.per.connection": _as(
         "max.in.flight.requests.per.connection", _number(1), "questions without an answer"
@@ -179,7 +181,7 @@ JAVAS = frozenset(
         *("metadata.recovery.rebootstrap.trigger.ms", "enable.metrics.push"),
     }
 )
-"""Those that Java's client knows under the same name."""
+"""The keys among them that Java's client knows under the same name."""
 
 ALIASES: Mapping[str, str] = {
     "auto.commit.enable": "enable.auto.commit",
@@ -192,7 +194,7 @@ ALIASES: Mapping[str, str] = {
     "socket.timeout.ms": "request.timeout.ms",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-"""Another client's spelling -> ours, which is Java's where Java has the key."""
+"""Another client's spelling -> the key's name here, which is Java's where Java has the key."""
 
 RESETS: Mapping[str, str] = {
     "beginning": "earliest",
@@ -206,7 +208,7 @@ RESETS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlyKey:
-    """A key of which one value says what happens anyway; any other is refused."""
+    """A key with one accepted value, which is the fixed behaviour; any other is refused."""
 
     value: str
     why: str
@@ -236,7 +238,7 @@ ONLY: Mapping[str, OnlyKey] = {
     ),
     "api.version.request": OnlyKey(value="true", why="brokers are always asked for their versions"),
 }
-"""Keys that ask for what the member does anyway."""
+"""Keys whose accepted value is the member's fixed behaviour."""
 
 _BYTES = "records come as bytes: decode them in your loop, or use holdfast.confluent"
 _JAVA = "a class of Java cannot be called here"
@@ -294,27 +296,27 @@ REFUSED: Mapping[str, str] = {
 
 
 def spelled(given: str) -> str:
-    """A key in our spelling."""
+    """Return a key in holdfast's spelling."""
     return ALIASES.get(given, given)
 
 
 def is_known(key: str) -> bool:
-    """Whether :func:`checked` has an answer to ``key``."""
+    """Return whether :func:`checked` has an answer to ``key``."""
     return key in PASSED or key in ONLY or key in REFUSED
 
 
 def checked(key: str, given: str, value: object) -> object | None:
-    """The value that is passed on to the data plane, None for a key that needs nothing.
+    """Return the value to pass on to the data plane, None for a key without effect.
 
     Parameters
     ----------
     key, given : str
-        In our spelling, and as it was written.
+        The key in holdfast's spelling, and as it was written.
 
     Raises
     ------
     ConfigError
-        For a value that cannot be, and for what cannot be honoured.
+        For an impossible value, and for a key that cannot be honoured.
     """
     if key in REFUSED:
         raise ConfigError(f"{given}: {REFUSED[key]}")
@@ -330,23 +332,23 @@ def checked(key: str, given: str, value: object) -> object | None:
 
 
 def for_librdkafka(passed: Mapping[str, Any]) -> dict[str, Any]:
-    """What is passed on, as librdkafka calls it."""
+    """Return the passed keys under librdkafka's names."""
     return {PASSED[key].name: value for key, value in passed.items()}
 
 
 def for_java(config: Mapping[str, Any]) -> dict[str, str]:
-    """Properties for Java's client: its names, without what only librdkafka knows."""
+    """Return properties for Java's client: its names, without keys that only librdkafka knows."""
     named = {spelled(key): value for key, value in config.items()}
     return {key: str(value) for key, value in named.items() if key not in PASSED or key in JAVAS}
 
 
 def others() -> tuple[str, ...]:
-    """Every key that is no key of the member and has an answer all the same."""
+    """Return every key that is handled although it is not a key of the member."""
     return (*PASSED, *ALIASES, *ONLY, *REFUSED, *credentials.SPELLINGS)
 
 
 def meant(key: str, known: Iterable[str]) -> str:
-    """End of an error about an unknown key: the known key with the same meaning, or nothing.
+    """Return the end of an error about an unknown key: a known key like it, or nothing.
 
     Rare words count more than common ones: ``timeout`` is in many keys, ``isolation`` in one.
     """
@@ -373,7 +375,7 @@ _SHORT = 3
 
 
 def _same_word(word: str, known: Iterable[str]) -> str:
-    """The word as the keys have it, if it is misspelt or short for one."""
+    """Return the word of the known keys for which ``word`` is misspelt or short."""
     known = tuple(known)
     if word not in known and len(word) >= _SHORT:
         longer = [other for other in known if other.startswith(word)]

@@ -145,8 +145,8 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         if cooperative:
             # The client revokes the partitions of other topics before it joins.
             self._last = frozenset(tp for tp in self._last if tp[0] in wanted)
-        # Java clears its subscription before an eager join. If an eager member still claimed what
-        # revoked partitions, a cooperative leader would withhold them from their new owner, and since an
+        # Java clears its subscription before an eager join. If an eager member still claimed
+        # revoked partitions, a cooperative leader would not assign them to a new owner, and as an
         # eager member never joins a second time by itself, it would stay without one.
         return self.spoken.subscribe(
             MemberView(
