@@ -31,7 +31,7 @@ from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.replay.run import Request
     from holdfast.fleet.pipeline.replay.settings import ReplaySettings
-    from holdfast.fleet.pipeline.replay.trace import Trace
+    from holdfast.fleet.pipeline.replay.trace import GroupTrace
 
 EXAMPLES = """\b
 Examples:
@@ -208,7 +208,7 @@ def _form(row: PolicyInfo, assignor: str) -> str | None:
     )
 
 
-def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Trace]:
+def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[GroupTrace]:
     """What happened to every group, from the tables, with a bar."""
     from holdfast.fleet.pipeline.replay.trace_builder import traces
 
@@ -224,7 +224,7 @@ def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -
     return found
 
 
-def _replayed(traces: Sequence[Trace], request: Request, *, quiet: bool) -> Any:
+def _replayed(traces: Sequence[GroupTrace], request: Request, *, quiet: bool) -> Any:
     """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
     from holdfast.fleet.pipeline.replay.run import replay
 

@@ -224,7 +224,7 @@ def _words_of(text: str) -> list[str]:
 
 
 def _listed(words: list[str], flag: str) -> _Listed:
-    """Read a list; ``failback`` stands for its design's protocol with ``holdfast.policy`` beside it.
+    """Read a list; ``failback`` is the protocol of its design with ``holdfast.policy`` set.
 
     Raises
     ------
