@@ -1,4 +1,4 @@
-"""Connections end in time, leave no socket behind, and lose no last answer."""
+"""Connections end in time, leave no socket open, and lose no last answer."""
 
 from __future__ import annotations
 

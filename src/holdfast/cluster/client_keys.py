@@ -121,55 +121,61 @@ PASSED: Mapping[str, PassedKey] = {
         "idle time after which a connection is closed; the member's own too",
     ),
     "allow.auto.create.topics": _as(
-        "allow.auto.create.topics", boolean, "whether looking a topic up may create it"
+        "allow.auto.create.topics", boolean, "whether a look-up of a topic may create it"
     ),
-    "client.dns.lookup": _as("client.dns.lookup", _text, "how the addresses of a broker are found"),
-    "receive.buffer.bytes": _as("socket.receive.buffer.bytes", _number(-1), "of a socket", "bytes"),
-    "send.buffer.bytes": _as("socket.send.buffer.bytes", _number(-1), "of a socket", "bytes"),
+    "client.dns.lookup": _as("client.dns.lookup", _text, "how a broker's addresses are resolved"),
+    "receive.buffer.bytes": _as(
+        "socket.receive.buffer.bytes", _number(-1), "size of a socket's buffer", "bytes"
+    ),
+    "send.buffer.bytes": _as(
+        "socket.send.buffer.bytes", _number(-1), "size of a socket's buffer", "bytes"
+    ),
     "receive.message.max.bytes": _as(
         "receive.message.max.bytes", _number(1_000), "largest answer of a broker", "bytes"
     ),
     "max.in.flight.requests.per.connection": _as(
-        "max.in.flight.requests.per.connection", _number(1), "questions without an answer"
+        "max.in.flight.requests.per.connection", _number(1), "requests without an answer"
     ),
     "socket.connection.setup.timeout.ms": _ms(
-        "socket.connection.setup.timeout.ms", "until a connection must stand"
+        "socket.connection.setup.timeout.ms", "time limit for a new connection"
     ),
     "metadata.recovery.strategy": _as(
         "metadata.recovery.strategy", _text, "what to do if no known broker answers"
     ),
     "metadata.recovery.rebootstrap.trigger.ms": _ms(
-        "metadata.recovery.rebootstrap.trigger.ms", "until the first addresses are asked again"
+        "metadata.recovery.rebootstrap.trigger.ms", "time until bootstrap.servers are used again"
     ),
     "enable.metrics.push": _as("enable.metrics.push", boolean, "metrics to the broker (KIP-714)"),
     "queued.min.messages": _as("queued.min.messages", _number(1), "records fetched ahead"),
     "queued.max.messages.kbytes": _as(
         "queued.max.messages.kbytes", _number(1), "records fetched ahead", "kB"
     ),
-    "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "rest when the queue is full"),
-    "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "rest after a failed fetch"),
-    "message.max.bytes": _as("message.max.bytes", _number(1_000), "of a request", "bytes"),
-    "message.copy.max.bytes": _as("message.copy.max.bytes", _number(0), "copied", "bytes"),
+    "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "wait when the queue is full"),
+    "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "wait after a failed fetch"),
+    "message.max.bytes": _as("message.max.bytes", _number(1_000), "largest request", "bytes"),
+    "message.copy.max.bytes": _as(
+        "message.copy.max.bytes", _number(0), "largest copied message", "bytes"
+    ),
     "topic.metadata.refresh.fast.interval.ms": _ms(
-        "topic.metadata.refresh.fast.interval.ms", "between looks for a topic that is not there"
+        "topic.metadata.refresh.fast.interval.ms", "interval of look-ups of a missing topic"
     ),
     "topic.metadata.refresh.sparse": _as(
-        "topic.metadata.refresh.sparse", boolean, "ask for the topics in use only"
+        "topic.metadata.refresh.sparse", boolean, "request only the topics in use"
     ),
     "topic.metadata.propagation.max.ms": _ms(
-        "topic.metadata.propagation.max.ms", "until a new topic must be known"
+        "topic.metadata.propagation.max.ms", "time until a new topic must be known"
     ),
     "socket.keepalive.enable": _as("socket.keepalive.enable", boolean, "TCP keep-alives"),
     "socket.nagle.disable": _as("socket.nagle.disable", boolean, "TCP_NODELAY"),
     "socket.max.fails": _as("socket.max.fails", _number(0), "failures until a new connection"),
     "broker.address.ttl": _ms("broker.address.ttl", "how long an address is kept"),
     "broker.address.family": _as("broker.address.family", _text, "any, v4 or v6"),
-    "log.connection.close": _as("log.connection.close", boolean, "tell of closed connections"),
-    "log_level": _as("log_level", _number(0, 7), "of librdkafka: syslog's levels"),
+    "log.connection.close": _as("log.connection.close", boolean, "log closed connections"),
+    "log_level": _as("log_level", _number(0, 7), "librdkafka's level, as in syslog"),
     "debug": _as("debug", _text, "librdkafka's contexts, to the logger holdfast.librdkafka"),
-    "statistics.interval.ms": _ms("statistics.interval.ms", "between two calls of stats_cb"),
-    "stats_cb": _as("stats_cb", _function, "librdkafka's statistics, in poll()"),
-    "throttle_cb": _as("throttle_cb", _function, "when a broker throttles, in poll()"),
+    "statistics.interval.ms": _ms("statistics.interval.ms", "interval of calls of stats_cb"),
+    "stats_cb": _as("stats_cb", _function, "called in poll() with librdkafka's statistics"),
+    "throttle_cb": _as("throttle_cb", _function, "called in poll() when a broker throttles"),
 }
 """Keys that librdkafka knows and the member does not."""
 
@@ -218,12 +224,12 @@ _STORED = "what poll() returned counts as processed when it is called again"
 ONLY: Mapping[str, OnlyKey] = {
     "group.protocol": OnlyKey(
         value="classic",
-        why="with another protocol the broker assigns (KIP-848), and not a member of ours; "
+        why="with another protocol the broker assigns (KIP-848), not holdfast; "
         "holdfast.confluent.Consumer takes group.protocol=consumer",
     ),
     "group.protocol.type": OnlyKey(value="consumer", why="a Consumer is in a consumer group"),
     "enable.partition.eof": OnlyKey(
-        value="false", why="an empty batch says that nothing more is there; see lag()"
+        value="false", why="compare position() with end_offsets() instead"
     ),
     "enable.auto.offset.store": OnlyKey(
         value="true", why=f"{_STORED}; commit with enable.auto.commit=false instead"
@@ -236,7 +242,7 @@ ONLY: Mapping[str, OnlyKey] = {
         value="true",
         why="close(returns=...) and holdfast.clean.leave say whether a member comes back",
     ),
-    "api.version.request": OnlyKey(value="true", why="brokers are always asked for their versions"),
+    "api.version.request": OnlyKey(value="true", why="brokers always report their versions"),
 }
 """Keys whose accepted value is the member's fixed behaviour."""
 
@@ -249,7 +255,7 @@ _PRODUCER = "it is a producer's key"
 
 REFUSED: Mapping[str, str] = {
     "group.remote.assignor": "a broker's own assignor needs group.protocol=consumer, which is for "
-    "holdfast.confluent.Consumer; partition.assignment.strategy names an assignor of ours",
+    "holdfast.confluent.Consumer; partition.assignment.strategy names an assignor of holdfast",
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
     "interceptor.classes": _JAVA,
@@ -267,10 +273,10 @@ REFUSED: Mapping[str, str] = {
     "on_lost": _LISTENER,
     "on_commit": "commit() returns when the broker has answered, and raises if it refused",
     "offset_commit_cb": "commit() returns when the broker has answered, and raises if it refused",
-    "error_cb": "an error is raised by the next call; what is retried goes to the log",
+    "error_cb": "the next call raises an error; retried errors are logged",
     "logger": "logs go to the loggers holdfast.member and holdfast.librdkafka",
     "oauth_cb": "give the function as holdfast.oauth.token.provider",
-    "consume.callback.max.messages": "poll(timeout, max_records) says how many",
+    "consume.callback.max.messages": "poll(timeout, max_records) sets the number",
     "offset.store.path": "offsets are kept by the broker",
     "offset.store.sync.interval.ms": "offsets are kept by the broker",
     "share.acknowledgement.mode": "a share group has no assignments",
@@ -323,7 +329,9 @@ def checked(key: str, given: str, value: object) -> object | None:
     if key in ONLY:
         if str(value).lower() != ONLY[key].value:
             only = ONLY[key]
-            raise ConfigError(f"{given}: {value!r} is not here, only {only.value}: {only.why}")
+            raise ConfigError(
+                f"{given}: {value!r} is not supported, only {only.value} is: {only.why}"
+            )
         return None
     try:
         return PASSED[key].parse(value)

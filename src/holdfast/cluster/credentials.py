@@ -61,8 +61,8 @@ _NOT_HERE = {
         "to get a token"
     ),
     "ssl.engine.factory.class": "a class of Java cannot be called here",
-    "ssl.keymanager.algorithm": "only PEM is read here",
-    "ssl.trustmanager.algorithm": "only PEM is read here",
+    "ssl.keymanager.algorithm": "only PEM is supported",
+    "ssl.trustmanager.algorithm": "only PEM is supported",
 }
 MECHANISMS = {
     "GSSAPI": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",

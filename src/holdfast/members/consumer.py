@@ -4,7 +4,7 @@
 list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
 is committed every ``auto.commit.interval.ms`` and before every revocation. If an error ends the
 ``with`` block, the next owner reads the last list again. Callbacks run inside :meth:`Consumer.poll`
-and :meth:`Consumer.close`, on the caller's thread. Records that were delivered and can no longer be
+and :meth:`Consumer.close`, on the caller's thread. Records that were delivered and cannot be
 committed are an error (:mod:`holdfast.members.session.subscription_state`): ``commit`` and
 ``close`` raise it, and the commits of the poll loop write it to the log.
 
@@ -267,7 +267,7 @@ class Consumer(ConsumerQueries):
         Raises
         ------
         RemoteProtocolError
-            If records were delivered before their partitions were lost, can no longer be committed,
+            If records were delivered before their partitions were lost, cannot be committed now,
             and ``on_partitions_lost`` has not reported the loss. Everything is closed by then.
         Exception
             An error of a callback that no call has raised yet.

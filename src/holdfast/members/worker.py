@@ -392,12 +392,12 @@ def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
     if not isinstance(resources, Mapping):
         raise ConfigError(f"resources: expected a mapping of kind to count, found {resources!r}")
     if not resources:
-        raise ConfigError("resources: at least one kind is expected")
+        raise ConfigError("resources: expected at least one kind")
     for kind, count in resources.items():
         if not isinstance(kind, str) or not kind:
             raise ConfigError(f"resources: a kind is a name, found {kind!r}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ConfigError(f"resources[{kind!r}]: a count is expected, found {count!r}")
+            raise ConfigError(f"resources[{kind!r}]: expected a count, found {count!r}")
     return dict(resources)
 
 
@@ -406,7 +406,7 @@ def _report(resources: Mapping[str, int], version: object) -> bytes | None:
     if version is None:
         return None
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
-        raise ConfigError(f"version: a number from 0 to 2^63 - 1 is expected, found {version!r}")
+        raise ConfigError(f"version: expected a number from 0 to 2^63 - 1, found {version!r}")
     from holdfast.core.machine.leader.counts import report_of
 
     return report_of(version, resources)

@@ -95,7 +95,7 @@ class Lose:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Report attempts past their deadline: the revocation no longer waits for their end."""
+    """Report attempts past their deadline: the revocation stops waiting for them."""
 
     attempts: tuple[Attempt, ...]
 

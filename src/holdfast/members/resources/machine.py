@@ -302,7 +302,7 @@ class ResourceMachine:
         return [self._entries[r] for r in resources if r in self._entries]
 
     def _leave(self, entry: _OwnedResource, now_ms: int) -> None:
-        """Remove a resource that the worker no longer owns; its attempt may continue."""
+        """Remove a lost or revoked resource; its attempt may continue."""
         del self._entries[entry.resource]
         if entry.attempt is not None:
             self._left[entry.resource] = entry.attempt, now_ms

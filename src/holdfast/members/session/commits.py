@@ -307,10 +307,10 @@ def loss_of(
     more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
     code, word = ErrorCode.UNKNOWN_MEMBER_ID, "lost"
     if subscription_state.were_revoked(refused):
-        code, word = ErrorCode.ILLEGAL_GENERATION, "given up"
+        code, word = ErrorCode.ILLEGAL_GENERATION, "revoked"
     return RemoteProtocolError(
-        f"the commit was refused: {names}{more} had been {word} since these records were "
-        "handed out; they are read again from the committed offset, here or elsewhere",
+        f"the commit was refused: {names}{more} had been {word} since the records were "
+        "delivered; they are read again from the committed offset, here or elsewhere",
         error_code=code,
     )
 

@@ -154,7 +154,7 @@ class StartPositions:
         return [p for p in partitions if (p.topic, p.partition) not in waiting]
 
     def forget(self, partitions: Collection[Resource]) -> None:
-        """Forget partitions that are unassigned, or no longer wait."""
+        """Forget partitions that are unassigned, or need not wait."""
         for those in (self._with_start, self._waiting):
             those.difference_update(partitions)
 
