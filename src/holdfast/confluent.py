@@ -1,6 +1,6 @@
-"""confluent-kafka's consumers with a member of holdfast's behind them: change one import.
+"""confluent-kafka's consumers over a member of holdfast: change one import.
 
-``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``;
+``from holdfast.confluent import Consumer`` replaces ``from confluent_kafka import Consumer``;
 ``docs/clients.md`` has the keys and the intended differences. A framework that imports
 confluent-kafka's classes itself gets holdfast's after :func:`install`; ``docs/frameworks.md`` has
 the lines for each. Every other public name of confluent-kafka, such as ``Producer``, is the

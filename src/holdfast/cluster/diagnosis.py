@@ -139,7 +139,7 @@ def _connected(address: str, host: str, port: int) -> socket.socket:
 
 
 def _silent(address: str) -> _FailsError:
-    return _FailsError(f"{address} takes connections and never answers: is a broker well there?")
+    return _FailsError(f"{address} accepts connections and never answers: does its broker work?")
 
 
 def _no_tls(address: str, settings: Settings) -> _FailsError:

@@ -1,6 +1,6 @@
 """Repairs of kafka-python's connections: their set-up, their sockets, and a lost last answer.
 
-**Rules.** Five things change, and no more.
+**Rules.** Only five things change.
 
 - A socket whose connect or TLS handshake failed, or was abandoned, is closed at once, not at a
   later garbage collection.

@@ -53,7 +53,7 @@ _FAILURES = 3  # polls in a row that fail inside librdkafka until the applicatio
 
 
 def _clients_own(kind: Any) -> Any:
-    """Return the client's own class, also where ``install()`` has replaced it by one of ours."""
+    """Return the client's own class, even if ``install()`` has replaced it."""
     line = getattr(kind, "__mro__", (kind,))
     return next(one for one in line if not one.__module__.startswith("holdfast."))
 

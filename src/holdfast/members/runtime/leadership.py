@@ -371,8 +371,8 @@ class Leadership:
             return None
         if newest.version != before:
             self._log.warning(
-                "this leader has %s of the resources, another worker has version %d: new resources "
-                "this leader has %s of the resources, and another worker version %d: new ones "
+                "this leader has %s of the resources, and another worker version %d: new ones run "
+                "on the workers that report that version, and removed ones stay where they are, "
                 "until this worker gets that version or leaves",
                 "no version" if own is None else f"version {own}",
                 newest.version,

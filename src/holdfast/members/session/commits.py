@@ -3,7 +3,7 @@
 **Rules.**
 
 - A commit goes with the identity that the member has when the commit is sent, and only with what
-  the member owns then, in the term in which it was handed out
+  the member owns then, in the term in which it was delivered
   (:mod:`holdfast.members.session.subscription_state`).
 - While the coordinator is unavailable or moves, or a round overtakes the commit, it is sent again
   until its timeout (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
