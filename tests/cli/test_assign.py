@@ -244,7 +244,7 @@ def test_a_function_of_the_user_is_an_assignor(group: str, own_module: str) -> N
     [
         ("to_nobody", "assignor to_nobody: gives clicks-0 to nobody"),
         ("absent", "has no attribute 'absent'"),
-        ("NOTHING", "int has no name, modes"),
+        ("NOTHING", "int has no name, rebalance_protocols"),
     ],
 )
 def test_what_the_user_names_and_is_no_assignor_exits_2(

@@ -247,7 +247,7 @@ VALUES = {
     "design-assignment": (wire.design_assignments(), encode_design_assignment),
     "claim": (wire.claims(), encode_member_subscription),
     "verdict": (wire.member_assignments(), encode_member_assignment),
-    "memory": (wire.state_shards(), encode_shard),
+    "state-shard": (wire.state_shards(), encode_shard),
 }
 
 

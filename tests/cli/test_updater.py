@@ -39,7 +39,7 @@ import sys, time
 from multiprocessing.connection import Connection
 from holdfast.cli.updater import UpdaterMessage
 pipe = Connection(int(sys.argv[1]))
-told, quiet = pipe.recv()
+task, quiet = pipe.recv()
 """
 TASK = WatchTask(bootstrap="127.0.0.1:1", output=Path("tables"), every_seconds=1.0)
 
@@ -141,12 +141,12 @@ def test_the_process_ends_with_its_updater() -> None:
 
 
 FAILING = """
-from holdfast.cli import keeper
+from holdfast.cli import updater
 from holdfast.errors import OperationalError
 def fail(*told, **more):
     {what}
-keeper.follow_cluster = fail
-keeper.main()
+updater.follow_cluster = fail
+updater.main()
 """
 
 
@@ -172,18 +172,18 @@ def test_why_spark_cannot_start_is_reported(what: str, trouble: str) -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from holdfast.cli import keeper, watching
-told = watching.Watching(bootstrap="127.0.0.1:1", output=Path("tables"))
+from holdfast.cli import updater, watch_loop
+task = watch_loop.WatchTask(bootstrap="127.0.0.1:1", output=Path("tables"))
 program = '''
 import sys, time
-from holdfast.cli import keeper
+from holdfast.cli import updater
 def busy(*told, **more):
     print("begun", flush=True)
     time.sleep(600)
-keeper.follow_cluster = busy
-keeper.main()
+updater.follow_cluster = busy
+updater.main()
 '''
-keeper.Keeper(told, print, command=(sys.executable, "-c", program)).start()
+updater.Updater(task, print, command=(sys.executable, "-c", program)).start()
 time.sleep(600)
 """
 

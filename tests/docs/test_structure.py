@@ -110,7 +110,7 @@ def own_names(tree: ast.Module) -> set[str]:
 def is_stored(node: ast.Name | ast.Attribute) -> bool:
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
         return False
-    return isinstance(node.ctx, ast.FileSystem)
+    return isinstance(node.ctx, ast.Store)
 
 
 def private_reads(tree: ast.Module) -> list[str]:

@@ -83,9 +83,9 @@ class Group:
             "previous": (),
             "generation": held.generation,
             "nonce": self.generation,
-            "given_up": tuple(sorted(held.told.revoked)),
-            "memory": held.told.leader_state,
-            "memory_age_ms": age_ms,
+            "already_revoked": tuple(sorted(held.told.revoked)),
+            "leader_state": held.told.leader_state,
+            "state_age_ms": age_ms,
         }
         return self.assignor.subscribe(MemberView(**{**said, **changes}))
 

@@ -12,7 +12,7 @@ from tests.pipeline.histories import generation, histories
 
 from holdfast.fleet.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
 from holdfast.fleet.pipeline.replay.settings import actual_setting
-from holdfast.fleet.pipeline.replay.trace import EventType, Trace
+from holdfast.fleet.pipeline.replay.trace import EventType, GroupTrace
 from holdfast.fleet.pipeline.replay.trace_builder import (
     MAX_GENERATIONS,
     client_of,
@@ -53,7 +53,7 @@ def rows_of(history, *, gaps=(), ended=None):
     return GroupRows(group=history[0]["group"], generations=generations, gaps=list(gaps))
 
 
-def told(history, topics=None, **more) -> Trace:
+def told(history, topics=None, **more) -> GroupTrace:
     """The story of one group."""
     trace = trace_of(rows_of(history, **more), topics or {})
     assert trace is not None

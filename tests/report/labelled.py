@@ -105,7 +105,7 @@ def sound() -> list[Labelled]:
             setup = {"scenario": "rolling-bounce", "policy": policy, **size}
             found.append(Labelled(name=f"bounced-{policy}-{n}", setup=setup))
     for policy in ("deferred", "incremental", "simple"):  # each member where no other one lives
-        setup = {"scenario": "first-start", "policy": policy, "place": str, "seed": 30}
+        setup = {"scenario": "first-start", "policy": policy, "location": str, "seed": 30}
         found.append(
             Labelled(name=f"apart-{policy}", setup=setup | {"members": 3, "partitions": 12})
         )
@@ -136,7 +136,7 @@ def ill() -> list[Labelled]:
             for slot in range(members)
         )
         loop = {"scenario": "loop", "policy": "deferred", "script": restarts(1, 8, 40, 10)}
-        together = {"policy": "deferred", "place": lambda slot: "host"}
+        together = {"policy": "deferred", "location": lambda slot: "host"}
         slow = calm | {"scenario": "slow", "script": late_polls(1, 6)}
         flap = calm | {"scenario": "flaps", "script": flaps(members, 4)}
         deploy = {"scenario": "rolling-bounce", "policy": "simple"}

@@ -43,7 +43,7 @@ def steps(script: Script) -> Counter:
         examine(facts)
         group_payload(facts, held)
 
-    return count(work, rooms=("holdfast.fleet.report.",))
+    return count(work, packages=("holdfast.fleet.report.",))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.live.crew import Hand, Topic, fresh
+from tests.live.crew import ConsumerThread, Topic, fresh
 from tests.live.held_member import StockMember
 from tests.live.waiting import until
 from tests.report.browser import browser
@@ -38,7 +38,7 @@ def members(bootstrap: str, topic: str, group: str) -> Iterator[Callable[[str], 
     with ExitStack() as leaving:
 
         def join(client_id: str) -> None:
-            hand = Hand(bootstrap, group, [topic], client_id=client_id)
+            hand = ConsumerThread(bootstrap, group, [topic], client_id=client_id)
             leaving.callback(hand.start().stop)
 
         yield join

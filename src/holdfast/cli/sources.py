@@ -135,8 +135,6 @@ def open_source(
         The source cannot be read.
     """
     load_arrow()
-    from holdfast.fleet.tables.reading import open_tables
-
     source, groups = source_options.source, source_options.group
     if (source is None) == (source_options.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
@@ -151,12 +149,8 @@ def open_source(
     printed = source if is_printed(source) else None
     if source is not None and printed is None and not is_dump(source):
         _refuse_settled(source, broker_logs or (), output)
-        kept = open_tables(source).at_snapshot()
-        report_open_in(kept, notes(source_options.quiet))
-        chosen = kept.choose(groups)
-        if window.until is not None or (is_cut and window.since is not None):
-            kept = kept.load(chosen)
-        opened = OpenedTables(tables=kept, topics={}, groups=chosen, given=given, are_stored=True)
+        begins = is_cut and window.since is not None
+        opened = _stored(source_options, given, in_memory=begins or window.until is not None)
         yield _windowed(opened, window, is_cut=is_cut)
         return
     is_now = queries_now and source is None and window.until is None
@@ -166,13 +160,12 @@ def open_source(
             note = notes(source_options.quiet)
             dump = dump_of_text(printed, _scratch(stack), note, takes_described=takes_described)
         output = output or _scratch(stack)
-        states = (
-            state_poller(source_options, all_groups=spark_groups and not groups) if is_now else None
-        )
+        all_groups = spark_groups and not groups
+        states = state_poller(source_options, all_groups=all_groups) if is_now else None
         made = make_history(
             source_options,
             output,
-            all_groups=spark_groups and not groups,
+            all_groups=all_groups,
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
@@ -185,6 +178,19 @@ def open_source(
             states.query_all(made.tables.groups)
             opened = replace(opened, live=states.live)
         yield _windowed(opened, window, is_cut=is_cut)
+
+
+def _stored(
+    source_options: options.SourceOptions, given: GivenSource, *, in_memory: bool
+) -> OpenedTables:
+    """Open the snapshot of a folder of tables, and read the chosen groups' rows if needed."""
+    from holdfast.fleet.tables.reading import open_tables
+
+    snapshot = open_tables(given.path).at_snapshot()
+    report_open_in(snapshot, notes(source_options.quiet))
+    chosen = snapshot.choose(source_options.group)
+    tables = snapshot.load(chosen) if in_memory else snapshot
+    return OpenedTables(tables=tables, topics={}, groups=chosen, given=given, are_stored=True)
 
 
 def _scratch(stack: ExitStack) -> Path:

@@ -31,7 +31,7 @@ from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.replay.run import Request
     from holdfast.fleet.pipeline.replay.settings import ReplaySettings
-    from holdfast.fleet.pipeline.replay.trace import Trace
+    from holdfast.fleet.pipeline.replay.trace import GroupTrace
 
 EXAMPLES = """\b
 Examples:
@@ -210,7 +210,7 @@ def _form(row: PolicyInfo, assignor: str) -> str | None:
     )
 
 
-def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[Trace]:
+def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[GroupTrace]:
     """Read the trace of every group from the tables, with a progress bar."""
     from holdfast.fleet.pipeline.replay.trace_builder import traces
 
@@ -226,7 +226,7 @@ def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -
     return found
 
 
-def _replayed(traces: Sequence[Trace], request: Request, *, quiet: bool) -> Any:
+def _replayed(traces: Sequence[GroupTrace], request: Request, *, quiet: bool) -> Any:
     """Run all replays, with a bar: pairs of group and setting here, tasks under Spark."""
     from holdfast.fleet.pipeline.replay.run import replay
 

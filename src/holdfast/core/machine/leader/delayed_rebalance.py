@@ -200,26 +200,7 @@ def find_losses(
     pace_ms = 0 if leader_state is None else leader_state.pace_ms
     before = restored(policy, members, leader_state)
     if not policy.defers:
-        first = _first_wait(policy, claims, leader_state, free) if policy.waits_first else []
-        reassigned, exact = _reassigned(
-            policy, claims, members, leader_state, free=free, reserved=reserved
-        )
-        recent = RecentJoiners()
-        if policy.needs_ages:
-            came = _new_members(members, leader_state, reserved, claims.group, ())
-            recent = joined_recently(policy, before, came, members)
-        return Losses(
-            departed=tuple(first),
-            delayed=DelayedRebalance(
-                waiting=(),
-                held_back=reassigned,
-                reserved=reserved,
-                exact=exact,
-                pace_ms=pace_ms,
-                recent_changes=recent.entries(policy),
-            ),
-            recent=recent,
-        )
+        return _undelayed_losses(policy, claims, members, leader_state, before=before, free=free)
     found = [w for w in _departed(policy, claims, members, leader_state, free) if len(w.tps)]
     exact, lost = _return_known(found, members, reserved)
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
@@ -251,6 +232,36 @@ def find_losses(
         ),
         recent=recent_joiners if policy.needs_ages else RecentJoiners(),
     )
+
+
+def _undelayed_losses(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    leader_state: LeaderState | None,
+    *,
+    before: RecentJoiners,
+    free: Mask,
+) -> Losses:
+    """Find the losses under a policy that delays nothing but, perhaps, the first round."""
+    reserved = np.full(claims.group.topics.n_tps, NO_OWNER, np.int32)
+    first = _first_wait(policy, claims, leader_state, free) if policy.waits_first else []
+    held_back, exact = _reassigned(
+        policy, claims, members, leader_state, free=free, reserved=reserved
+    )
+    recent = RecentJoiners()
+    if policy.needs_ages:
+        came = _new_members(members, leader_state, reserved, claims.group, ())
+        recent = joined_recently(policy, before, came, members)
+    delayed = DelayedRebalance(
+        waiting=(),
+        held_back=held_back,
+        reserved=reserved,
+        exact=exact,
+        pace_ms=0 if leader_state is None else leader_state.pace_ms,
+        recent_changes=recent.entries(policy),
+    )
+    return Losses(departed=tuple(first), delayed=delayed, recent=recent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -30,11 +30,11 @@ from holdfast.fleet.pipeline.arrow_types import BatchTask
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
-from holdfast.fleet.pipeline.replay.trace import Trace
+from holdfast.fleet.pipeline.replay.trace import GroupTrace
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
-Pair = tuple[Trace, ReplaySettings]
+Pair = tuple[GroupTrace, ReplaySettings]
 """A story, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
@@ -69,7 +69,7 @@ class Request:
     seed: int = 0
 
 
-def replay_rows(trace: Trace, setting: ReplaySettings, request: Request) -> dict[str, Any]:
+def replay_rows(trace: GroupTrace, setting: ReplaySettings, request: Request) -> dict[str, Any]:
     """One story under one setting, as a row of :data:`REPLAY`."""
     row: dict[str, Any] = dict.fromkeys(REPLAY.names)
     notes = [trace.note]
@@ -105,7 +105,7 @@ def replay_rows(trace: Trace, setting: ReplaySettings, request: Request) -> dict
     return row | _numbers(done) | agreed | {"note": "; ".join(filter(None, notes)) or None}
 
 
-def played(trace: Trace, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
+def played(trace: GroupTrace, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
     """Play a story under some settings; with generations if they are the actual ones.
 
     The machines are those of production and of ``simulate``. Nothing is measured while a group
@@ -133,7 +133,9 @@ def _numbers(done: ReplayCost) -> dict[str, Any]:
     }
 
 
-def _fidelity(trace: Trace, setting: ReplaySettings, done: ReplayCost) -> dict[str, float | None]:
+def _fidelity(
+    trace: GroupTrace, setting: ReplaySettings, done: ReplayCost
+) -> dict[str, float | None]:
     """Agreements of the actual replay; None where nothing was recorded to agree with."""
     if not setting.actual or not trace.n_events:
         return {}
@@ -145,7 +147,7 @@ def _fidelity(trace: Trace, setting: ReplaySettings, done: ReplayCost) -> dict[s
     return dict(zip(FIDELITY[1:], found, strict=True))
 
 
-def settings_of(trace: Trace, request: Request) -> list[ReplaySettings]:
+def settings_of(trace: GroupTrace, request: Request) -> list[ReplaySettings]:
     """The actual setting of a story first, then the requested settings that differ from it."""
     actual, _ = actual_setting(trace, request.default_delay_ms)
     same = replace(actual, actual=False)
@@ -175,7 +177,7 @@ def replay_task(request: Request) -> BatchTask:
 
 def replay(
     session: Session,
-    traces: Sequence[Trace],
+    traces: Sequence[GroupTrace],
     request: Request,
     *,
     track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,

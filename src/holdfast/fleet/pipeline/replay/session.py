@@ -26,8 +26,8 @@ from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_as
 from holdfast.fleet.pipeline.replay.trace import (
     SESSION_MS,
     EventType,
+    GroupTrace,
     RecordedSession,
-    Trace,
     TraceEvent,
 )
 from holdfast.sim.world.costs import Costs
@@ -94,7 +94,7 @@ class ReplayedSession:
 
     def __init__(
         self,
-        trace: Trace,
+        trace: GroupTrace,
         session: RecordedSession,
         setting: ReplaySettings,
         seed: int,
@@ -269,7 +269,7 @@ class ReplayedSession:
         return found
 
 
-def _returns(trace: Trace, session: RecordedSession) -> list[bool]:
+def _returns(trace: GroupTrace, session: RecordedSession) -> list[bool]:
     """Whether, before each happening, a member is away that comes back soon."""
     back: dict[int, int] = {}
     away_until: list[int] = []

@@ -15,7 +15,7 @@ from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
-from holdfast.fleet.pipeline.replay.trace import Trace
+from holdfast.fleet.pipeline.replay.trace import GroupTrace
 from holdfast.sim.baselines import BASELINES
 
 
@@ -73,7 +73,7 @@ def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
     return assignors_for(setting.policy, options, (name,))
 
 
-def actual_setting(trace: Trace, default_delay_ms: int) -> tuple[ReplaySettings, str]:
+def actual_setting(trace: GroupTrace, default_delay_ms: int) -> tuple[ReplaySettings, str]:
     """The settings that a group had, and a note where they are a guess."""
     protocol, note = trace.protocol or "", ""
     if trace.kip848:

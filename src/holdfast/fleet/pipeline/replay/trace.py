@@ -67,7 +67,7 @@ class RecordedSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class GroupTrace:
     """What happened to one group.
 
     Parameters

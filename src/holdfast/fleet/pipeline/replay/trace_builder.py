@@ -58,8 +58,8 @@ from holdfast.fleet.pipeline.replay.trace import (
     RESTART_MS,
     SESSION_MS,
     EventType,
+    GroupTrace,
     RecordedSession,
-    Trace,
     TraceEvent,
 )
 from holdfast.fleet.tables.reading import Tables
@@ -93,7 +93,7 @@ def traces(
     *,
     groups: Sequence[str] | None = None,
     lags: bool = False,
-) -> Iterator[Trace]:
+) -> Iterator[GroupTrace]:
     """The story of every group that ever had members.
 
     Parameters
@@ -107,7 +107,7 @@ def traces(
             yield trace
 
 
-def trace_of(rows: GroupRows, topics: Mapping[str, int]) -> Trace | None:
+def trace_of(rows: GroupRows, topics: Mapping[str, int]) -> GroupTrace | None:
     """One group's story; None if it never had members that can be read."""
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
@@ -158,7 +158,7 @@ class _TraceBuilder:
         self.gap = [0.0, 0.0]
         self.n_configured = 0
 
-    def trace(self) -> Trace:
+    def trace(self) -> GroupTrace:
         rows = self.rows.generations
         for run in _runs(rows):
             self._add_session(run)
@@ -169,7 +169,7 @@ class _TraceBuilder:
         protocol = _most(row.protocol for row in rows)
         imitated_by = "" if self.workers is None else self.workers.imitated_by
         cooperative = bool(imitated_by) or any(works_on(row.kind, protocol) for row in rows)
-        return Trace(
+        return GroupTrace(
             group=self.rows.group,
             protocol=protocol,
             cooperative=cooperative,
