@@ -245,8 +245,7 @@ class Tables:
         return found.rows if found else 0
 
     def data_files(self, name: str) -> list[DataFile]:
-        """Return committed files of a table, with bounds of their columns; none without a
-        manifest.
+        """Return a table's committed files, with bounds of their columns; none without a manifest.
 
         Raises
         ------

@@ -134,8 +134,7 @@ class LagRows:
         return np.where(self.unread == 0, np.minimum(self.lag, 0), self.lag)
 
     def waiting_since(self, end_ms: int) -> I64:
-        """Return when each partition was last committed, or later if its records came later
-        (ms)."""
+        """Return when each partition was last committed, or when its records came if later; ms."""
         came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)
         return np.maximum(self.commit_ms, came_ms.astype(np.int64))
 

@@ -182,8 +182,7 @@ class LocalFileSystem(FileSystem):
 
     @contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[Path]:
-        """Yield a finished draft beside a file, in folders on the disk; delete it after the
-        block."""
+        """Yield a finished draft beside a file, in folders on the disk; delete it afterwards."""
         path = self._way_to(name)
         inside = path.relative_to(self.root).parts[:-1]
         folders = [self.root.joinpath(*inside[:i]) for i in range(len(inside) + 1)]

@@ -138,8 +138,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def writable(self, *, once: bool = False) -> AbstractContextManager[Any]:
-        """Yield a sink for the new file, which ``pyarrow.parquet`` writes; complete after the
-        block.
+        """Yield a sink for ``pyarrow.parquet``; the new file is complete after the block.
 
         Parameters
         ----------

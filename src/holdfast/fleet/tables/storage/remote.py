@@ -75,8 +75,7 @@ class RemoteFileSystem(FileSystem):
 
     @abstractmethod
     def is_folder(self) -> bool:
-        """Return whether the root is a folder; on an object store, whether a name begins with
-        it."""
+        """Return whether the root is a folder; on an object store, a prefix of names."""
 
     def size(self, name: str = "") -> int:
         if (data := sent(self.name_of(name))) is not None:
