@@ -32,7 +32,7 @@ from holdfast.fleet.tables.columns.values import ints
 def needed_of_unequal(
     gens: Generations, layout: Dense, events: Events, unequal: Mask
 ) -> tuple[I64, Mask]:
-    """Least moves of rows whose members subscribe to different topics.
+    """Return the least moves of rows whose members subscribe to different topics.
 
     Returns
     -------
