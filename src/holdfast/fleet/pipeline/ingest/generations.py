@@ -94,8 +94,7 @@ class Generations:
         return Generations(head=head, members=members, owned=owned)
 
     def reads(self) -> TaskTopics:
-        """Return topics that each subtopology reads, by row and subtopology; Streams groups
-        only."""
+        """Return topics that each subtopology of Streams groups reads, by row and subtopology."""
         known = (self.roles == SOURCE) & np.asarray(self.owned["reader"].is_valid())
         picked = self.owned.filter(pa.array(known))
         row = ints(self.members, "row")[ints(picked, "member")]

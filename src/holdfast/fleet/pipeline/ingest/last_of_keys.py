@@ -74,7 +74,7 @@ def _spans_of_records(dump: Dump) -> Spans:
 
 
 def joined_spans(views: Sequence[DumpView]) -> Spans:
-    """Return how far the dumps have read together, each for the groups of its request."""
+    """Return the furthest span of each partition that dumps of the same groups have read."""
     whole = [view for view in views if not view.groups]
     same = views if len({view.groups for view in views}) == 1 else ()
     spans: dict[int, tuple[int, int]] = {}
