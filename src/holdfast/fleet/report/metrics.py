@@ -209,7 +209,7 @@ def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
 
 
 def _oldest(rows: ArrowTable) -> Iterator[tuple[str, float]]:
-    """Yield the age of each group's oldest unread record, except an unknown age."""
+    """Yield the age of each group's oldest unread record; skip a 0 that may be wrong."""
     subscribed = rows.filter(pc.invert(pc.fill_null(rows["not_subscribed"], False)))
     known = subscribed.filter(subscribed["lag_seconds"].is_valid())
     waits = pc.and_(subscribed["lag_seconds"].is_null(), pc.greater(subscribed["lag"], 0))

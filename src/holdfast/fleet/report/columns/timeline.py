@@ -339,8 +339,7 @@ def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: 
 
 
 def _cut_at_gaps(pieces: _Pieces, flat: _Flat, gaps: ArrowTable, first: int) -> I64:
-    """Return the end of each piece after its gap; ``to_ms`` without one, or without waiting
-    records."""
+    """Return the end of each piece after its gap; ``to_ms`` without one, or without records."""
     cut = pieces.to_ms.copy()
     gaps = gaps.filter(pc.invert(pc.fill_null(gaps["is_idle"], False)))
     if not gaps.num_rows or not len(cut):

@@ -31,8 +31,7 @@ class Markup(str):
 
 
 def escape(value: object) -> Markup:
-    """Return the HTML of a value: markup unchanged, everything else escaped, as a sentence
-    part."""
+    """Return the HTML of a value: markup unchanged, everything else escaped."""
     if isinstance(value, Markup):
         return value
     text = str(value)
