@@ -433,7 +433,7 @@ def test_a_failed_plan_of_the_user_ends_as_every_failed_plan_does():
         (f"{__name__}.absent", "no factory either"),
         (f"{JAVA}StikyAssignor", rf"did you mean {JAVA}StickyAssignor"),
         (f"{__name__}.broken_factory", "its factory raised OSError"),
-        (object(), "object has no name, modes, subscribe"),
+        (object(), "object has no name, rebalance_protocols, subscribe"),
         (len, "its factory raised TypeError"),
     ],
 )
