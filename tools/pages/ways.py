@@ -1,4 +1,4 @@
-"""The tables of ``docs/handover.md``: what a bounce and an autoscaler move and stop, way by way.
+"""The tables of ``docs/policies.md``: what a bounce and an autoscaler move and stop, way by way.
 
 Every cell is a run of the simulation under one seed, so a reader sees moves and standstill of one
 bench side by side.
