@@ -1,23 +1,22 @@
-"""One consumer under fire: it signs its commits and writes down all it does.
+"""One consumer of the chaos suite, which signs its commits and records all it does.
 
 Argument: a JSON object with ``name``, ``topic``, ``event_log``, ``config``, ``work_s``, ``client``
 (of :data:`tests.live.chaos_clients.CLIENTS`) and ``callback_s``, which each callback lasts. SIGTERM
-closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work; SIGHUP asks where it stands,
-and SIGQUIT what its threads do (on stderr). A line of the journal is
-``[time, event, ...]``:
+closes it; from SIGUSR1 to SIGUSR2 its work does not return; SIGHUP requests its state, and SIGQUIT
+the stacks of its threads (on stderr). A line of the event log is ``[time, event, ...]``:
 
 ====================================  ==========================================================
 ``assigned|revoked|lost, [p, ...]``   a callback
-``dropped, [p, ...]``                 lost: nothing of these is handed out from now on
+``dropped, [p, ...]``                 lost: no record of them is delivered from now on
 ``batch, p, first, last, begin``      these records are processed (written before the next poll),
-                                      which a poll that began then has handed out
+                                      delivered by a poll that began then
 ``commit, {p: offset}``               the broker has acknowledged this
 ``end`` / ``failed, text``            closed in order / the group refused this member for good
-``stands, {question: answer}``        what its client answers when it is asked where it stands
+``stands, {question: answer}``        what its client answers about its state
 ====================================  ==========================================================
 
-A line is one write to the kernel, so what was written survives a SIGKILL. Who committed stands in
-the offsets topic itself, as the commit's metadata.
+A line is one write to the kernel, so what was written survives a SIGKILL. The committer is in the
+offsets topic itself, in the commit's metadata.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class EventLog:
         text = "".join(json.dumps([now, *line]) + "\n" for line in lines)
         os.write(self._file, text.encode())
 
-    def recreate_if_stalled(self, event, partitions) -> None:
+    def listen(self, event, partitions) -> None:
         if event == "revoked":  # it is this member's until it has said so
             time.sleep(self._callback_s)
         self.write((event, sorted(tp.partition for tp in partitions)))
@@ -59,13 +58,13 @@ class EventLog:
             time.sleep(self._callback_s)
 
     def on_partitions_assigned(self, partitions) -> None:
-        self.recreate_if_stalled("assigned", partitions)
+        self.listen("assigned", partitions)
 
     def on_partitions_revoked(self, partitions) -> None:
-        self.recreate_if_stalled("revoked", partitions)
+        self.listen("revoked", partitions)
 
     def on_partitions_lost(self, partitions) -> None:
-        self.recreate_if_stalled("lost", partitions)
+        self.listen("lost", partitions)
 
 
 def runs(places, begin):

@@ -1,6 +1,6 @@
-"""A program works longer than its group waits: what is committed, read again, and told.
+"""A program works longer than its group waits: commits, records read again, reports.
 
-Every client plays side by side, each in a group of its own.
+All clients run in parallel, each in a group of its own.
 """
 
 from __future__ import annotations

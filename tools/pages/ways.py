@@ -1,4 +1,4 @@
-"""The tables of ``docs/handover.md``: moves and downtime of a bounce and an autoscaler, by policy.
+"""The tables of ``docs/policies.md``: moves and downtime of a bounce and an autoscaler, by policy.
 
 Every cell is a run of the simulation under one seed, so a reader sees moves and downtime of one
 bench side by side.
