@@ -89,7 +89,7 @@ def test_the_protocol_is_one_that_all_support_by_most_votes():
     for lists, chosen in (
         ((("x", "y"), ("y", "x"), ("y", "x")), "y"),  # most votes
         ((("x", "y"), ("y", "x")), "x"),  # a tie: the leader's order
-        ((("x", "y", "z"), ("z", "y"), ("y", "z")), "y"),  # x is not common: the vote goes on
+        ((("x", "y", "z"), ("z", "y"), ("y", "z")), "y"),  # x is not common: the vote continues
         ((("x", "z"), ("z", "y", "x")), "x"),
     ):
         g = Group(initial_delay_ms=3_000)

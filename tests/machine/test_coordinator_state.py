@@ -191,7 +191,7 @@ class TestRecords:
         assert other.group.durable.offsets == {("t", 0): 7}
         (answer,) = other.sync("b", b, 2)
         assert answer.assignment == b"for " + b.encode()
-        assert other.group.deadline_ms == 50_000 + SESSION_MS  # sessions begin anew
+        assert other.group.deadline_ms == 50_000 + SESSION_MS  # sessions restart
         other(after_ms=SESSION_MS)
         assert other.group.state is EMPTY
 

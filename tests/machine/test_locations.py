@@ -125,7 +125,7 @@ def test_an_idle_member_that_is_back_is_no_successor():
 
 
 def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
-    """Its identity changes twice, and the leader state goes on with it."""
+    """Its identity changes twice, and the leader state follows it."""
     play = located()
     had = play.owned("C")
     play.arrive("D", location=C)

@@ -167,7 +167,7 @@ def test_an_eager_leader_with_skip_assignment_takes_nothing_up_before_the_round(
 def test_a_revocation_is_stop_drain_callback_commit_rejoin():
     play = Player().stable(T0, T1)
     actions = play(RejoinRequested())
-    assert [type(a) for a in actions] == [SendJoin]  # processing goes on while joining
+    assert [type(a) for a in actions] == [SendJoin]  # processing continues while joining
     play.join(2)
     actions = play.sync(T0, T2)
     assert [type(a) for a in actions] == [JoinCompleted, StopFetching]

@@ -218,7 +218,7 @@ def leaving_in_a_round():
 
 
 def test_a_round_that_begins_while_a_member_revokes_takes_nothing_from_it():
-    """The group goes on in the next generation, in which it still owns what it claimed."""
+    """The group continues in the next generation, in which the member still owns its claims."""
     play = leaving_in_a_round()
     play(Tick(3_000))
     late = play.last(SendHeartbeat)

@@ -252,7 +252,7 @@ def test_only_a_leader_of_the_round_before_knows_which_generations_cannot_be(ass
     assert told["b"].assigned == {("t", 2), ("t", 3)}
     assert told["liar"].assigned == {("t", 4)}
     assert not told["a"].again
-    if isinstance(assignor, DesignAssignor):  # it alone is told; elsewhere absence revokes
+    if isinstance(assignor, DesignAssignor):  # it alone gets a list; elsewhere absence revokes
         assert told["liar"].revoked == {("t", p) for p in range(4)}
         assert told["liar"].again
     told = reads(assignor, unbroken=False, lie=lie)  # the coordinator may have lost records

@@ -212,7 +212,7 @@ class SmallWorld:
     def react(self, i: int, node: int, event: Hashable) -> Effect:
         """Return a member's effect of an event, with all that takes no time and no coordinator.
 
-        A number stands for the message of that number, for the sake of speed.
+        A number means the message of that number, for speed.
         """
         key = (i, node, event)
         found = self._effects.get(key)

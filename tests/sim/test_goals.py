@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("goals")
 
 @dataclass
 class Bounced:
-    """A bounce under Design II: what each member had when it ended, and what else stood still."""
+    """A bounce under Design II: each member's partitions at its end, and what else stopped."""
 
     setup: Setup
     had: list[set] = field(default_factory=list)

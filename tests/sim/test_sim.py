@@ -90,7 +90,7 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
         (20_065, "deferred"),  # a coordinator lost a record: two rounds have one number
         (60_008, "incremental"),  # all are thrown out; one comes back and says nothing of itself
         (100_674, "deferred"),  # an older shard does not name a member of the newest round
-        (1_000_134, "deferred"),  # a static member is late: a round goes on with its old claims
+        (1_000_134, "deferred"),  # a static member is late: a round continues with its old claims
     ],
 )
 def test_a_seed_of_one_policy_that_once_failed(seed, policy):

@@ -33,6 +33,6 @@ def play_case(number: int) -> FaultCase:
     Raises
     ------
     KeyError
-        If the number has no scene.
+        If the number has no fault case.
     """
     return FaultCase().play(CASES[number])

@@ -368,7 +368,7 @@ def racked(s: FaultCase, racks: list[tuple[str, ...]]) -> InstrumentedWorld:
 
 
 def _refresh(w: World) -> int:
-    """Every member hears of its metadata again; the rounds there were."""
+    """Send every member its metadata again; return the number of rounds."""
     for p in w.living():
         p.notify(MetadataChanged((("a", 6),)))
     rounds = w.rounds

@@ -149,7 +149,7 @@ def case_23(s: FaultCase) -> None:
     s.expect(play.round().delay_ms == 0, "the delay has passed")
     s.expect("T3" in ",".join(play.all_owned().values()), "waiting partitions are assigned")
     play.members["A"] = reports(play.members["A"], leader_state=old.subscription.leader_state)
-    play.received_ms["A"] = play.now_ms  # and believes to have heard it just now
+    play.received_ms["A"] = play.now_ms  # and counts it as received just now
     done = play.round()
     s.expect(done.delay_ms == 0, "the old leader's state starts no other delay")
     s.expect(
@@ -206,7 +206,7 @@ def case_25(s: FaultCase) -> None:
         if p.slot != first:
             p.notify(MetadataChanged((("a", 9),)))
     led_rounds = tape(w).led_rounds
-    w.start(3)  # is told of 9 as well
+    w.start(3)  # learns of 9 as well
     w.run(w.now_ms + 5_000)
     s.expect(leader(w) == first, "the leader is the one that knows of 6 partitions")
     s.expect(led_rounds[-1].partitions == {"a": 6} and sum(loads(w)) == 6, "and plans for 6")

@@ -253,7 +253,7 @@ def revoking(w: World) -> tuple[Process, frozenset[Resource]]:
 
 @dataclass
 class Tape:
-    """What went over the wire: (client, request) and (client, response), and leaders' turns."""
+    """Recorded messages: (client, request) and (client, response), and leaders' rounds."""
 
     requests: list[tuple[str, Any]] = field(default_factory=list)
     responses: list[tuple[str, Any]] = field(default_factory=list)

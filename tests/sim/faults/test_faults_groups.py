@@ -225,7 +225,7 @@ def test_33_the_coordinator_moves_in_the_middle_of_a_round():
         until(w, lambda w=w, state=state: w.coordinator.state is state)
         w.restart_coordinator(1_500)
         w.run(w.now_ms + 1_500)
-        assert [running(w, slot) for slot in range(3)] == before  # processing goes on meanwhile
+        assert [running(w, slot) for slot in range(3)] == before  # processing continues meanwhile
         assert loads(ends_well(w)) == [1, 1, 2, 2]
 
 
