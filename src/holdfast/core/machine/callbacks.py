@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class ListenerCall(StrEnum):
-    """Which callback of a listener (KIP-429)."""
+    """A callback of a listener (KIP-429)."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"

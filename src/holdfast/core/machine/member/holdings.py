@@ -62,7 +62,7 @@ class RevocationStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How long the member waits for the application, and the setting that says so."""
+    """Time that the member waits for the application, and the setting that says so."""
 
     ms: int
     setting: str

@@ -180,7 +180,7 @@ class Member:
 
     @property
     def owned(self) -> tuple[Resource, ...]:
-        """What the next join claims, sorted; a revocation in progress is still in it."""
+        """Resources that the next join claims, sorted, with those of a revocation in progress."""
         return self.data.owned
 
     @property

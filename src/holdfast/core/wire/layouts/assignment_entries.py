@@ -40,7 +40,7 @@ def names_more(data: bytes, *, topics: int, partitions: int) -> bool:
 
 
 class _Counter:
-    """How many more topics and partitions may be named before the count ends."""
+    """Topics and partitions that may still be named before the count ends."""
 
     def __init__(self, topics: int, partitions: int):
         self.topics = topics
