@@ -207,7 +207,7 @@ class Faults:
         self.next_slot = self.n_members
 
     def play(self) -> World:
-        """Faults, then quiet."""
+        """Play faults, then a quiet phase."""
         world, rng = self.world, self.rng
         for slot in range(self.n_members):
             world.start(slot)

@@ -122,7 +122,7 @@ def test_every_interleaving_of_a_member_and_a_joiner_reduced_and_in_full(policy,
 
 
 def agree(policy: str, bound: Bound) -> None:
-    """The reduced search finds the same settled ends as the full one, and neither a fault."""
+    """Check that the reduced search finds the settled ends of the full one, and neither a fault."""
     reduced, full = both(policy, bound)
     assert reduced.outcomes == full.outcomes
     assert len(full.outcomes) >= 4
@@ -136,7 +136,7 @@ def both(policy: str, bound: Bound, assignors=None) -> tuple[Found, Found]:
 
 
 def rules(policy: str, bound: Bound, assignors=None) -> set[str]:
-    """Rules that a planted bug breaks, the same in a reduced search and in a full one."""
+    """Return the rules that a planted bug breaks, equal in a reduced and in a full search."""
     reduced, full = ({v.rule for v in f.violations} for f in both(policy, bound, assignors))
     assert reduced == full
     return reduced

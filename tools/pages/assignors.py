@@ -19,7 +19,7 @@ HEAD = (
 
 
 def traits_part() -> str:
-    """One row for each assignor, in the order of the registry."""
+    """Return one row for each assignor, in the order of the registry."""
     return "\n".join(("", *table(HEAD, map(_row, ASSIGNORS.values())), ""))
 
 

@@ -63,7 +63,7 @@ def is_hidden(character: str) -> bool:
 
 
 def visible(name: object) -> Visible:
-    r"""A name with every hidden character shown as its escape, and the backslash doubled.
+    r"""Return a name with every hidden character as its escape, and the backslash doubled.
 
     ``str`` is applied first. The text can be encoded as UTF-8. Different names give different
     texts: a backslash is followed by another one, by ``u`` and four digits, or by ``U`` and eight.
@@ -171,7 +171,7 @@ def _marked(value: str) -> Iterator[str]:
 
 
 def shell_word(name: str) -> str:
-    r"""A name as one word of a command line that people can paste.
+    r"""Return a name as one word of a command line that people can paste.
 
     A name with hidden characters is written as ``$'...'``, whose escapes bash, zsh and ksh read.
     """

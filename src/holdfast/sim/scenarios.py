@@ -198,7 +198,7 @@ class Play:
         world.run(world.now_ms + self.costs.pause_ms)
 
     def patience_ms(self) -> int:
-        """Time that a scenario waits for a member to work, in ms."""
+        """Return the time that a scenario waits for a member to work, in ms."""
         return 2 * self.costs.rebalance_ms + self.costs.session_ms
 
 

@@ -114,12 +114,12 @@ class SeenRound:
         object.__setattr__(self, "subscribed", frozenset(t for names in topics for t in names))
 
     def exists(self, resource: Resource) -> bool:
-        """Whether a resource exists and a member that stays subscribes to its topic."""
+        """Return whether a resource exists and a member that stays subscribes to its topic."""
         topic, partition = resource
         return 0 <= partition < self.partitions.get(topic, 0) and topic in self.subscribed
 
     def all_resources(self) -> frozenset[Resource]:
-        """All resources of the topics that members that stay subscribe to."""
+        """Return all resources of the topics to which remaining members subscribe."""
         counts = tuple((t, self.partitions.get(t, 0)) for t in sorted(self.subscribed))
         return _every_one(counts)
 
@@ -130,7 +130,7 @@ def _every_one(counts: tuple[tuple[str, int], ...]) -> frozenset[Resource]:
 
 
 def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:
-    """The union of all ``sets``."""
+    """Return the union of all ``sets``."""
     return frozenset[Resource]().union(*sets)
 
 
@@ -180,13 +180,13 @@ def read_assignment(assignor: Assignor, data: bytes) -> SeenAssignment:
 
 @lru_cache(maxsize=1024)
 def _whole(data: bytes) -> SeenAssignment:
-    """Kafka's own message: the list of all that is to be owned (KIP-429)."""
+    """Read Kafka's own message: the list of all that is to be owned (KIP-429)."""
     return SeenAssignment(assigned=resources_of(decode_assignment(data).partitions))
 
 
 @lru_cache(maxsize=1024)
 def _increment(data: bytes) -> SeenAssignment:
-    """A design's message; ``revoked`` null and ``revoked`` empty differ in ``another_round``."""
+    """Read a design's message; ``revoked`` null and empty differ in ``another_round``."""
     frame = decode_member_assignment(data)
     return SeenAssignment(
         incremental=True,

@@ -136,7 +136,7 @@ class Claims:
         )
 
     def dropped(self) -> DroppedClaims:
-        """Every claim that does not count, including the claims that the group dropped."""
+        """Return every claim that does not count, including the claims that the group dropped."""
         counts, examples = {}, []
         for reason, tps, members in (
             (STALE, self.previous_tp, self.previous_member),

@@ -60,11 +60,11 @@ class Ranking:
         return [member for _, _, member in sorted(map(self._entry, members))]
 
     def least(self) -> float:
-        """The lowest number."""
+        """Return the lowest number."""
         return self._all[0][0]
 
     def most(self) -> float:
-        """The highest number."""
+        """Return the highest number."""
         return self._all[-1][0]
 
     def _entry(self, member: int) -> Entry:

@@ -21,7 +21,7 @@ Plan = Callable[[Process, ComputeAssignment], AssignmentComputed]
 
 
 def unchanged(function: Any) -> Any:
-    """The hook that changes nothing."""
+    """Return the real function: the hook that changes nothing."""
     return function
 
 

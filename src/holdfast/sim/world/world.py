@@ -117,7 +117,7 @@ class World:
         self.action_handlers = hooks.action_handlers(_action_handlers(requests, application))
 
     def resources(self) -> list[Resource]:
-        """All resources that can be owned."""
+        """Return all resources that can be owned."""
         counts = sorted(self.partitions.items())
         return [r for topic, count in counts for r in resources_of_topic(topic, range(count))]
 
@@ -143,7 +143,7 @@ class World:
         return self.counts.rounds
 
     def living(self) -> list[Process]:
-        """Processes that are up, by slot."""
+        """Return the processes that are up, by slot."""
         return [self.slots[s] for s in sorted(self.slots) if self.slots[s].alive]
 
     # Events of the world

@@ -94,7 +94,7 @@ def incremental(imbalance: Imbalance) -> Resolution:
 
 
 def damped(imbalance: Imbalance) -> Resolution:
-    """Damped: nothing waits, and a recent joiner gains by no move before it has stayed."""
+    """Let nothing wait, and let a recent joiner gain by no move before it has stayed."""
     policy = imbalance.policy
     waits_ms = tuple(each.remaining_ms for each in imbalance.departed)  # for the first members
     moves = imbalance.moves(waits_ms)

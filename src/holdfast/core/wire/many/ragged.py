@@ -260,11 +260,11 @@ class Cursor:
             self._width, self._at = width, 0
 
     def here(self) -> I64:
-        """Position of each message, to be read only."""
+        """Return the position of each message, to be read only."""
         return self._pos if self._block is None else self._pos + self._at
 
     def n_left(self) -> I64 | int:
-        """Bytes left in each message."""
+        """Return the bytes left in each message."""
         return self.end - self._pos if self._block is None else self._width - self._at
 
     def peek(self, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -381,7 +381,7 @@ class Reader:
     def tagged(
         self, known: Mapping[int, tuple[str, Callable[[Reader], object]]] | None = None
     ) -> dict[int, object]:
-        """Tagged fields at the end of a flexible struct.
+        """Read the tagged fields at the end of a flexible struct.
 
         Parameters
         ----------
