@@ -39,8 +39,8 @@ _STATE = (
     "",
     "A member sends its shard back unread, with the shard's age if the shard holds times. It",
     "keeps the shard when it loses its membership, and drops it for a new one. A shard has one",
-    "generation: a shard of this round or of a later one is ignored. `docs/leader-state.md` says what",
-    "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` has the reasons.",
+    "generation: a shard of this round or of a later one is ignored. `docs/leader-state.md` says",
+    "what survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` has the reasons.",
     "",
 )
 
