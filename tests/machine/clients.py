@@ -1,4 +1,4 @@
-"""Who plays the clients of a coordinator in tests."""
+"""Clients of a coordinator, played in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays the caller of a member in tests, and an assignor that the test writes."""
+"""The caller of a member, played in tests, and an assignor that the test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a round, written down in a line."""
+"""Members of a round, each written in one line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def carried(
     waiting: tuple[MemberEntry, ...] = (),
     left_out: LeftOut = LeftOut.NOTHING,
 ) -> dict[str, bytes]:
-    """The shares of a round of these members, in which they owned this afterwards."""
+    """Return the shards of a round in which members owned ``owned`` afterwards."""
     leader_state = RoundState(
         generation=generation,
         leader_id=leader_id,
@@ -64,7 +64,7 @@ def carried(
 
 
 def joined(members: Iterable[SubscribedMember]) -> tuple[JoinedMember, ...]:
-    """Members of a design as their leader is told of them."""
+    """Return members of a design as their leader receives them."""
     return tuple(
         JoinedMember(
             member_id=m.member_id,

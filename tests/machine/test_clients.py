@@ -1,4 +1,4 @@
-"""Which client library members run, by the ids that their group's record has."""
+"""The client libraries of members, recognised by the ids in their group's record."""
 
 from __future__ import annotations
 

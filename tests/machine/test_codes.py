@@ -1,4 +1,4 @@
-"""Which error codes end a member, which lose its membership, and that every other one passes."""
+"""Error codes: which end a member, which lose its membership, and that every other is temporary."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_code_that_passes_ends_nobody_and_the_next_round_recovers(error, reque
     assert play.member.owned == (T0,)
     words = [a.text for a in actions if isinstance(a, Warn)]
     if request_name == "OffsetCommit" or error in EXPECTED:
-        assert words == []  # the caller of a commit is told by its own answer
+        assert words == []  # the caller of a commit learns it from its own answer
     else:
         assert len(words) == 1
         assert describe(error) in words[0]

@@ -49,7 +49,7 @@ def test_an_id_that_was_never_used_expires():
 def test_a_pending_id_holds_the_round_until_it_joins_or_expires():
     g = Group()
     (a,) = g.stable("a")
-    g.join("b")  # told its id, and not back yet
+    g.join("b")  # has its id, and has not joined with it yet
     assert g.group.state is STABLE
     g.join("a", a, metadata=b"new")
     assert g.group.state is PREPARING
@@ -65,7 +65,7 @@ def test_generations_and_assignments_go_round():
     assert g.last("b", SyncAnswered).assignment == b"for " + b.encode()
     generation = g.group.generation
     assert g.beat("a", a, generation) == NONE
-    assert g.last("b").members == ()  # only the leader hears of everybody
+    assert g.last("b").members == ()  # only the leader gets the members
     assert sorted(m.member_id for m in g.last("a").members) == [a, b]
     c = g.enter("c")
     assert g.beat("a", a, generation) == ErrorCode.REBALANCE_IN_PROGRESS

@@ -1,4 +1,4 @@
-"""What a coordinator keeps: static members (KIP-345), its records, and what it reads back."""
+"""The coordinator's state: static members (KIP-345), its records, and their replay."""
 
 from __future__ import annotations
 

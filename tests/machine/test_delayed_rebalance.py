@@ -1,6 +1,7 @@
-"""The examples in the rules of delayed rebalance, each played by the real leader.
+"""The examples in the rules of the delayed rebalance, each played by the real leader.
 
-Those of rules 1, 3, 5 and 6 are the document's: ``tests/kips/test_incremental_cooperative.py``.
+The examples of rules 1, 3, 5 and 6 are the document's:
+``tests/kips/test_incremental_cooperative.py``.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def test_rule_4_a_new_member_replaces_a_dynamic_member_alone(play, instance_id, 
 
 @pytest.mark.parametrize("generation", [-1, 2**31 - 1])
 def test_rule_4_a_new_member_is_one_whatever_generation_it_names(play, generation):
-    """One that cannot be counts as none, so the place of the departed member does not wait."""
+    """An impossible generation is ignored, so the departed member's partitions do not wait."""
     play.settle()
     play.leave("C")
     play.round()

@@ -1,4 +1,4 @@
-"""What a departed member owned, under failback: others have it at once, and it goes back home."""
+"""Failback: a departed member's partitions are reassigned at once, and return to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader does with resources that have failed at a member."""
+"""Resources that have failed at a member, in its leader's plan."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_resource_that_has_failed_goes_elsewhere_and_nothing_else_moves(policy
     assert sorted(played.loads().values()) == [3, 4, 5]
     for name in "ABC":
         assert played.has(name) - {("t", at_a)} == before[name] - {("t", at_a)}
-    assert played.settle() == 1  # at rest, although A has two less than its share
+    assert played.settle() == 1  # at rest, although A has two less than its fair share
     assert sorted(played.loads().values()) == [3, 4, 5]
 
 

@@ -1,4 +1,4 @@
-"""A leader's turn, bytes to bytes."""
+"""A leader's round, bytes to bytes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_claims_of_a_generation_that_cannot_exist_count_as_none(name: str, lie: 
     assert result.group.generation.tolist() == [8, 8, -1]
     assert result.quality.kept == 4
     before = assign(read_group(name, members, {"t": 6}), name)
-    assert before.claims.owner.tolist() == [2] * 6  # nobody can tell without the generation
+    assert before.claims.owner.tolist() == [2] * 6  # undetectable without the generation
     for each in (members, read_members(name, members, ["t"])):
         answers = perform_assignment(name, each, {"t": 6}, generation=9)
         rows_out = {m: [p for _, p in decode_assignment(d).partitions] for m, d in answers.items()}

@@ -23,7 +23,7 @@ A, B, C, D = (digest_of(name) for name in "ABCD")
 
 
 def located(partitions: int = 12, members: Sequence[str] = "ABC") -> HandPlayedGroup:
-    """A group of members with places, that has been as it is for an hour."""
+    """A group of members with locations that has not changed for an hour."""
     play = group(partitions, members)
     for name in members:
         play.members[name] = reports(play.members[name], location=digest_of(name))
@@ -161,7 +161,7 @@ def test_identities_of_a_member():
 
 
 def test_2_000_members_with_locations_fit_a_stock_brokers_record():
-    """20,000 partitions of a topic: the places are four bytes a member, and no share is longer."""
+    """20,000 partitions of a topic: locations take four bytes a member, and no shard is longer."""
     size = (2_000, 20_000, 1, "orders")
     design = DesignAssignor(DESIGN)
     leader_round = quiet_round(design, size)

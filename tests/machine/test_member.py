@@ -1,4 +1,4 @@
-"""The member machine, one duty at a time, against a hand-played coordinator."""
+"""The member machine, one action at a time, against a hand-played coordinator."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_scenario_11_a_fenced_member_stops_and_says_why():
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_static_member_is_not_fenced_by_its_own_next_member_id(error):
-    """A broker that stood still may take the last commit of an old id after the join of the new."""
+    """A stalled broker may take the last commit of an old id after the join of the new."""
     play = Player(instance_id="i").stable(T0)
     before = play.member.generation
     play(Tick(play.member.data.session_ends_ms))

@@ -1,4 +1,4 @@
-"""What a member revokes: callbacks, commits, losses, leaving; against a coordinator by hand."""
+"""Revocations of a member: callbacks, commits, losses, leaving; with a hand-played coordinator."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_resources_never_announced_disappear_without_a_callback(ends):
     play.join(1)
     play.sync(T0)  # its callback is out and does not return
     play.another_round(2, T0, T1)  # queued
-    play.another_round(3, T0)  # T1 goes again before anybody heard of it
+    play.another_round(3, T0)  # T1 goes again before any callback
     if ends == "drained":
         play.drain()
     else:
@@ -175,7 +175,7 @@ def test_leaving_for_good_is_announced_where_asked():
 
 
 def test_nothing_is_announced_to_a_leader_that_defers_nothing():
-    """A Worker offers every design; the round would be for nothing where the group runs simple."""
+    """A Worker supports every design; under simple the round would be useless."""
     play = Player(announce_leave=frozenset({"another"})).stable(T0)
     play(LeaveRequested(returns=False))
     (leave,) = play.revoke()

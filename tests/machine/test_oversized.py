@@ -1,4 +1,4 @@
-"""What a leader takes of a subscription that is larger than an honest one can be."""
+"""Subscriptions larger than an honest one can be, as their leader reads them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_claims_of_what_does_not_exist_are_not_read() -> None:
     said = decode_subscription(taken.metadata)
     assert said.topics == ("clicks", "orders")
     assert dict(said.owned)["orders"] == (1, 3)
-    assert dict(said.owned)["clicks"] == MANY[: 2 + 256]  # told to give these up, then the next
+    assert dict(said.owned)["clicks"] == MANY[: 2 + 256]  # asked to revoke these, then the next
     assert (said.generation, said.rack, "gone" in dict(said.owned)) == (6, "r", False)
 
 

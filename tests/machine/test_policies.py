@@ -1,4 +1,4 @@
-"""Settings of a policy, leader states that cannot be used, and leaders that cannot plan."""
+"""Settings of a policy, unusable leader states, and leaders that cannot plan."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def member_owning(
 def group_with(
     *members: SubscribedMember, gone: dict[str, tuple[int, ...]], **fields
 ) -> list[SubscribedMember]:
-    """These members with their shares of a round in which others owned the rest."""
+    """Return members with their shards of a round in which others owned the rest."""
     owned = {name: (("t", numbers),) for name, numbers in gone.items() if numbers}
     owned |= {m.member_id: m.subscription.owned for m in members if m.subscription.owned}
     others = [subscribed(name, topics=("t",)) for name in gone]

@@ -1,4 +1,4 @@
-"""The table of policies: one name, one protocol and one default for whoever reads it."""
+"""The table of policies: one name, one protocol and one default for every reader."""
 
 from __future__ import annotations
 

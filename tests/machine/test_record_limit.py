@@ -1,4 +1,4 @@
-"""Records above ``message.max.bytes``: what the coordinator answers, as Kafka 4.3.1 was seen to.
+"""Records above ``message.max.bytes``: the coordinator's answers, as observed on Kafka 4.3.1.
 
 ``tests/live/test_record_limit.py`` plays the same with a broker.
 """

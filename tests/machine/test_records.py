@@ -1,4 +1,4 @@
-"""Records of members and groups: a copy goes on as the original, a group keeps to its table."""
+"""Records of members and groups: a copy continues as the original, a group keeps to its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy for how imbalance is handled: its bounds, its laws, the ready-made ones, the user's."""
+"""Rebalance policies: their bounds, their laws, the built-in ones, a user's own."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_function_is_given_what_waits_and_who_is_new():
 def test_what_would_move_depends_on_what_waits():
     found = asked_once()
     waits, dealt = found.moves([30_000]), found.moves([0])
-    assert (len(waits), waits.hands_out) == (0, True)  # c takes d's place
+    assert (len(waits), waits.hands_out) == (0, True)  # c replaces d
     assert (len(dealt), dealt.hands_out) == (0, True)
     assert waits.load.tolist() == dealt.load.tolist() == [4, 4, 0]
 

@@ -1,8 +1,8 @@
-"""What the leader state costs: a group's record beside that of the same group of Kafka's assignor.
+"""The cost of the leader state: a group's record beside that of Kafka's own assignor.
 
-A record is counted in two ways. Records of chosen groups are written, ours and Kafka's. For all
-sizes a sum of lengths says the most that a record may come to (:func:`most_bytes`), wherever the
-partitions lie; that no written record is longer is a test, too.
+A record is counted in two ways. Records of chosen groups are written, holdfast's and Kafka's. For
+all sizes a sum of lengths bounds the record (:func:`most_bytes`), whatever the partitions are; a
+test checks that no written record is longer.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def owned_bits(n: I64, partitions: I64, usual: I64 | bool) -> I64:
 
 
 def most_bytes(members: int, partitions: I64, dead: int = 0) -> tuple[I64, I64]:
-    """At most, of our record and of Kafka's; one topic named t, shared out evenly.
+    """Return the most bytes of holdfast's record and of Kafka's; one topic named t, evenly divided.
 
     ``dead`` members more have died together; each owned as much as anybody. Where some owned one
     partition more, these are the dead, or else those that live. A generation is below 2**14, a

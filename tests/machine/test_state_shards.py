@@ -327,7 +327,7 @@ def test_an_old_share_brings_no_departed_member_back():
 
 
 def test_of_shares_of_one_round_that_differ_the_leader_s_counts_then_that_of_the_first_member():
-    """A coordinator that lost a record uses a number twice."""
+    """A coordinator that lost a record uses a generation twice."""
     here, there = group(4, waits=1), group(4, each=3, waits=2)
     zombies = {m.member_id: m for m in there.members}
     of_m3 = {w: next(g for g in (here, there) if len(g.waiting) == w) for w in (1, 2)}

@@ -204,7 +204,7 @@ class WorkersByHand:
         self.settle()
 
     def settle(self) -> None:
-        """Play rounds until none is asked for; what was revoked stands in ``moved``."""
+        """Play rounds until none is asked for; revocations are in ``moved``."""
         self.moved = set()
         while self.round():
             pass

@@ -1,4 +1,4 @@
-"""What members keep where their leader cannot plan: against a slow twin, and what it costs."""
+"""The claims that members keep if their leader cannot plan: against a slow twin, and their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that has fewer partitions than before, a kind with fewer resources."""
+"""A topic that has lost partitions, a kind that has lost resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
 
 
 def plan(policy, counts):
-    """What two members are told by a leader that knows these counts."""
+    """Return the assignments of two members by a leader with these counts."""
     (assignor,) = assignors_for(policy)
     views = {
         m: MemberView(topics=("t", "u"), owned=owned, previous=owned, generation=3)

@@ -100,11 +100,13 @@ class SmallWorld:
         The assignors of every member.
     members : int
         Number of processes, joiners included.
-    partitions : int Partitions of the topic ``t``, to which every member subscribes. more : int
-    Partitions of the topic ``u``, to which a member may subscribe later; 0: no such topic. static :
-    bool
+    partitions : int
+        Partitions of the topic ``t``, to which every member subscribes.
+    more : int
+        Partitions of the topic ``u``, to which a member may subscribe later; 0: no such topic.
+    static : bool
         Whether members have instance ids.
-    places : int
+    locations : int
         Number of locations; 0 for members that have none.
     reduce : bool
         Whether states that behave equally count as one (:mod:`tests.proof.canonical`).

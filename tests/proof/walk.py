@@ -130,7 +130,7 @@ class Bound:
         How many members lose their shard of the leader state, each at any moment.
     lost : str
         Kinds of request with commas between: of each, one request or answer is lost or late.
-    places : bool
+    locations : bool
         Whether members have locations; joining members have that of the first member.
     generations : int
         Rounds after which a path is aborted, which breaks L4; counted in ``cut``.

@@ -1,4 +1,4 @@
-"""Histories that keep a rule of liveness or delayed rebalance and break it; as in broken_safety."""
+"""Histories that keep a rule of liveness or delayed rebalance and break it; as broken_safety."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories that keep a safety rule and break it: each yields the rules broken, first none.
+"""Histories that keep a safety rule and break it: each yields the broken rules, first none.
 
 A function's name begins with its rule.
 """
@@ -63,7 +63,7 @@ def s1():
 
 
 class Running(RunningRules):
-    """What processes run, with the ledger that a world has beside the rules."""
+    """Running processes, with the ownership log that a world has beside the rules."""
 
     def __init__(self):
         super().__init__(OwnershipLog([R]), zombie_limit_ms=100)
@@ -279,7 +279,7 @@ def s12_leaving():
 
 @dataclass(frozen=True)
 class Ordered(DesignAssignor):
-    """Everything free goes to whoever stands first."""
+    """Everything free goes to the first member."""
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         first = leader_round.members[0].member_id
@@ -339,7 +339,7 @@ def s15():
 
 
 class Asked:
-    """Stands for a member whose application asks before it commits; R runs in term 1."""
+    """A fake member whose application asks before it commits; R runs in term 1."""
 
     generation = 4
 

@@ -1,4 +1,4 @@
-"""Bugs that are planted into the machines, to see them caught."""
+"""Bugs that are planted into the machines, which the checkers have to catch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def give_the_number_of_a_term_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member's session never ends for it, and it hears of no error."""
+    """A member's session never ends for it, and it receives no error."""
     monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
     on_heartbeat = answers.on_heartbeat
 

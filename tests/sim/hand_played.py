@@ -1,10 +1,10 @@
 """A group played by hand: members as claims, rounds planned by the real leader, no network.
 
-**Rules.** Every member hears each round, unless it is ``unreached``. A member carries its share of
-the leader state; the member whose id comes first leads.
+**Rules.** Every member receives each round, unless it is ``unreached``. A member carries its shard
+of the leader state; the member whose id comes first leads.
 
-**Strategy.** :func:`holdfast.core.machine.leader.leader.plan_round`, and what members make of its
-shares.
+**Strategy.** :func:`holdfast.core.machine.leader.leader.plan_round`, and members that apply its
+shards.
 
 References: Incremental Cooperative Rebalancing, examples.
 """
@@ -25,7 +25,7 @@ from holdfast.core.model.partitions import TopicPartitions, grouped, resources_o
 
 @dataclass
 class HandPlayedGroup:
-    """Members, their claims and shares of the leader state; ``now_ms`` is everybody's clock."""
+    """Members, their claims and shards of the leader state; ``now_ms`` is everybody's clock."""
 
     policy: Policy
     partitions: dict[str, int]

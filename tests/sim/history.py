@@ -1,4 +1,4 @@
-"""A history written by hand: turns of the real leader, bent where a test wants them wrong."""
+"""A history written by hand: rounds of the real leader, altered where a test wants them wrong."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class History:
 
 
 def override(name: str, **fields) -> Bend:
-    """Tell one member something else."""
+    """Send one member another assignment."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
         assignments[name] = replace(assignments[name], **fields)
@@ -120,7 +120,7 @@ def override(name: str, **fields) -> Bend:
 
 
 def override_all(**fields) -> Bend:
-    """Tell all members something else."""
+    """Send all members other assignments."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
         for name, v in assignments.items():

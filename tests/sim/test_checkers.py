@@ -1,7 +1,7 @@
-"""Every rule can fail: a history in order breaks nothing, the same history bent breaks the rule.
+"""Every rule can fail: a correct history breaks nothing, the same one altered breaks the rule.
 
-The planted bugs (test_planted.py) bend the machines themselves; here each checker is held against a
-history written by hand, so that none can go blind unseen.
+The planted bugs (test_planted.py) alter the machines themselves; here each checker is tested with a
+history written by hand, so that none can stop working unnoticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``failback`` beside ``simple``: nothing waits, and each member ends with what it had."""
+"""``failback`` beside ``simple``: nothing waits, and each member ends with its old partitions."""
 
 import pytest
 from tests.proof.rules.attached import simulate

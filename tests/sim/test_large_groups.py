@@ -1,4 +1,4 @@
-"""Groups of 150 and 2,000 members on a broker with Kafka's limit: no record of theirs passes it.
+"""Groups of 150 and 2,000 members on a broker with Kafka's limit: no record exceeds it.
 
 Ids are as long as Kafka's, because they are half of a record where members own little.
 """

@@ -1,4 +1,4 @@
-"""Members that say where they live, under Design II: who is back is known, and a surge is one."""
+"""Members with locations under Design II: returning members are recognised, surges too."""
 
 import pytest
 from tests.proof.rules.attached import simulate
@@ -119,14 +119,14 @@ def test_two_members_that_restart_at_once_get_back_their_own_partitions():
 
 @pytest.mark.parametrize("come_ms", [185_000, 195_000])
 def test_one_member_more_in_the_middle_of_a_bounce_is_no_chain(come_ms):
-    """It may take the place of one that is away, and succeed one that leaves next."""
+    """It may replace a member that is absent, and succeed one that leaves next."""
     steps = *bounce(range(6), UP_MS), step(come_ms, "start", 9)
     assert moved(*steps) <= GROWN + 2 * 4 < moved(*steps, location=None)
 
 
 @pytest.mark.parametrize(("members", "surge"), [(6, 1), (6, 2), (6, 6), (24, 6), (24, 24)])
 def test_a_surge_is_one_with_locations_too(members, surge):
-    """Of one, of a quarter, of all: of the old members nobody is left to tell who came."""
+    """Of one, of a quarter, of all: no old member is left that knows who joined."""
     cost = {
         policy: simulate(
             Setup(

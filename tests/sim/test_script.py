@@ -1,4 +1,4 @@
-"""Scenario files: steps that cannot be taken, groups of which nobody is left, topics that go."""
+"""Scenario files: impossible steps, groups without members, deleted topics."""
 
 from __future__ import annotations
 

@@ -21,13 +21,14 @@ from holdfast.sim.world.ownership_log import OwnershipLog
         # a new member was reserved what it does not subscribe to, so that it went to a survivor
         176,
         1941,  # an answer on its way when the coordinator lost its round: generations are recounted
-        3553,  # the same, and a static member is back before anybody has heard of it
+        3553,  # the same, and a static member is back before it is noticed
         7094,  # all members of a group were fenced, and nothing was settled any more
-        10_800,  # a new member has a lost member's place, and other things than that one had
+        10_800,  # a new member replaces a lost member, with other resources
         14_189,  # as 1941, the next round has the lost one's number
         14_842,  # as 10800, because nobody else reads the topic
-        19_705,  # a commit is answered while its member stalls, and has ended when that hears it
-        100_474,  # a new member takes a lost member's place, and one that has nothing gets the rest
+        # a commit is answered while its member stalls, and has ended when the answer arrives
+        19_705,
+        100_474,  # a new member replaces a lost one, and one that has nothing gets the rest
         # a coordinator that lost a record counts a generation twice: two leader states of it
         100_501,
         100_580,  # the same where a new group waits for its first members
@@ -88,7 +89,7 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
         (5_181, "deferred"),  # the same
         (20_065, "deferred"),  # a coordinator lost a record: two rounds have one number
         (60_008, "incremental"),  # all are thrown out; one comes back and says nothing of itself
-        (100_674, "deferred"),  # an older share does not name a member of the newest round
+        (100_674, "deferred"),  # an older shard does not name a member of the newest round
         (1_000_134, "deferred"),  # a static member is late: a round goes on with its old claims
     ],
 )

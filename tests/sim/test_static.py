@@ -1,4 +1,4 @@
-"""Static leaders that come back within their session: they skip the plan, and miss nothing."""
+"""Static leaders that come back within their session: they skip the plan, and miss no change."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ NOT_HERE = {
     "incremental_unassign": "as `assign`",
     "cluster_id": "ask an admin client",
     "set_sasl_credentials": "`holdfast.oauth.token.provider` renews credentials",
-    "store_offsets": "returned records count as processed at the next `poll`; else `commit(offsets)`",
+    "store_offsets": "returned records count as processed at the next `poll`, or `commit(offsets)`",
     "highwater": "`end_offsets` asks the broker",
     "last_stable_offset": "`end_offsets` with `isolation.level=read_committed`",
     "last_poll_timestamp": "`metrics`",

@@ -139,7 +139,8 @@ class RoundChecker:
 
     Parameters
     ----------
-    ownership_log : OwnershipLog Receives broken rules.
+    ownership_log : OwnershipLog
+        Receives broken rules.
     """
 
     def __init__(self, ownership_log: OwnershipLog):

@@ -23,7 +23,8 @@ class RunningRules:
 
     Parameters
     ----------
-    ownership_log : OwnershipLog Has the runner of each resource, and receives broken rules.
+    ownership_log : OwnershipLog
+        Has the runner of each resource, and receives broken rules.
     zombie_limit_ms : int
         Time that a process may run a resource that was given to another one.
     """

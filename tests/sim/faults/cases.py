@@ -1,6 +1,6 @@
-"""Fault scenarios by number as scenes: what happens, and what must come of it.
+"""Fault scenarios by number as fault cases: their events, and the required outcome.
 
-**Strategy.** A table; :func:`play_case` looks into it.
+**Strategy.** A table; :func:`play_case` reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CASES: Mapping[int, Callable[[FaultCase], None]] = {
     for name in sorted(vars(module))
     if name.startswith("case_")
 }
-"""Number -> scene."""
+"""Number -> fault case."""
 
 
 def play_case(number: int) -> FaultCase:

@@ -1,9 +1,9 @@
-"""Fault scenarios 35 to 51 as scenes: what members claim, and what becomes of topics.
+"""Fault scenarios 35 to 51 as fault cases: claims of members, and changes of topics.
 
-**Rules.** A name is its number; its docstring is its title. Where a scenario is
-about one leader's turn, the real leader is asked, with its members in every order.
+**Rules.** A name is its number; its docstring is its title. Where a scenario is about one leader's
+round, the real leader plans it, with its members in every order.
 
-**Strategy.** Claims by hand for the leader, small worlds for what follows from them.
+**Strategy.** Claims by hand for the leader, small worlds for their consequences.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def case_35(s: FaultCase) -> None:
     s.expect(not running(w, slow), "cut off, the member stops by itself")
     s.ends_well(w)  # the answer comes meanwhile
     s.expect(not said(w, f"{client} in generation {late}"), "the late answer is ignored")
-    s.expect(said(w, f"{client} in generation {late + 2}"), "the member joins anew")
+    s.expect(said(w, f"{client} in generation {late + 2}"), "the member joins again")
 
 
 def case_36(s: FaultCase) -> None:
@@ -103,7 +103,9 @@ def claimed(**generations: int) -> dict[str, str]:
     found: list[dict[str, str]] = []
     for order in permutations(members):
         done = plan_round(SIMPLE, order, {"t": 1}, generation=99)
-        assert not any(x.gained for x in done.assignments.values()), "somebody gains it as well"
+        assert not any(x.gained for x in done.assignments.values()), (
+            "another member gains it as well"
+        )
         found.append(
             {
                 m: "keeps" if x.kept else "revoked" if x.revoked else "nothing"
@@ -157,7 +159,9 @@ def handed(
 
 def case_37(s: FaultCase) -> None:
     """Two members claim a partition, same generation."""
-    s.expect(claimed(a=4, b=4) == {"a": "revoked", "b": "revoked"}, "two claims: nobody keeps it")
+    s.expect(
+        claimed(a=4, b=4) == {"a": "revoked", "b": "revoked"}, "two claims: no member keeps it"
+    )
     own, _ = cooperative(1, a=(4, (0,)), b=(4, (0,)))
     s.expect(own == {"a": set(), "b": set()}, "nor under cooperative-sticky")
     three = {"a": "revoked", "b": "revoked", "c": "revoked"}
@@ -167,12 +171,12 @@ def case_37(s: FaultCase) -> None:
 def case_38(s: FaultCase) -> None:
     """Three claim it, two alike, one newer."""
     newest = {"a": "revoked", "b": "revoked", "c": "keeps"}
-    s.expect(claimed(a=4, b=4, c=5) == newest, "the newest claim stands")
+    s.expect(claimed(a=4, b=4, c=5) == newest, "the newest claim counts")
     own, withheld = cooperative(1, a=(4, (0,)), b=(4, (0,)), c=(5, (0,)))
     s.expect(withheld == {}, "cooperative-sticky: the newest one keeps it as well,")
     s.expect(own == {"a": set(), "b": set(), "c": {0}}, "whatever older claims say")
     own, withheld = cooperative(1, a=(4, (0,)), b=(4, (0,)), c=(3, (0,)))
-    s.expect(set(withheld) == {0}, "two alike beside an older one: withheld from all three")
+    s.expect(set(withheld) == {0}, "two equal ones beside an older one: withheld from all three")
 
 
 def case_39(s: FaultCase) -> None:
@@ -180,9 +184,9 @@ def case_39(s: FaultCase) -> None:
     odd = (("gone", (0,)), ("t", (0, 0, 7, -1)))
     members = [subscribed("a", topics=("t",), owned=odd, generation=3)]
     done = plan_round(SIMPLE, members, {"t": 2}, generation=4)
-    s.expect(done.assignments["a"].gained == (("t", (1,)),), "only what exists is claimed")
+    s.expect(done.assignments["a"].gained == (("t", (1,)),), "only existing partitions are claimed")
     handed_out = cooperative(2, a=(3, (0, 0, 7, -1)))
-    s.expect(handed_out == ({"a": {0, 1}}, {}), "and cooperative-sticky hands out the same")
+    s.expect(handed_out == ({"a": {0, 1}}, {}), "and cooperative-sticky assigns the same")
 
 
 def case_40(s: FaultCase) -> None:
@@ -193,11 +197,11 @@ def case_40(s: FaultCase) -> None:
     ]
     done = plan_round(SIMPLE, members, {"t": 1, "u": 1}, generation=4)
     s.expect(done.assignments["a"].revoked == (("t", (0,)),), "the claim is revoked")
-    s.expect(done.assignments["b"].gained == (), "and goes to nobody in that round")
+    s.expect(done.assignments["b"].gained == (), "and goes to no member in that round")
     w = s.world("holdfast-simple", partitions={"a": 4, "b": 2})
     w.subscribe(0, ("b",))  # what it has of a is claimed no more: revoked before it joins
     w.run(w.now_ms + 8_000)
-    s.expect({topic for topic, _ in running(w, 0)} <= {"b"}, "what is unsubscribed stops")
+    s.expect({topic for topic, _ in running(w, 0)} <= {"b"}, "unsubscribed partitions stop")
     s.expect(sum(loads(w)) == 6, "others process it")
 
 
@@ -236,7 +240,7 @@ def case_42(s: FaultCase) -> None:
     w.subscriptions[3] = ()
     w.start(3)
     w.run(w.now_ms + 6_000)
-    s.expect(loads(w) == [0, 2, 2, 2], "in a group it disturbs nobody")
+    s.expect(loads(w) == [0, 2, 2, 2], "in a group it disturbs no member")
 
 
 def case_43(s: FaultCase) -> None:
@@ -255,7 +259,7 @@ def case_43(s: FaultCase) -> None:
     plan = eager.lead(LeaderRound(members=given, partitions={"t": 4}, generation=9))
     s.expect(("t", 0) in eager.read(plan["v0"]).assigned, "v0 claims by its user data")
     total = sum(len(eager.read(data).assigned) for data in plan.values())
-    s.expect(total == 4, "and all four partitions are handed out")
+    s.expect(total == 4, "and all four partitions are assigned")
 
 
 def case_44(s: FaultCase) -> None:
@@ -268,7 +272,7 @@ def case_44(s: FaultCase) -> None:
     until(w, lambda: len(led_rounds) == 1)
     claim = {m.name[:5] for m in led_rounds[0].members if m.claims}
     s.expect(claim == {"m0000", "m0001"}, "the eager member claims nothing")
-    s.expect(runs(w, steady), "cooperative members go on")
+    s.expect(runs(w, steady), "cooperative members keep processing")
     s.expect(not running(w, 2), "only the eager one has stopped everything")
     s.ends_well(w)
 
@@ -281,9 +285,11 @@ def case_45(s: FaultCase) -> None:
             subscribed("m", topics=("t",), owned=(("t", (0,)),), generation=4),
         ]
         done = plan_round(SIMPLE, members, {"t": 2}, generation=5)
-        s.expect(done.assignments["m"].kept == (("t", (0,)),), "the liar's claim costs nobody")
+        s.expect(done.assignments["m"].kept == (("t", (0,)),), "the liar's claim costs no member")
         s.expect(not done.again, "and starts no round")
-        s.expect(done.assignments["liar"].gained == (("t", (1,)),), "it gets a share like others")
+        s.expect(
+            done.assignments["liar"].gained == (("t", (1,)),), "it gets partitions like others"
+        )
         own, withheld = cooperative(2, liar=(lie + 4, (0,)), m=(4, (0,)))
         s.expect(withheld == {}, "under cooperative-sticky nothing is withheld for it either")
         s.expect(own == {"liar": {1}, "m": {0}}, "and the result is the same")
@@ -320,7 +326,10 @@ def case_49(s: FaultCase) -> None:
     slot = next(p.slot for p in w.living() if p.member.state is handing)
     w.subscribe(slot, ("b",))
     w.run(w.now_ms + 10_000)
-    s.expect({topic for topic, _ in running(w, slot)} == {"b"}, "it keeps only what it wants still")
+    s.expect(
+        {topic for topic, _ in running(w, slot)} == {"b"},
+        "it keeps only what it still subscribes to",
+    )
     s.expect(sum(loads(w)) == 8, "and everything is processed")
 
 
@@ -334,7 +343,7 @@ def case_50(s: FaultCase) -> None:
     for slot in (0, 1):
         w.subscribe(slot, ("a", "new"))
     until(w, lambda: runs(w, [("new", 0), ("new", 1)]), 4_000)
-    s.expect(not any(w.ownership_log.runner(r) for r in lost), "even while others go on waiting")
+    s.expect(not any(w.ownership_log.runner(r) for r in lost), "even while others continue to wait")
     s.ends_well(w)
 
 
@@ -376,7 +385,7 @@ def case_51(s: FaultCase) -> None:
     w.run(6_000)
     before: list[set[Resource]] = [running(w, slot) for slot in range(3)]
     near = [sorted(p for _, p in own) for own in before]
-    s.expect(near == [[2, 5], [0, 3], [1, 4]], "everybody has what is near")
+    s.expect(near == [[2, 5], [0, 3], [1, 4]], "every member has partitions of its rack")
     kept = tape(w)
     racks[:] = [() if r == ("z",) else r for r in known]  # z's broker is away
     rounds = _refresh(w)

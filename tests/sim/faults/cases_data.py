@@ -1,4 +1,4 @@
-"""Fault scenarios 66 to 68 as scenes: lags that cannot be known.
+"""Fault scenarios 66 to 68 as fault cases: lags that cannot be known.
 
 **Rules.** A name is its number; its docstring is its title.
 

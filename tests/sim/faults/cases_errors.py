@@ -1,8 +1,8 @@
-"""Fault scenarios 73 to 75 as scenes: a coordinator that answers with error codes.
+"""Fault scenarios 73 to 75 as fault cases: a coordinator that answers with error codes.
 
 **Rules.** A name is its number; its docstring is its title.
 
-**Strategy.** Hands answer requests in place of the coordinator, for as long as the cause lasts.
+**Strategy.** A hook answers requests instead of the coordinator, for as long as the cause lasts.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def case_74(s: FaultCase) -> None:
             victim.notify(RejoinRequested())
             until(w, lambda victim=victim: not victim.alive, 20_000)
             s.expect(victim.member.state in ENDED, f"{kind.__name__}: {code} ends the member")
-            s.expect(victim.failed == describe(code), "which says what to do")
+            s.expect(victim.failed == describe(code), "with advice")
             s.ends_well(w, 30_000)
 
 
@@ -146,7 +146,7 @@ def case_75(s: FaultCase) -> None:
         w.start(LARGE)
         w.run(w.now_ms + 20_000)
         s.expect(refusing.n_refused > 20, "rounds are refused, and tried again")
-        s.expect(sum(loads(w)) == 6, "meanwhile everybody goes on with what it has")
+        s.expect(sum(loads(w)) == 6, "meanwhile every member keeps its partitions")
         s.expect(count_warnings(w, "This leader sent"), "the leader names the size of the record")
         s.expect(
             count_warnings(w, "message.max.bytes") < refusing.n_refused / 2, "not at every attempt"

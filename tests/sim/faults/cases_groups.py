@@ -1,10 +1,9 @@
-"""Fault scenarios 7 to 32 as scenes: which member leads, which are members, and what messages say
-of it.
+"""Fault scenarios 7 to 32 as fault cases: leaders, members, and their messages.
 
 **Rules.** A name is its number; its docstring is its title.
 
-**Strategy.** Real members and the real coordinator in a small world; hands on it as
-:mod:`tests.sim.faults.fault_case` has them.
+**Strategy.** Real members and the real coordinator in a small world, with the hooks of
+:mod:`tests.sim.faults.fault_case`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def case_07(s: FaultCase) -> None:
     rounds = w.rounds
     w.crash(idle)
     w.run(w.now_ms + FOUND_MS)
-    s.expect(not any(p.member.data.rejoin_at_ms for p in w.living()), "nobody is told to wait")
+    s.expect(not any(p.member.data.rejoin_at_ms for p in w.living()), "no member gets a delay")
     s.ends_well(w)
     s.expect(w.rounds == rounds + 1, "one round was enough")
 
@@ -117,8 +116,8 @@ def case_20(s: FaultCase) -> None:
     w.stop(0, returns=False)
     until(w, lambda: not w.slots[0].alive)
     until(w, lambda: w.rounds and leader(w) == 2, 5_000)
-    # The document would have a new member assume no wait; this one has heard of it from others.
-    s.expect(not runs(w, lost), "the newcomer leads, and what was lost goes on waiting")
+    # The document would have a new member assume no wait; this one learns of it from others.
+    s.expect(not runs(w, lost), "the new member leads, and lost partitions continue to wait")
     until(w, lambda: runs(w, lost), 30_000)
     in_time = w.now_ms - begin_ms <= FOUND_MS + DELAY_MS + 2_000
     s.expect(in_time, "until the deadline that the leader before it had set")
@@ -135,7 +134,7 @@ def case_21(s: FaultCase) -> None:
     until(w, lambda: not runs(w, already_revoked))
     w.stop(leader(w))
     waited_ms = until(w, lambda: runs(w, already_revoked))
-    s.expect(waited_ms < 4_000, "under another leader it is handed out without a delay")
+    s.expect(waited_ms < 4_000, "under another leader it is assigned without a delay")
     s.expect(len(kept.led_rounds) >= 2, "two rounds and more were led")
     s.ends_well(w)
 
@@ -147,12 +146,12 @@ def case_23(s: FaultCase) -> None:
     play.round()
     old = play.members["A"]  # knows that D is waited for
     play.now_ms += DELAY_MS
-    s.expect(play.round().delay_ms == 0, "the delay is over")
-    s.expect("T3" in ",".join(play.all_owned().values()), "what waited is handed out")
+    s.expect(play.round().delay_ms == 0, "the delay has passed")
+    s.expect("T3" in ",".join(play.all_owned().values()), "waiting partitions are assigned")
     play.members["A"] = reports(play.members["A"], leader_state=old.subscription.leader_state)
     play.received_ms["A"] = play.now_ms  # and believes to have heard it just now
     done = play.round()
-    s.expect(done.delay_ms == 0, "the old leader's memory starts no other delay")
+    s.expect(done.delay_ms == 0, "the old leader's state starts no other delay")
     s.expect(
         not any(x.revoked for x in done.assignments.values()), "and takes nothing from anybody"
     )
@@ -213,7 +212,7 @@ def case_25(s: FaultCase) -> None:
     s.expect(led_rounds[-1].partitions == {"a": 6} and sum(loads(w)) == 6, "and plans for 6")
     w.slots[first].notify(MetadataChanged((("a", 9),)))  # its own metadata refresh
     until(w, lambda: sum(loads(w)) == 9, 5_000)
-    s.expect(True, "when it hears of 9, all 9 are processed")
+    s.expect(True, "when it learns of 9, all 9 are processed")
     s.ends_well(w)
 
 
@@ -225,7 +224,7 @@ def case_26(s: FaultCase) -> None:
     w.start(3)
     s.ends_well(w)
     told = [x for x in w.warnings if "could not plan" in x]
-    s.expect(1 <= len(told) <= 2, "a plan that fails is told, and tried again")
+    s.expect(1 <= len(told) <= 2, "a failed plan is reported, and tried again")
     w = s.world("holdfast-simple")
     for p in w.living():
         p.plan_fails = 10**6  # for ever
@@ -233,7 +232,7 @@ def case_26(s: FaultCase) -> None:
     rounds = w.rounds
     w.run(w.now_ms + 120_000)
     s.expect(w.rounds - rounds < 10, "one that fails for ever is not tried for ever")
-    s.expect(sum(loads(w)) == 6, "and everybody goes on with what it has")
+    s.expect(sum(loads(w)) == 6, "and every member keeps its partitions")
     s.expect(group_is(w, GroupState.STABLE), "in a stable group")
 
 
@@ -311,10 +310,10 @@ def case_30(s: FaultCase) -> None:
     forget_the_last_generation(w)
     until(w, lambda: len(kept.led_rounds) == 1)
     heard = kept.errors(HeartbeatAnswered)
-    s.expect(heard == {ErrorCode.ILLEGAL_GENERATION}, "heartbeats hear ILLEGAL_GENERATION")
+    s.expect(heard == {ErrorCode.ILLEGAL_GENERATION}, "heartbeats get ILLEGAL_GENERATION")
     lost = [m for m in kept.led_rounds[0].members if m.subscription.generation < 0]
-    s.expect(lost and not any(m.claims for m in lost), "who heard it claims nothing")
-    s.expect(said(w, f" {ListenerCall.LOST} "), "and has told its listener of a loss")
+    s.expect(lost and not any(m.claims for m in lost), "a member that got it claims nothing")
+    s.expect(said(w, f" {ListenerCall.LOST} "), "and has reported a loss to its listener")
     s.ends_well(w)
     s.expect([p.member.member_id for p in w.living()] == ids, "ids are kept")
 
@@ -339,10 +338,12 @@ def case_31(s: FaultCase) -> None:
         until(w, lambda: w.coordinator is not None)
     until(w, lambda: member.member_id not in ("", old))
     heard = kept.errors(HeartbeatAnswered, client) | kept.errors(JoinAnswered, client)
-    s.expect(ErrorCode.UNKNOWN_MEMBER_ID in heard, "the member hears UNKNOWN_MEMBER_ID")
+    s.expect(ErrorCode.UNKNOWN_MEMBER_ID in heard, "the member gets UNKNOWN_MEMBER_ID")
     again = next(m.member_id for m in kept.sent(SendJoin, client) if m.member_id != old)
     s.expect(again == "", "and joins without an id")
-    s.expect(said(w, f"{client} {ListenerCall.LOST} "), "after it has told its listener of a loss")
+    s.expect(
+        said(w, f"{client} {ListenerCall.LOST} "), "after it has reported a loss to its listener"
+    )
     s.ends_well(w)
 
 
@@ -364,5 +365,5 @@ def case_32(s: FaultCase) -> None:
         heard == {ErrorCode.ILLEGAL_GENERATION}, "a heartbeat of the old generation is refused"
     )
     w.run(w.now_ms + 50)
-    s.expect(not said(w, f"{client} drops"), "and the member keeps what it has")
+    s.expect(not said(w, f"{client} drops"), "and the member keeps its partitions")
     s.ends_well(w)

@@ -1,8 +1,8 @@
-"""Fault scenarios 52 to 64 as scenes: applications that fail or stall, and delays that cannot be.
+"""Fault scenarios 52 to 64 as fault cases: failing or stalled applications, impossible delays.
 
 **Rules.** A name is its number; its docstring is its title.
 
-**Strategy.** Small worlds whose applications misbehave; hands on commits and on bytes.
+**Strategy.** Small worlds whose applications misbehave; hooks on commits and on bytes.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def case_52(s: FaultCase) -> None:
     process.listener_faults = 1.0
     commits = accepted_commits(w, process.client)
     until(w, lambda: runs(w, revoked) and not revoked & process.running)
-    s.expect(True, "it counts as given up all the same")
+    s.expect(True, "it counts as revoked all the same")
     committed = any(r in revoked for c in commits for r, _ in c.offsets)
     s.expect(not committed, "nothing is committed after a callback that raised")
-    s.expect([x for x in w.warnings if "fault" in x], "the error is told")
+    s.expect([x for x in w.warnings if "fault" in x], "the error is reported")
     for p in w.living():
         p.listener_faults = 0.0
     s.ends_well(w)
@@ -84,11 +84,11 @@ def case_53(s: FaultCase) -> None:
     s.expect(waited_ms <= COSTS.rebalance_ms, "it is dropped in time for the round")
     until(w, lambda: runs(w, revoked))
     committed = {r: at for c in commits for r, at in c.offsets}
-    s.expect(committed == processed, "and committed without what is in hand")
+    s.expect(committed == processed, "and committed without the records in flight")
     process.revoke_extra_ms = 0
     s.ends_well(w)
 
-    w = s.world("holdfast-simple", 2)  # and one that stands still in the middle of it is removed
+    w = s.world("holdfast-simple", 2)  # and a process that stalls in the middle of it is removed
     process, revoked = revoking(w)
     w.stall(process.slot, 30_000)
     old, generation = process.member.member_id, process.member.generation
@@ -96,7 +96,9 @@ def case_53(s: FaultCase) -> None:
     until(w, lambda: old not in group.members)
     until(w, lambda: runs(w, revoked) and not revoked & process.running, 60_000)
     s.ends_well(w)
-    s.expect(said(w, f"{process.client} drops"), "who stands still meanwhile is removed and drops")
+    s.expect(
+        said(w, f"{process.client} drops"), "a process that stalls meanwhile is removed and drops"
+    )
     late = replace(_late_commit(process, revoked), generation=generation, member_id=old)
     (answer,) = group.step(w.now_ms, Received(process.client, late))
     fenced = CommitDone(0, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -140,11 +142,11 @@ def case_55(s: FaultCase) -> None:
     member, group = process.member, w.coordinator
     s.expect(
         not any(member.may_commit({r: term}) for r in revoked for term in range(20)),
-        "what was given up may be committed no more",
+        "revoked resources may not be committed",
     )
     s.expect(
         member.may_commit({r: w.terms[process.client, r] for r in member.owned}),
-        "what is owned may",
+        "owned ones may",
     )
     (answer,) = group.step(w.now_ms, Received(process.client, _late_commit(process, revoked)))
     refused = isinstance(answer, Answer) and answer.response == CommitDone(
@@ -163,7 +165,10 @@ def case_56(s: FaultCase) -> None:
     gone, client = running(w, 2), w.slots[2].client
     silent.add(2)
     until(w, lambda: kept.sent(SendLeave, client), 6_000)
-    s.expect(said(w, f"{client} drops"), "who polls no more leaves the group and drops its work")
+    s.expect(
+        said(w, f"{client} drops"),
+        "a process that stops polling leaves the group and drops its work",
+    )
     s.expect(said(w, f"{client} lost"), "as lost")
     until(w, lambda: runs(w, gone), 4_000)
     s.expect(loads(w) == [0, 3, 3], "others take over")
@@ -228,5 +233,7 @@ def case_64(s: FaultCase) -> None:
         w.slots[slot].notify(RejoinRequested())
     w.run(w.now_ms + 5_000)
     warned = [x for x in w.warnings if "unreadable assignment" in x]
-    s.expect(warned, "members that are told such a delay say so")
-    s.expect([running(w, slot) for slot in range(3)] == before, "and go on with what they have")
+    s.expect(warned, "members that receive such a delay report it")
+    s.expect(
+        [running(w, slot) for slot in range(3)] == before, "and keep processing their resources"
+    )

@@ -1,10 +1,10 @@
-"""What fault scenarios are played with: small worlds, hands that bend them, and expectations.
+"""The tools of fault cases: small worlds, hooks that alter them, and expectations.
 
-**Rules.** Hands work from outside: a message between real members and the real coordinator is held
-back, doubled, lost or answered wrong on its way. What is expected is said in words and kept,
-whether it came or not; nothing is raised before a scene is over but that it never came to a point.
+**Rules.** Hooks work from outside: a message between real members and the real coordinator is held
+back, doubled, lost or answered wrong on its way. Expectations are recorded in words, whether they
+are met or not; before the end of a fault case only a point that is never reached raises an error.
 
-**Strategy.** A scene is a function of a :class:`FaultCase`. Every world of it runs under the
+**Strategy.** A fault case is a function of a :class:`FaultCase`. Every world of it runs under the
 checkers.
 """
 
@@ -43,7 +43,7 @@ FOUND_MS = COSTS.session_ms + 1_500  # a crash is found and a round is over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Something that a scene expects, and whether it came so."""
+    """An expectation of a fault case, and whether it was met."""
 
     text: str
     holds: bool
@@ -53,13 +53,13 @@ Function = Callable[..., Any]
 
 
 class Interceptor:
-    """One part of a world, and what a scene has put around it so far."""
+    """One part of a world, and the wrappers of a fault case around it so far."""
 
     def __init__(self) -> None:
         self.function: Function = lambda: None
 
     def hook(self, real: Function) -> Function:
-        """For :class:`Hooks`: take the place of the real function."""
+        """Replace the real function, for :class:`Hooks`."""
         self.function = real
         return self
 
@@ -72,7 +72,7 @@ class Interceptor:
 
 
 class Interceptors:
-    """The parts that scenes bend or watch."""
+    """The parts that fault cases alter or watch."""
 
     def __init__(self) -> None:
         self.arrive, self.answer, self.respond, self.plan = (
@@ -93,7 +93,7 @@ class Interceptors:
 
 
 class InstrumentedWorld(CheckedWorld):
-    """A world under the rules, with hands on it."""
+    """A world under the rules, with hooks on it."""
 
     def __init__(self, options: WorldOptions, seed: int):
         self.interceptors = Interceptors()
@@ -122,7 +122,7 @@ class FaultCase:
         settle: bool = True,
         **more: Any,
     ) -> InstrumentedWorld:
-        """``n`` members under a policy; ``supported`` says what a slot offers instead."""
+        """``n`` members under a policy; ``supported`` has the assignors of a slot instead."""
         w = make_world(name, partitions=partitions, policy=policy, supported=supported, **more)
         self.worlds.append(w)
         for slot in range(n):
@@ -142,7 +142,7 @@ class FaultCase:
         self.expect(even, "by members that have equally much")
         self.expect(
             known == sorted(p.member.member_id for p in w.living()),
-            "in a group of those who live, no ghost among them",
+            "in a group of the living members, without others",
         )
 
     @property
@@ -248,7 +248,7 @@ def revoking(w: World) -> tuple[Process, frozenset[Resource]]:
     return process, job.resources
 
 
-# Hands on messages
+# Hooks on messages
 
 
 @dataclass
@@ -270,7 +270,7 @@ class Tape:
 
 
 def tape(w: InstrumentedWorld) -> Tape:
-    """Record messages as they arrive at the coordinator and leave it, and every leader's turn."""
+    """Record messages as they arrive at the coordinator and leave it, and every leader's round."""
     kept = Tape()
 
     def arrived(process: Process, message: Any, go: Callable[..., None]) -> None:

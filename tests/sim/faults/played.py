@@ -1,4 +1,4 @@
-"""What the fault scenarios are tested with: scenes whose expectations are asserted at once."""
+"""Test helpers of the fault scenarios: fault cases whose expectations are asserted at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault scenarios by number: every one of them is played, and the scenes come as they expect."""
+"""Fault scenarios by number: every fault case is played, and meets its expectations."""
 
 from __future__ import annotations
 

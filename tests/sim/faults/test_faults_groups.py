@@ -1,4 +1,4 @@
-"""Fault scenarios from 1 to 34 that are scripts: what each comes to under its policy."""
+"""Fault scenarios from 1 to 34 that are scripts: the outcome of each under its policy."""
 
 from __future__ import annotations
 

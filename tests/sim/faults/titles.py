@@ -1,8 +1,8 @@
-"""The fault scenarios by number: what happens, and by which rule it must end well.
+"""The fault scenarios by number: their events, and the rule by which they must end well.
 
-**Rules.** Every number from 1 to 75 is a scene (:mod:`tests.sim.faults.cases`), whose docstring is
-its title, or a test that has the number in its name (``test_faults_*.py``), with the real machines,
-the real assignors and the real readers of the log.
+**Rules.** Every number from 1 to 75 is a fault case (:mod:`tests.sim.faults.cases`), whose
+docstring is its title, or a test that has the number in its name (``test_faults_*.py``), with the
+real machines, the real assignors and the real readers of the log.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OF_TESTS: Mapping[int, str] = {
 
 
 def title_of(case: Callable[..., object]) -> str:
-    """The docstring of a scene, as the titles of tests are written."""
+    """Return the docstring of a fault case, as the titles of tests are written."""
     first, _, rest = (case.__doc__ or "").removesuffix(".").partition(" ")
     return f"{first.lower() if first.istitle() else first} {rest}"
 

@@ -67,7 +67,8 @@ def check_laws(
         Groups to be drawn, beginning with one member and one topic.
     seed : int
         Seed of all random draws.
-    **options Options of the assignor.
+    **options
+        Options of the assignor.
 
     Raises
     ------
@@ -174,7 +175,9 @@ def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
         claimed = dict(claims.get(tp, {}))
         mine = claimed.pop(member_id, -2)
         others = sorted(m for m, generation in claimed.items() if generation >= mine)
-        _law("one-way", not others, f"hands {_most([tp])} to {member_id}, while {others} claim it")
+        _law(
+            "one-way", not others, f"assigns {_most([tp])} to {member_id}, while {others} claim it"
+        )
 
 
 def settles(result: Result, assignor: Named, options: Mapping[str, Any]) -> None:

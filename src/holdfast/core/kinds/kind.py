@@ -23,9 +23,10 @@ CONSUMER_PROTOCOL: Final = "consumer"
 """Protocol type of groups whose members use Kafka's consumer protocol."""
 
 ACTIVE, STANDBY, WARMUP, SHARED, SOURCE, FAILED = range(6)
-"""What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
-that is to take over; one of several readers (share groups); the reader of the topic-partitions of
-an active task, which only the lag asks for; or a worker whose work on a resource has failed."""
+"""The member's role for its assignment: the one owner; a copy of a task's state, standby or
+warm-up; one of several readers (share groups); the reader of the topic-partitions of an active
+task, which only the lag asks for; or a worker whose work on a resource has failed.
+"""
 ROLES: Final = ("active", "standby", "warmup", "shared")
 
 GivenList: TypeAlias = tuple[int, str, Sequence[int]]

@@ -45,7 +45,7 @@ def policy(
     function : callable
         ``(imbalance) -> Resolution``; docs/own-policies.md shows an example. Its ``imbalance`` is a
         :class:`holdfast.Imbalance`.
-    lends : bool
+    failback : bool
         Whether what a departed member owned is temporarily reassigned, as under ``failback``;
         nothing waits then, and the function decides about moves alone.
     timeout_ms : int

@@ -90,7 +90,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="eager-sticky",
             title="eager, sticky",
-            summary="eager, but most partitions come back to the member that gave them up",
+            summary="eager, but most partitions return to the member that revoked them",
             assignors=("sticky",),
             cooperative=False,
         ),

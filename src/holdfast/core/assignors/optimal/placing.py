@@ -112,7 +112,8 @@ def spread_count(count: I64, weight: F64, n: int) -> I64:
         Partitions of each member before.
     weight : float64[n_members]
         Capacity; ties go to the earlier member.
-    n : int Partitions to assign.
+    n : int
+        Partitions to assign.
 
     Returns
     -------

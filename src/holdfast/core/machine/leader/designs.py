@@ -197,7 +197,8 @@ def compute(
         The member machine's action.
     lags, racks : mapping, optional
         Lags and racks that the caller knows, by topic.
-    leader_round : LeaderRound, optional This request, where :func:`read_round` has read it.
+    leader_round : LeaderRound, optional
+        This request, where :func:`read_round` has read it.
 
     Returns
     -------

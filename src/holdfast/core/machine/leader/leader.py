@@ -6,10 +6,9 @@
   enters only as the remaining time of deadlines (S13).
 - A partition that some member claims is assigned to no other member in the same round (S3, S4). A
   partition is revoked only from a member that claims it in this round (S8).
-- Only what was lost waits. Everything else is balanced as if the partitions that wait did not
-  exist, so new members are served at once, and a departure alone moves nothing. Example: A, B and C
-  own ten each, C departs, D, E and F join: they get four each of what A and B own, and C's ten
-  wait.
+- Only lost partitions wait. All others are balanced as if lost ones did not exist, so new members
+  are served at once, and a departure alone moves nothing. Example: A, B and C own ten each, C
+  departs, D, E and F join: they get four each of A's and B's, and C's ten wait.
 - All members are given the same delay, and a round that revokes carries none (S9): the deadlines
   are in the leader state, and the next round has a delay again.
 - Revoking an invalid claim (claimed twice, of an old generation, not subscribed) is not a move: no
@@ -22,13 +21,11 @@ except for the reservations that question 4 releases:
    claims the one of the newest generation counts, and two of that generation cancel
    (:mod:`holdfast.core.assignors.claims`).
 2. *What was before?* :mod:`~holdfast.core.machine.leader.state_reconstruction` alone: the members
-   of the last round, what they owned, what waits or is temporarily reassigned, and how much time is
-   left.
+   of the last round, what they owned, what waits or is temporarily reassigned, and the times left.
 3. *What may wait, and for whom?* :mod:`~holdfast.core.machine.leader.delayed_rebalance`. It asks
    :mod:`~holdfast.core.machine.leader.successors` which departed members the group does not wait
-   for. It reserves partitions for members that are back and for new members that replace a departed
-   member. Under ``failback`` nothing waits: it says what is temporarily reassigned, and reserves
-   that for members that are back.
+   for. It reserves partitions for members that are back and for new members that replace others.
+   Under ``failback`` nothing waits: it reserves temporary reassignments for members that are back.
 4. *Who owns the rest?* The assignor, which takes reservations as claims and sees nothing that
    waits. Under ``failback`` the planner releases reservations beyond a member's fair share, and
    asks the assignor again. For balance a member first revokes what is temporarily reassigned to it.

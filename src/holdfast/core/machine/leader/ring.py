@@ -122,7 +122,7 @@ def identity_before(member: SubscribedMember, shard: StateShard) -> str:
 
     Another member may have joined with the same location since, so that neither has it now.
 
-    Another member may have come with the same place since, so that neither has it now.
+    Another member may have joined with the same location since, so that neither has it now.
     """
     said = member.subscription.location
     if member.instance_id is None:

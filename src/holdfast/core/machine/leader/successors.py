@@ -13,9 +13,9 @@ a group of A, B and C with a delay of 60 s that has not changed for a long time.
    comes a minute later and is one.
 2. A departed dynamic member that is not a recent joiner has a *successor* if a recent joiner in the
    round subscribes to all topics of what it owned. What it owned does not wait then: it is assigned
-   like partitions that never had an owner, as in Design I. No member gets more than its share,
+   like partitions that never had an owner, as in Design I. No member gets more than its fair share,
    whatever it reports. The recent joiner is forgotten: each departure needs one of its own. The
-   oldest is used first. Example: D comes and takes its share of A's, B's and C's. 20 s later A
+   oldest is used first. Example: D joins and gets a fair share of A's, B's and C's. 20 s later A
    leaves: what A owned goes to B, C and D at once. Then C dies, and what C owned waits. A recent
    joiner with a location (:mod:`holdfast.core.machine.leader.locations`) is a successor at once for
    30 s only: a roll-out ends an old process as soon as the new one is ready. The group waits for a
@@ -271,7 +271,8 @@ def after_round(
 
     Parameters
     ----------
-    new_members : sequence of int Members that joined in this round and are not recent joiners yet.
+    new_members : sequence of int
+        Members that joined in this round and are not recent joiners yet.
     reserved : int32[n_tps]
         Members that get what waited, or NO_OWNER.
     """

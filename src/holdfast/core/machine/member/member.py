@@ -225,7 +225,8 @@ class Member:
 
         Returns
         -------
-        tuple of Action To be carried out in order.
+        tuple of Action
+            To be carried out in order.
 
         Raises
         ------

@@ -96,7 +96,9 @@ def read_claims(subscription: Subscription, *, cooperative: bool) -> StickyUserD
 
     Parameters
     ----------
-    subscription : Subscription The member's subscription. cooperative : bool
+    subscription : Subscription
+        The member's subscription.
+    cooperative : bool
         True: the owned partitions of the subscription, at its generation or else at the one in the
         user data. False: the user data alone, since an eager member reports nothing as owned.
 

@@ -61,7 +61,9 @@ def read_assignments(messages: Slices, wanted: Mask) -> Messages:
 
     Parameters
     ----------
-    messages : Slices Messages of n members. wanted : bool[n]
+    messages : Slices
+        Messages of n members.
+    wanted : bool[n]
         Members of protocol type ``consumer``; an empty message is not read.
 
     Returns
