@@ -17,7 +17,7 @@ KERBEROS = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
 NO_TABLES = "no tables here, and not a dump; expected a folder with _manifest.json"
 
 TYPED = [
-    ("doctor --input group.json", 3, "group.json is a file, and no text of kafka-dump-log"),
+    ("doctor --input group.json", 3, "group.json is a file, but not output of kafka-dump-log"),
     ("doctor --input .", 3, NO_TABLES),
     ("doctor --input /nowhere", 3, "no such folder"),
     ("doctor", 2, "give either --input"),
@@ -45,7 +45,7 @@ TYPED = [
     (
         "upgrade-check --from range --to deferred",
         2,
-        "--to: 'deferred' is a policy; its members offer holdfast-deferred",
+        "--to: 'deferred' is a policy; its members support holdfast-deferred",
     ),
     ("replay --input . --policy kip484", 2, "did you mean kip848?"),
     ("replay --input .", 3, "not a dump"),
@@ -62,10 +62,10 @@ TYPED = [
     ("assign none.json", 3, "No such file"),
     ("assign group.json --compare sticky --assignor range", 2, "exclude each other"),
     ("assign -", 3, "stdin is empty: a JSON snapshot of a group is expected"),
-    ("lag -b localhost:99999", 2, "'localhost:99999': a port is 1 to 65535"),
-    ("lag -b localhost:abc", 2, "'localhost:abc': expected HOST:PORT, and the port is no number"),
+    ("lag -b localhost:99999", 2, "'localhost:99999': expected a port from 1 to 65535"),
+    ("lag -b localhost:abc", 2, "'localhost:abc': the port is not a number, expected HOST:PORT"),
     ("demo --format csv", 2, "'csv' is not one of 'table', 'json'"),
-    ("lag -b localhost:1 -o lag.csv --format csv", 2, "`> lag.csv` keeps csv in a file"),
+    ("lag -b localhost:1 -o lag.csv --format csv", 2, "`> lag.csv` writes csv to a file"),
     ("watch -b localhost:1 -o tables --every 0", 2, "--every: found '0', expected more than 0"),
     ("watch -b localhost:1 -o tables --every soon", 2, "--every"),
     ("watch -b localhost:1 -o tables --every 30", 2, "expected a number and its unit: 30s, 5m"),
@@ -78,11 +78,11 @@ TYPED = [
     ("simulate --scenario rolling-bonce", 2, "rolling-bounce"),
     ("demo --members 1", 2, "members: 2 to 12"),
     ("demo --members 13", 2, "members: 2 to 12"),
-    ("demo --rate 0", 2, "rate: above 0"),
-    ("demo --seconds -1", 2, "seconds: 0 to 600"),
+    ("demo --rate 0", 2, "rate: expected above 0"),
+    ("demo --seconds -1", 2, "seconds: expected 0 to 600"),
     ("config show --command nothing", 2, ""),
     ("simulate --delay 30", 2, "--delay: found '30', expected a number and its unit"),
-    ("decode subscription zz", 2, "pairs of hex digits are expected"),
+    ("decode subscription zz", 2, "expected pairs of hex digits"),
     (
         "doctor -b localhost:1 --command-config kerberos.properties",
         2,
