@@ -5,8 +5,8 @@
     from holdfast.aiokafka import AIOKafkaConsumer
 
 ``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
-The assignors are for aiokafka's own consumer, where that one has to stay: they are eager, and
-imported on first use. Every other public name, such as ``AIOKafkaProducer``, is aiokafka's own.
+The assignors are for programs that keep aiokafka's own consumer: they are eager, and imported on
+first use. Every other public name, such as ``AIOKafkaProducer``, is aiokafka's own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""confluent-kafka's consumers with a member of holdfast's behind them: change one import.
+"""confluent-kafka's consumers over a member of holdfast: change one import.
 
-``from holdfast.confluent import Consumer`` in place of ``from confluent_kafka import Consumer``;
-``docs/clients.md`` has the keys, and what differs from the originals on purpose. A framework that
-imports confluent-kafka's classes itself gets ours after :func:`install`; ``docs/frameworks.md`` has
+``from holdfast.confluent import Consumer`` replaces ``from confluent_kafka import Consumer``;
+``docs/clients.md`` has the keys and the intended differences. A framework that imports
+confluent-kafka's classes itself gets holdfast's after :func:`install`; ``docs/frameworks.md`` has
 the lines for each. Every other public name of confluent-kafka, such as ``Producer``, is the
 original's.
 """
@@ -71,28 +71,28 @@ _REPLACEMENTS: dict[type, type] = {
 
 
 def install(config: Mapping[str, Any] | None = None) -> Callable[[], None]:
-    """Have everybody who asks confluent-kafka for a consumer get ours.
+    """Replace confluent-kafka's consumers by holdfast's in all loaded modules.
 
     It replaces the classes in ``confluent_kafka``, in ``confluent_kafka.aio``, and in every loaded
-    module that has one of them as a global. Classes that were derived from the originals before,
-    and consumers that exist, stay as they are: call it first.
+    module that has one of them as a global. Classes already derived from the originals, and
+    existing consumers, stay as they are: call it first.
 
     Parameters
     ----------
     config : mapping of str to object, optional
-        Keys for every consumer of ours that is made from now on, over its own configuration. With
+        Keys for every later consumer of holdfast; they override its own configuration. With
         ``holdfast.policy`` the ``partition.assignment.strategy`` of a framework is dropped, unless
         it is given here as well.
 
     Returns
     -------
     callable
-        Puts the originals and the keys before back.
+        Restores the originals and the previous keys.
 
     Warns
     -----
     RuntimeWarning
-        For each class that was derived from an original before.
+        For each class already derived from an original.
 
     Examples
     --------

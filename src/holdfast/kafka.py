@@ -5,8 +5,8 @@
     from holdfast.kafka import KafkaConsumer
 
 ``docs/clients.md`` says what differs; :func:`install` is for a framework that makes the consumer.
-The assignors are for kafka-python's own consumer, where that one has to stay: they are imported on
-first use. Every other public name of kafka-python, such as ``KafkaProducer``, is its own.
+The assignors are for programs that keep kafka-python's own consumer; they are imported on first
+use. Every other public name, such as ``KafkaProducer``, is kafka-python's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What members count, whichever client runs them: ``Consumer``, ``Worker`` and the drop-ins.
+"""The metrics of members, whichever client runs them: ``Consumer``, ``Worker`` and the drop-ins.
 
 ``prometheus_text(consumer)`` is a text to scrape; ``PrometheusCollector(consumer)`` goes into a
 registry of ``prometheus_client``; ``metrics_of(consumer)`` is a snapshot. ``docs/members.md`` lists
@@ -19,5 +19,5 @@ __all__ = ["MemberMetrics", "PrometheusCollector", "Wait", "metrics_of", "promet
 
 
 def metrics_of(consumer: Metered) -> MemberMetrics | None:
-    """The numbers of a member, None while a consumer has none."""
+    """Return the metrics of a member, None while a consumer has no member."""
     return consumer.__holdfast_metrics__()

@@ -1,13 +1,13 @@
-"""One sentence, every seat: how a test plays with all clients side by side.
+"""One sentence for all clients: how a test runs all of them in parallel.
 
-**Rules.** A sentence is a test that takes a :class:`Stage`. It plays once for each client, all of
-them at once, each in groups and topics of its own. What it asserts holds for every client. What a
-client's programs expect is an *answer* (:meth:`Stage.says`): ours must be that of the original,
-which ``originals.json`` keeps. What ours answers otherwise on purpose, and what
-``holdfast.Consumer`` answers, which has no original, stands beside the sentence.
+**Rules.** A sentence is a test that takes a :class:`Stage`. It runs once for each client, all at
+once, each in groups and topics of its own. Its assertions hold for every client. What a client's
+programs expect is an *answer* (:meth:`Stage.says`): holdfast's must be that of the original, which
+``originals.json`` keeps. Intended differences, and the answers of ``holdfast.Consumer``, which has
+no original, are written next to the sentence.
 
-**Strategy.** The originals play in the slow runs, where their answers must be those of the
-file. ``python -m tests.live.originals --write`` writes it anew.
+**Strategy.** The originals run in the slow runs, where their answers must be those of the
+file. ``python -m tests.live.originals --write`` writes it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every public call of every client, with the arguments with which a callback makes it.
 
-A call with a time-out gets one that is longer than any test: a call that waits for what only comes
-after the callback is noticed.
+A call with a time-out gets one that is longer than any test: a call that waits for something after
+the callback is noticed.
 """
 
 from __future__ import annotations

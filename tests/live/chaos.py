@@ -1,6 +1,6 @@
-"""The chaos suite in full: ``python -m tests.live.chaos --design simple --brokers 1``.
+"""The full chaos suite: ``python -m tests.live.chaos --design simple --brokers 1``.
 
-Ten members, sixty partitions, records all the time, every fault after the other, for each design,
+Ten members, sixty partitions, constant records, every fault one after the other, for each design,
 of ``holdfast.Consumer`` or of each ``--client``; prints one JSON line a run. The exit code is 1 if
 anything was wrong. ``make soak ARGS="--only chaos"`` runs all of it, and with ``chaos-clients`` the
 drop-ins; `make test` runs a short form (``test_chaos.py``), `make test-all` two more.

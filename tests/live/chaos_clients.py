@@ -1,8 +1,8 @@
-"""Every consumer that can be under fire, with the same few calls.
+"""Every consumer of the chaos suite, with the same few calls.
 
 **Rules.** A client gets the configuration of ``holdfast.Consumer``, in its own spelling. ``poll``
-gives (partition, offset) of what it hands out, ``rest`` is the application's work: an event loop
-goes on meanwhile. An error that ends the membership for good is a :class:`RefusedError`.
+returns (partition, offset) of delivered records, ``rest`` is the application's work, during which
+an event loop keeps running. An error that ends the membership for good is a :class:`RefusedError`.
 """
 
 from __future__ import annotations

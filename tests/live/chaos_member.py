@@ -1,23 +1,22 @@
-"""One consumer under fire: it signs its commits and writes down all it does.
+"""One consumer of the chaos suite, which signs its commits and records all it does.
 
 Argument: a JSON object with ``name``, ``topic``, ``event_log``, ``config``, ``work_s``, ``client``
 (of :data:`tests.live.chaos_clients.CLIENTS`) and ``callback_s``, which each callback lasts. SIGTERM
-closes it; from SIGUSR1 to SIGUSR2 it does not come back from its work; SIGHUP asks where it stands,
-and SIGQUIT what its threads do (on stderr). A line of the journal is
-``[time, event, ...]``:
+closes it; from SIGUSR1 to SIGUSR2 its work does not return; SIGHUP requests its state, and SIGQUIT
+the stacks of its threads (on stderr). A line of the event log is ``[time, event, ...]``:
 
 ====================================  ==========================================================
 ``assigned|revoked|lost, [p, ...]``   a callback
-``dropped, [p, ...]``                 lost: nothing of these is handed out from now on
+``dropped, [p, ...]``                 lost: no record of them is delivered from now on
 ``batch, p, first, last, begin``      these records are processed (written before the next poll),
-                                      which a poll that began then has handed out
+                                      delivered by a poll that began then
 ``commit, {p: offset}``               the broker has acknowledged this
 ``end`` / ``failed, text``            closed in order / the group refused this member for good
-``stands, {question: answer}``        what its client answers when it is asked where it stands
+``stands, {question: answer}``        what its client answers about its state
 ====================================  ==========================================================
 
-A line is one write to the kernel, so what was written survives a SIGKILL. Who committed stands in
-the offsets topic itself, as the commit's metadata.
+A line is one write to the kernel, so what was written survives a SIGKILL. The committer is in the
+offsets topic itself, in the commit's metadata.
 """
 
 from __future__ import annotations

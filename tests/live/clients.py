@@ -1,8 +1,8 @@
-"""The four clients with the same few verbs, ours and the originals: what the sentences play with.
+"""The four clients with the same few verbs, holdfast's and the originals, for the sentences.
 
-**Rules.** A partition is its number, for a sentence reads one topic at a time. Keys are Kafka's, as
-``holdfast.Consumer`` has them; each client gets them in its own spelling. A verb does one call of
-the client. What a client has no call for is missing in its class, and its sentences leave it out.
+**Rules.** A partition is its number, because a sentence reads one topic at a time. Keys are
+Kafka's, as for ``holdfast.Consumer``; each client gets them in its own spelling. A verb does one
+call of the client. If a client has no such call, its class lacks the verb, and sentences skip it.
 
 **Strategy.** aiokafka has a loop on a thread of its own, so that a sentence is the same plain text
 for every client; its callbacks run on another thread, and may use every verb.

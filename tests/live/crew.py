@@ -1,4 +1,4 @@
-"""Consumers on threads, each with a diary, and what their diaries must show."""
+"""Consumers on threads, each with an event recorder, and checks of the recordings."""
 
 from __future__ import annotations
 

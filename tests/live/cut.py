@@ -1,4 +1,4 @@
-"""A TCP proxy that can be cut, silently or with every connection reset; that is late, or lies."""
+"""A TCP proxy that can be cut, silently or by resets; that delays or changes answers."""
 
 from __future__ import annotations
 

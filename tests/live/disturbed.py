@@ -1,6 +1,6 @@
 """The stage for one group of stock clients, and what it left on record.
 
-:mod:`tests.live.situations` says what happens on it.
+:mod:`tests.live.situations` has the situations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Stock members in one process, which read, work and end as they are told.
+"""Stock members in one process, which read, work and end by their arguments.
 
 :func:`run_members` takes a dict for each member, which has a thread of its own; a single one has
-the main thread, so that its exception ends the process. SIGTERM ends all in order; so that none is
-left, the end of the process that asked for them ends them at once.
+the main thread, so that its exception ends the process. SIGTERM ends all in order; if the process
+that started them ends, they end at once.
 
 =============  =================================================================================
 client         ``confluent``, ``kafka-python`` or ``aiokafka``
@@ -11,9 +11,9 @@ batch, work_s  records of a batch at most, and how long the member works on it
 every          only each such batch takes so long, the others a twentieth of a second
 commits        ``auto`` or ``batch``: by itself, or after each batch
 blocks         aiokafka: the work keeps the event loop, and with it the heartbeats
-hangs_after_s  so long after its first batch it works on one for ever
-dies_after_s   so long after its first batch there is an exception that nobody catches
-closes         whether it says goodbye on its way out of such an exception
+hangs_after_s  after this time from its first batch it works on one for ever
+dies_after_s   after this time from its first batch it raises an uncaught exception
+closes         whether it closes after such an exception
 =============  =================================================================================
 """
 

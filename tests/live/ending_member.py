@@ -1,6 +1,6 @@
-"""One member written as a user writes it, that a signal ends.
+"""One member as a user writes it, which a signal ends.
 
-Arguments: BOOTSTRAP TOPIC GROUP SHAPE. Every line of stdout is one thing that happened. Shapes:
+Arguments: BOOTSTRAP TOPIC GROUP SHAPE. Every line of stdout is one event. Shapes:
 
 ===========  =======================================================================================
 ``loop``     the README's loop

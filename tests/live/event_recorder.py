@@ -1,4 +1,4 @@
-"""What the callbacks of one consumer were told, whatever its client."""
+"""Records the callbacks of one consumer, whatever its client."""
 
 from __future__ import annotations
 

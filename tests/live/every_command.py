@@ -1,8 +1,8 @@
 """Every command that reads a cluster, one after the other in one process, with all logs at DEBUG.
 
-``every_command.py LOG BOOTSTRAP PROPERTIES OUT``. Python's log goes to LOG, that of the process
-which keeps the tables of ``serve`` too. Says on its last line the exit code of each command.
-:func:`run_all` runs it.
+``every_command.py LOG BOOTSTRAP PROPERTIES OUT``. Python's log goes to LOG, also that of the
+updater process of ``serve``. The last line has the exit code of each command. :func:`run_all` runs
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is done to a herd, and what comes of it.
+"""Faults of a member group, and the checks after them.
 
-**Rules.** A fault returns when the group has settled again: everybody who lives holds partitions,
-each partition is held once, loads are within one, and everything written by then is processed.
+**Rules.** A fault returns when the group has settled again: every living member owns partitions,
+each partition has one owner, loads are within one, and everything written by then is processed.
 """
 
 from __future__ import annotations

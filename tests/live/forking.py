@@ -2,9 +2,9 @@
 
 One child makes every call that may wait, and prints what each raised. Others end: by ``sys.exit``,
 by forgetting the consumer, by leaving its ``with`` block, by SIGTERM inside that block, or as a
-child of ``multiprocessing`` does. The parent goes on reading. It prints one JSON line: what the
-calls of the first child raised and how long they took, how each other child ended and how long that
-took, and under which member id the parent was before and after.
+child of ``multiprocessing`` does. The parent keeps reading. It prints one JSON line: the errors and
+durations of the first child's calls, the end and duration of each other child, and the member id of
+the parent before and after.
 """
 
 from __future__ import annotations

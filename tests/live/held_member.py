@@ -1,4 +1,4 @@
-"""A stock member that can be held: it works on a batch and polls no more, as slow ones do."""
+"""A stock member that can be held: it works on a batch and does not poll, as slow ones do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Groups that Kafka's own Java clients make: Streams of both protocols, share groups, Connect.
+"""Groups of Kafka's own Java clients: Streams of both protocols, share groups, Connect.
 
-Every member is a process. What the broker says of a group comes from Kafka's own command line
-tools, as they print it.
+Every member is a process. The state of a group comes from Kafka's own command line tools.
 """
 
 from __future__ import annotations

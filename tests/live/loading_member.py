@@ -1,4 +1,4 @@
-"""A member in a process of its own that says on which thread kafka-python and NumPy were loaded.
+"""A member in its own process that reports which thread loaded kafka-python and NumPy.
 
 Arguments: CLIENT BOOTSTRAP TOPIC GROUP. It joins alone, so it leads and plans a round.
 """

@@ -1,4 +1,4 @@
-"""A group of processes under fire: members, their producer, and what is done to them."""
+"""A group of processes in the chaos suite: members, their producer, and the faults."""
 
 from __future__ import annotations
 

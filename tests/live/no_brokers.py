@@ -3,9 +3,9 @@
 A broker that has just started may answer so (librdkafka issue 5301). Twelve consumers read all the
 time, through a proxy. It refuses connections for six seconds, then lets them through for twelve and
 takes the brokers out of every Metadata answer, for librdkafka alone or with ``--all`` for the
-member's own connections as well. Then it is honest. One JSON line a client tells how many consumers
-read nothing in seconds 12 to 20 after that, and how many still do after two minutes. The exit code
-is 1 if those are ours.
+member's own connections as well. Then it changes nothing more. One JSON line a client has the
+number of consumers that read nothing in seconds 12 to 20 after that, and the number after two
+minutes. The exit code is 1 if the latter are holdfast's.
 """
 
 from __future__ import annotations

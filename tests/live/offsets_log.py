@@ -1,4 +1,4 @@
-"""What the coordinator itself wrote down about one group: the offsets topic, in order."""
+"""The coordinator's own records about one group: the offsets topic, in order."""
 
 from __future__ import annotations
 

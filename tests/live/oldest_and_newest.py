@@ -1,7 +1,7 @@
 """The live tests of members with the oldest and with the newest version of each client library.
 
 ``python -m tests.live.oldest_and_newest`` (``make soak ARGS="--only clients"``). The libraries are
-installed into a temporary folder that goes before the environment; all else stays as it is.
+installed into a temporary folder that precedes the environment; all else is unchanged.
 """
 
 from __future__ import annotations

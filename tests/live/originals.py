@@ -1,7 +1,7 @@
-"""What the originals answer to the sentences, written down for the versions that are installed.
+"""The answers of the originals to the sentences, recorded for the installed versions.
 
-``python -m tests.live.originals --write`` plays every sentence with the original clients on a
-broker of its own, and writes ``originals.json`` anew: read the difference. Without ``--write`` the
+``python -m tests.live.originals --write`` runs every sentence with the original clients on a
+broker of its own, and writes ``originals.json`` again: read the difference. Without ``--write`` the
 answers have to be those of the file, as in the slow runs.
 """
 

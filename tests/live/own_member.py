@@ -1,7 +1,7 @@
-"""One holdfast.Consumer in a live group, and a journal.
+"""One holdfast.Consumer in a live group, with an event log.
 
-Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY MORE. STRATEGY is a design's policy, or as
-Kafka writes partition.assignment.strategy; MORE has other settings as JSON. SIGTERM closes it.
+Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG STRATEGY MORE. STRATEGY is a design's policy, or a
+value of partition.assignment.strategy; MORE has other settings as JSON. SIGTERM closes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The policy that docs/assignors.md shows, for members of a live group."""
+"""The policy of docs/assignors.md, for members of a live group."""
 
 import holdfast
 

@@ -1,12 +1,12 @@
-"""What all members of a group under fire wrote down, added up; and what must be true of it.
+"""The ownership log of a group in the chaos suite, from all members' event logs, with its laws.
 
 **Rules.** A *tenure* is one member's time with one partition. What a member processed in a tenure
 beyond its last acknowledged commit was *in flight* when the tenure ended: the next owner may read
-exactly that again, and nothing else. A tenure that is lost ends when the member hands out nothing
-more of it, not when its callback says so: the callback waits for the application's poll.
+exactly that again, and nothing else. A tenure that is lost ends when the member delivers nothing
+more of it, not when its callback runs: the callback waits for the application's poll.
 
-**Strategy.** Journals (see :mod:`tests.live.chaos_member`) are read as they grow. Who committed is
-read from the offsets topic, where the coordinator has put commits and rounds into one order.
+**Strategy.** Event logs (see :mod:`tests.live.chaos_member`) are read as they grow. The committer
+is read from the offsets topic, where the coordinator has put commits and rounds into one order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One kafka-python consumer in a live group with our assignors, and a journal.
+"""One kafka-python consumer in a live group with holdfast's assignors, and an event log.
 
-Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL STRATEGY. STRATEGY is a Python expression over
+Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG STRATEGY. STRATEGY is a Python expression over
 the names of holdfast.members.clients.kafka.assignors. SIGTERM closes it.
 """
 

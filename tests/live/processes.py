@@ -1,4 +1,4 @@
-"""Members of a live group as processes, Java's and ours, and what they wrote down."""
+"""Members of a live group as processes, Java's and holdfast's, and their event logs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A crowd: thousands of members of one group in one process, the real machine on raw connections.
 
-A member has a connection of its own for JoinGroup and SyncGroup, which the coordinator holds back
-for as long as a round takes. Heartbeats and LeaveGroup go over a few connections that all share.
-There are no records: callbacks return at once, and what a hand-over commits counts as committed.
+A member has a connection of its own for JoinGroup and SyncGroup, which the coordinator delays for
+as long as a round takes. Heartbeats and LeaveGroup go over a few shared connections. Members read
+no records: callbacks return at once, and the commit of a revocation counts as done.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A member that joins with the same bytes every time, and writes down what the coordinator says.
+"""A member that joins with the same bytes every time, and records the coordinator's answers.
 
-It reads nothing. When it leads, it gives what ``lead`` says, by default nobody anything.
+It reads nothing. When it leads, it assigns what ``lead`` returns, by default nothing.
 """
 
 from __future__ import annotations

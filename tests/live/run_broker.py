@@ -1,8 +1,8 @@
-"""The one broker of a run, which all its workers use, and the things of which it has only one.
+"""The one broker of a run, which all its workers use, and its exclusive resources.
 
 The process that starts the workers starts the broker, so the broker ends with the run. The workers
-read where it is from a file in the folder of the run. A test has the listener behind the proxy, or
-the access lists of everybody, to itself (:func:`holding`).
+read its address from a file in the folder of the run. A test has the listener behind the proxy, or
+all access lists, to itself (:func:`holding`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Groups that somebody is paged for, of stock clients, and what is true of each.
+"""Groups that somebody is paged for, of stock clients, and the truth about each.
 
-A :class:`Situation` is played on a broker, beside others: its waits overlap with theirs. Where its
-play has ended, what happened is on record, and the members that live still do.
+A :class:`Situation` runs on a broker, in parallel with others: their waits overlap. When it has
+ended, its events are on record, and its living members still run.
 
-**Rules.** What is true stands in the row of :data:`SITUATIONS` before the group lives, and is what
+**Rules.** The truth is written in the row of :data:`SITUATIONS` before the group lives, and is what
 its processes do. Every member is a process or a thread of one, with a stock client. A wait is for
 what the group does then: for a session to end, for a batch to take too long.
 """

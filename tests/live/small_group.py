@@ -1,4 +1,4 @@
-"""A group of a stock client whose only member has come, read, committed and gone."""
+"""A group of a stock client whose only member has joined, read, committed and left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""kafka-python's own consumer with an assignor of ours, polled as it has to be.
+"""kafka-python's own consumer with an assignor of holdfast, polled as it has to be.
 
-A join of this client that ends between two calls of ``poll`` is thrown away, and the client joins
+A join of this client that ends between two calls of ``poll`` is discarded, and the client joins
 again (kafka-python 3.0.12, ``join_group_async``: a task that is done is replaced, and its answer is
-lost). Two clients that one loop polls in turns may so rebalance for ever. Each client here is
+lost). Two clients that one loop polls alternately may thus rebalance for ever. Each client here is
 polled by a thread of its own, which is in ``poll`` all the time.
 """
 

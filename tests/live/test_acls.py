@@ -1,4 +1,4 @@
-"""A private cluster: TLS, a login by SCRAM, and nobody may do what no ACL allows.
+"""A private cluster: TLS, a login by SCRAM, and only what an ACL allows.
 
 Every command and every client runs on it with the permissions of the page, and no others.
 """

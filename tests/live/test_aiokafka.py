@@ -1,7 +1,7 @@
 """What only programs of aiokafka see: ``holdfast.aiokafka.AIOKafkaConsumer`` on a real broker.
 
-What every client's programs see is in ``test_seats.py`` and its neighbours, what they have in
-common with kafka-python's in ``test_kafka.py``.
+What every client's programs see is in ``test_sessions.py`` and its neighbours, what they share
+with kafka-python's in ``test_kafka.py``.
 """
 
 from __future__ import annotations

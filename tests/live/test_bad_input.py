@@ -1,7 +1,7 @@
-"""Callbacks that raise, deserializers that fail, calls too late: the originals' answers from ours.
+"""Callbacks that raise, deserializers that fail, late calls: the originals' answers from holdfast.
 
-The same program runs on the original and on ours. A record that a deserializer fails on was not
-handed out: nothing of it, and nothing behind it, is committed.
+The same program runs on the original and on holdfast. A record whose deserializer fails was not
+delivered: neither it nor anything after it is committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log of a broker of ours says why its groups rebalance, and ``--broker-log`` reads it."""
+"""The log of holdfast's broker says why its groups rebalance, and ``--broker-log`` reads it."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""A cluster is upgraded node by node under its groups: Kafka 3.9.1 becomes 4.3.1.
+"""A cluster is upgraded node by node while its groups run: Kafka 3.9.1 becomes 4.3.1.
 
 **Rules.** Records are written and processed all the time. Every node is stopped in order and starts
 again on its data with the new jars; then the cluster's features are raised, and the members are
-bounced. In the end every record was processed, nothing was read again but what was in flight, and
-no two members held a partition at the same time. Until the bounce no group has had a round.
+bounced. At the end every record was processed, only records in flight were read again, and no two
+members owned a partition at the same time. Until the bounce no group has had a round.
 
-**Strategy.** Each client is a herd of its own, so that the ledger says how long each stood still;
-Java's member shares a group with one of ours. All groups have one coordinator, whose node is first
-and takes its partitions back whenever it returns. It is restarted once more while the other nodes
-are old. So the groups go from the old coordinator to the new one, back, and forth again: 4.x has
-another coordinator than 3.9, and each must read what the other wrote.
+**Strategy.** Each client has a member group of its own, so that the ownership log has the downtime
+of each; Java's member shares a group with one of holdfast's. All groups have one coordinator, whose
+node is first and takes its partitions back whenever it returns. It is restarted once more while the
+other nodes are old. So the groups go from the old coordinator to the new one, back, and forth
+again: 4.x has another coordinator than 3.9, and each must read what the other wrote.
 
 References: Kafka documentation, "Upgrading"; KIP-584 (features), KIP-848 (group.version).
 """

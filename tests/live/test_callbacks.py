@@ -1,7 +1,7 @@
 """What a callback of a rebalance may call: everything, and no call waits for the callback itself.
 
-A call inside a callback is done at once, or when the call that ran the callback comes out, or it
-raises a clear error. The same sentences for each seat, see :mod:`tests.live.all_clients`.
+A call inside a callback takes effect at once, or when the call that ran the callback returns, or it
+raises a clear error. The same sentences for each session, see :mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations

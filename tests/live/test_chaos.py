@@ -1,4 +1,4 @@
-"""The chaos suite in short: one group of each of two designs under every kind of fire.
+"""The short chaos suite: one group of each of two designs under every kind of fault.
 
 All of it, ten members and three brokers, is ``python -m tests.live.chaos`` (`make soak`).
 """

@@ -1,6 +1,7 @@
-"""Keys that people bring from other clients, on a real broker: the records come, the commit stands.
+"""Keys of other clients, on a real broker: records arrive, commits are kept.
 
-A key that the client's library takes and its connection does not bear would pass every other test.
+A key that the client's library accepts and its connection does not support would pass every other
+test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who closes a consumer: another thread, a signal's handler, a callback of a commit. One rule.
+"""A close by another thread, a signal handler, or a callback of a commit: one rule.
 
-A call that waits comes out soon, whoever closes, and the member leaves in order. Each session lasts
+A waiting call returns soon, whoever closes, and the member leaves in order. Each session lasts
 30 s: a member that takes over sooner has not waited for its end. See :mod:`tests.live.all_clients`.
 """
 

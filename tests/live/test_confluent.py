@@ -1,7 +1,7 @@
 """What only programs of confluent-kafka see: ``holdfast.confluent.Consumer`` on a real broker.
 
-What every client's programs see is in ``test_seats.py`` and its neighbours. The original passes the
-tests that have a ``kind``, in the slow runs.
+What every client's programs see is in ``test_sessions.py`` and its neighbours. The original passes
+the tests that have a ``kind``, in the slow runs.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""What ``holdfast.confluent`` answers and says, in the words of ``confluent_kafka``.
+"""The answers and texts of ``holdfast.confluent``, in the words of ``confluent_kafka``.
 
 See :mod:`tests.live.all_clients`: the words of the original are in ``originals.json``.
 """

@@ -1,6 +1,6 @@
 """What only ``holdfast.Consumer`` has, in real groups on a real broker.
 
-What the programs of every client see is in ``test_seats.py`` and its neighbours.
+What the programs of every client see is in ``test_sessions.py`` and its neighbours.
 """
 
 from __future__ import annotations

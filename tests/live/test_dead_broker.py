@@ -1,4 +1,4 @@
-"""A broker that is gone takes none of the others' groups and partitions away from ``lag``."""
+"""A dead broker does not remove the others' groups and partitions from ``lag``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Designs II and III in real groups: what a killed member had waits for it."""
+"""Designs II and III in real groups: the partitions of a killed member wait for it."""
 
 from __future__ import annotations
 

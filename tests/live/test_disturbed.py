@@ -1,6 +1,6 @@
-"""Situations of a paged night, by stock clients: the doctor names first what is true.
+"""Situations of an on-call night, by stock clients: the doctor names the true cause first.
 
-`make test-all` has a short one of each kind, side by side. `make soak` has all of them, and those
+`make test-all` has a short one of each kind, in parallel. `make soak` has all of them, and those
 at the default ``max.poll.interval.ms``. What they left once is in ``tests/report/captured``; a
 rebalance in progress is in ``tests/live/test_rebalance_now.py``.
 """

@@ -1,4 +1,4 @@
-"""Programs that a signal ends: they leave in order, commit, hand over, and exit as users expect."""
+"""Programs that a signal ends: they commit, revoke, leave in order, and exit as users expect."""
 
 from __future__ import annotations
 

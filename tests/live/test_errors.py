@@ -1,4 +1,4 @@
-"""What one member does wrong, and what a broker refuses, ends nobody else: on a real broker."""
+"""A fault of one member, and a refusal of a broker, end no other member: on a real broker."""
 
 from __future__ import annotations
 

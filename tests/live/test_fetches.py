@@ -1,4 +1,4 @@
-"""A partition at its end keeps no records of others waiting, on a real broker."""
+"""A partition at its end does not delay records of others, on a real broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is unread and how old it is, on a real broker: markers, clocks that differ, gaps.
+"""Unread records and their age, on a real broker: markers, clocks that differ, gaps.
 
 Each topic has one partition and one group, whose commit the test makes. The truth is what a plain
-consumer gets from the commit on, and the lag is what Kafka's own tool says.
+consumer gets from the commit on, and the lag is that of Kafka's own tool.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that forks: its calls in the child raise at once, the member goes on in the parent."""
+"""A program that forks: calls in the child raise at once, the member continues in the parent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_fork_says_where_its_member_lives_and_ends_without_touching_it(broker,
     found = json.loads(done.stdout.splitlines()[-1])
     took_s = found["child"].pop("seconds")
     for call, error in found["child"].items():
-        assert "this member lives in process" in error, (call, error)
+        assert "this member runs in process" in error, (call, error)
     assert took_s < 5.0, "a poll of 20 s was waited for"
     assert {name: code for name, (code, _) in found["ends"].items()} == dict.fromkeys(
         found["ends"], CODE

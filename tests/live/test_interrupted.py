@@ -1,6 +1,6 @@
-"""Members that a signal's handler or a cancelled task interrupts, on a real broker.
+"""Members that a signal handler or a cancelled task interrupts, on a real broker.
 
-Every time-out here is longer than the wait of the test: who passes has waited for none.
+Every time-out here is longer than the wait of the test: a test that passes has waited for none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What only programs of kafka-python see, and what they and those of aiokafka see alike.
+"""What only programs of kafka-python see, and what they share with programs of aiokafka.
 
-What every client's programs see is in ``test_seats.py`` and its neighbours. The originals pass
+What every client's programs see is in ``test_sessions.py`` and its neighbours. The originals pass
 these tests, too, in the slow runs.
 """
 

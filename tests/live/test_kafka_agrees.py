@@ -1,4 +1,4 @@
-"""``kafka-consumer-groups`` and ``holdfast lag`` beside each other, situation by situation."""
+"""``kafka-consumer-groups`` compared with ``holdfast lag``, situation by situation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Share groups and Streams groups of Kafka's own clients, read from a live broker.
 
-What the tables say is compared with what Kafka's tools say of the same group.
+The tables are compared with Kafka's tools for the same group.
 """
 
 from __future__ import annotations

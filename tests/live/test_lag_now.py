@@ -1,6 +1,6 @@
-"""``holdfast lag`` of live groups of every kind, beside the offsets topic and Kafka's tools.
+"""``holdfast lag`` of live groups of every kind, compared with the offsets topic and Kafka's tools.
 
-One cluster, one group of each kind that Kafka's clients and ours can make; all start at once.
+One cluster, one group of each kind that Kafka's clients and holdfast's can make; all start at once.
 """
 
 from __future__ import annotations

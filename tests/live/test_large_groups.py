@@ -1,7 +1,7 @@
-"""150 members of one group on a stock broker, where a record of Designs II and III once broke.
+"""150 members of one group on a stock broker, where a record of Designs II and III once failed.
 
 The members are raw ones (:mod:`tests.live.raw_crowd`) and read nothing, so no topic is made: they
-are told partition counts. ``bench/scale.py`` plays 2,000 members with 20,000 real partitions.
+are given partition counts. ``bench/scale.py`` runs 2,000 members with 20,000 real partitions.
 """
 
 from __future__ import annotations

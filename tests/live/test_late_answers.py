@@ -1,6 +1,6 @@
-"""Members whose connections take long to stand, as on a busy machine: they get there all the same.
+"""Members whose connections are slow to establish, as on a busy machine, connect nevertheless.
 
-A proxy holds every answer back for longer than a connection has for its set-up at first.
+A proxy first delays every answer for longer than the time limit of a connection's set-up.
 """
 
 from __future__ import annotations

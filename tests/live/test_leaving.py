@@ -1,7 +1,7 @@
-"""Whether the group waits for a member that leaves: what its program says, alike for every client.
+"""Whether the group waits for a member that leaves: its program decides, alike for every client.
 
-The first member owns everything before the second one comes, so it leads; its metrics say for whom
-the group waits. The delay is ten minutes: nobody gets what waits while a test runs. See
+The first member owns everything before the second one joins, so it leads; its metrics show for whom
+the group waits. The delay is ten minutes: waiting partitions stay unassigned while a test runs. See
 :mod:`tests.live.all_clients`.
 """
 

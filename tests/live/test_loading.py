@@ -1,4 +1,4 @@
-"""What an import does not load is loaded by threads of the member: no poll and no loop waits."""
+"""Threads of the member load modules that an import does not: no poll or loop waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real brokers of every age log, in the layouts that people give them, and what is read."""
+"""Logs of real brokers of every age, in common layouts, and what is read from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A password in no log: every command and every kind of member, on a broker that wants a login."""
+"""A password in no log: every command and every kind of member, on a broker with logins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java members and ours in one group; who owns what is checked from every member's own journal."""
+"""Java members and holdfast's in one group; every member's event log shows who owned what."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Classic Streams, Connect, migration and Workers: what the tables say, and what Kafka says then.
+"""Classic Streams, Connect, migration and Workers: the tables compared with Kafka's answers.
 
-Members are Kafka's own clients, and our own ``Worker``. What is expected comes from Kafka's tools,
+Members are Kafka's own clients, and holdfast's ``Worker``. Expected values come from Kafka's tools,
 from the REST interface of Connect, and from the admin protocol, at the same time.
 """
 

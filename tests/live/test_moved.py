@@ -1,4 +1,4 @@
-"""All brokers have moved: a member asks its first addresses again (KIP-899)."""
+"""All brokers have moved: a member returns to its bootstrap servers (KIP-899)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Groups beside transactions that are open in their partition of the offsets topic, on a broker.
+"""Groups with open transactions in their partition of the offsets topic, on a broker.
 
-Kafka's own tool says what the coordinator counts; every command says the same, names the
-transactions, and takes in the commits of one that has ended. One transaction never ends: its
+Kafka's own tool reports the coordinator's count; every command reports the same, names the
+transactions, and includes the commits of one that has ended. One transaction never ends: its
 producer has died.
 """
 

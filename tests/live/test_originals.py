@@ -1,4 +1,4 @@
-"""The recorded answers are those of the pinned versions, of sentences that exist."""
+"""The recorded answers are those of the pinned versions, and their sentences exist."""
 
 from __future__ import annotations
 

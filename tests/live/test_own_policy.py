@@ -1,4 +1,4 @@
-"""The policy of docs/assignors.md in a live group: our own member, and kafka-python's consumer."""
+"""The policy of docs/assignors.md in a live group: holdfast's member, kafka-python's consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chaos suite's own eyes: what it must find is planted, and found."""
+"""The checks of the chaos suite: every planted fault is found."""
 
 from __future__ import annotations
 

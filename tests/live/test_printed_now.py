@@ -1,4 +1,4 @@
-"""What Kafka's tools print of a broker now, beside a dump and ``lag`` of the same broker."""
+"""The output of Kafka's tools, compared with a dump and ``lag`` of the same broker."""
 
 from __future__ import annotations
 

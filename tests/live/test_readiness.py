@@ -1,4 +1,4 @@
-"""``holdfast.ready.file`` on a broker: every client of ours keeps it, polled or not."""
+"""``holdfast.ready.file`` on a broker: every client of holdfast keeps it, polled or not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A rebalance in progress, by stock clients: `doctor -b` names whom the coordinator waits for.
 
-A stock member that works on a batch does not join again while another one comes. Its coordinator
-waits for it as long as max.poll.interval.ms allows; so long no record says that anything happens.
+A stock member that works on a batch does not join again while another one joins. Its coordinator
+waits for it as long as max.poll.interval.ms allows; meanwhile no record shows the rebalance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A group's record at a stock broker's limit; ``tests/machine/test_record_limit.py`` is its twin.
 
-Raw requests, so that nothing of a client stands between the broker and the test.
+Raw requests, so that no client is between the broker and the test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker refuses is said to people: what, and what to do about it."""
+"""Texts of a broker's refusals: what was refused, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS and SASL by Kafka's own keys, against a broker that wants them; and how refusal looks."""
+"""TLS and SASL by Kafka's own keys, against a broker that requires them; and texts of refusals."""
 
 from __future__ import annotations
 

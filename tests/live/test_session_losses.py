@@ -1,7 +1,7 @@
-"""A member is taken out of its group, or fails: the same sentences for each seat.
+"""A member is removed from its group, or fails: the same sentences for each session.
 
-An administrator takes a member out, which is the quickest of all losses: it hears of it by its next
-request. See :mod:`tests.live.all_clients`.
+An administrator removes a member, which is the quickest of all losses: the answer to its next
+request reports it. See :mod:`tests.live.all_clients`.
 """
 
 from __future__ import annotations

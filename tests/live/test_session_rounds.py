@@ -1,4 +1,4 @@
-"""Rounds of a group, and what goes on meanwhile: the same sentences for each seat.
+"""Rounds of a group, and what continues meanwhile: the same sentences for each session.
 
 See :mod:`tests.live.all_clients`.
 """

@@ -1,6 +1,6 @@
-"""What a program of any client reads, commits, seeks and hears: the same sentences for each seat.
+"""Reads, commits, seeks and callbacks of programs of any client: the same sentences for each.
 
-See :mod:`tests.live.all_clients`. What the originals answer stands in ``originals.json``.
+See :mod:`tests.live.all_clients`. The originals' answers are in ``originals.json``.
 """
 
 from __future__ import annotations

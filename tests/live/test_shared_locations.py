@@ -1,4 +1,4 @@
-"""Members of one host with their client's default ``client.id``: the leader says it once."""
+"""Members of one host with their client's default ``client.id``: the leader warns once."""
 
 import logging
 

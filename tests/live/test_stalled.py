@@ -1,8 +1,8 @@
-"""Members that are alive and too late: in their work, and in giving partitions up.
+"""Members that are alive and too late: in their work, and in revoking partitions.
 
-Java's consumer says goodbye when it has not polled for ``max.poll.interval.ms``; a broker removes a
-member that does not come to a round, or gives nothing up, within its rebalance timeout. Neither is
-the end of a session, for heartbeats come all the time.
+Java's consumer leaves when it has not polled for ``max.poll.interval.ms``; a broker removes a
+member that does not rejoin, or revokes nothing, within its rebalance timeout. Neither is
+the end of a session, because heartbeats come all the time.
 """
 
 from __future__ import annotations

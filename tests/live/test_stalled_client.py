@@ -1,6 +1,6 @@
-"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are played.
+"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are faked.
 
-``python -m tests.live.no_brokers`` makes real ones deaf, which is a matter of chance.
+``python -m tests.live.no_brokers`` stalls real ones, which is a matter of chance.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_drop_in_goes_on_with_a_new_one_where_it_was(broker, topic, stalled, c
     held_back = TopicPartition(topic.name, 1)
     consumer.pause([held_back])
     with caplog.at_level(logging.WARNING, NAME):
-        until(lambda: consumer.poll(0.05) is None and "made anew" in caplog.text, "a new one")
+        until(lambda: consumer.poll(0.05) is None and "recreating" in caplog.text, "a new one")
     assert Stalled.n_asked >= 4
     topic.produce(10)
     assert read(consumer, 10) == numbers(0, 10, 20)
@@ -109,7 +109,7 @@ def test_our_consumer_goes_on_with_a_new_one_where_it_was(broker, topic, stalled
 
         until(lambda: take() == 20, "what is there")
         with caplog.at_level(logging.WARNING, NAME):
-            until(lambda: take() and "made anew" in caplog.text, "a new one")
+            until(lambda: take() and "recreating" in caplog.text, "a new one")
         assert Stalled.n_asked >= 4
         topic.produce(10)
         until(lambda: take() == 40, "what came since")

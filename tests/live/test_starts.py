@@ -1,4 +1,4 @@
-"""Where partitions begin, and what is kept of that: the same sentences for each seat.
+"""Start offsets of partitions, and what is kept of them: the same sentences for each session.
 
 See :mod:`tests.live.all_clients`.
 """

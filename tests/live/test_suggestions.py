@@ -1,4 +1,4 @@
-"""Suggested commands that need a broker: ours, and those of Kafka's own tools, each to exit 0."""
+"""Suggested commands that need a broker: holdfast's, and those of Kafka's tools, each to exit 0."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """A group goes from range to cooperative-sticky to Design II and back, as the plans say.
 
-**Rules.** Three members: Java's, kafka-python's with our assignors, our own; or three of one Python
-client that has a drop-in. Each is configured as the plan prints it, and leaves for another client
-only where the plan says so. Records are written all the time; in the end every record was read, and
-by the journals of the first three no two members owned a partition at the same time.
+**Rules.** Three members: Java's, kafka-python's with holdfast's assignors, holdfast's own; or three
+of one Python client that has a drop-in. Each is configured as the plan prints it, and changes to
+another client only where the plan says so. Records are written all the time; at the end every
+record was read, and by the event logs of the first three no two members owned a partition at the
+same time.
 
 References: KIP-726; Incremental Cooperative Rebalancing, "Compatibility".
 """

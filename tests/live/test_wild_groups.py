@@ -1,7 +1,7 @@
-"""Groups of all kinds, at random, against the broker's own words and the members' diaries.
+"""Random groups of all kinds, compared with the broker's answers and the members' event logs.
 
-``python -m pytest -m slow tests/live/test_wild_groups.py``; a seed chooses the groups and what is
-done to them.
+``python -m pytest -m slow tests/live/test_wild_groups.py``; a seed chooses the groups and the
+faults.
 """
 
 from __future__ import annotations

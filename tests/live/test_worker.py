@@ -1,4 +1,4 @@
-"""holdfast.Worker in real groups: resources that are no topics."""
+"""holdfast.Worker in real groups: resources that are not topics."""
 
 from __future__ import annotations
 

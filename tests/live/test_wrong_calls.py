@@ -1,7 +1,7 @@
-"""Wrong calls of kafka-python's and aiokafka's consumers: our class, words and state are theirs.
+"""Wrong calls of kafka-python's and aiokafka's consumers: same class, text and state as theirs.
 
-A call is wrong where the consumer stands: it has not subscribed, it has no group, it is closed, or
-what it is given is none of its own. The originals' answers are in ``originals.json``, see
+A call is wrong in the consumer's state: it has not subscribed, it has no group, it is closed, or
+the argument is not its own. The originals' answers are in ``originals.json``, see
 :mod:`tests.live.all_clients`.
 """
 
@@ -165,8 +165,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-ISOLATION = "isolation.level: one of read_uncommitted, read_committed is expected, found 'none'"
-GROUP = "group.id: a string is expected, found int"
+ISOLATION = "isolation.level: expected one of read_uncommitted, read_committed, found 'none'"
+GROUP = "group.id: expected a string, found int"
 OF_KAFKA = "KafkaConfigurationError"
 REFUSED_EARLIER: dict[str, dict[str, Any]] = {
     "aiokafka": {

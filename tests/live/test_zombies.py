@@ -1,7 +1,7 @@
-"""Members that are stopped past their session with a batch in hand, and commit it late.
+"""Members that are stopped past their session with a batch in flight, and commit it late.
 
 One process holds them all, each in a group of its own, so one stop and the waits of all cases
-overlap. The offsets topic shows whether a group was set back.
+overlap. The offsets topic shows whether a commit moved a group back.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Every version of Kafka: members of every client, a Worker, and every command, on its own broker.
 
-``python -m tests.live.versions --page docs/brokers.md`` runs all that are pinned (`make soak
+``python -m tests.live.versions --page docs/brokers.md`` runs all pinned versions (`make soak
 ARGS="--only versions"`), prints a JSON line for each, and writes them as the page's table.
 ``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong. `make test-all` runs a short
 form on one version (``test_versions.py``).
 
-**Rules.** What a command says of a group is compared with what Kafka's Admin API says of it.
+**Rules.** The output of a command about a group is compared with Kafka's Admin API.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups of all kinds in which members start, leave, die, stop and return at random.
 
-Every member is a process. The order of what is done follows from a seed; how it ends depends on the
-machine too, so what is expected comes from the broker and from the members' own diaries.
+Every member is a process. The order of the faults follows from a seed; their outcome depends on the
+machine too, so expected values come from the broker and from the members' own event logs.
 """
 
 from __future__ import annotations

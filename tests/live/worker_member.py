@@ -1,6 +1,6 @@
-"""One holdfast.Worker, and a journal: resources of one kind by number.
+"""One holdfast.Worker with an event log: resources of one kind by number.
 
-Arguments: BOOTSTRAP GROUP NAME JOURNAL CONFIG RESOURCES, the last two as JSON. SIGTERM closes it.
+Arguments: BOOTSTRAP GROUP NAME EVENT_LOG CONFIG RESOURCES, the last two as JSON. SIGTERM closes it.
 """
 
 from __future__ import annotations

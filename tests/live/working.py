@@ -1,4 +1,4 @@
-"""Programs that work on what they have read while their group rebalances: one shape, each client.
+"""Programs that process records while their group rebalances: one shape, each client.
 
 A program is a thread. It reads until it has ``n`` records, then it works until :meth:`go_on`, may
 commit, and reads on.

@@ -1,7 +1,7 @@
-"""One holdfast.Worker as a program writes it, whose work a signal or a death ends.
+"""One holdfast.Worker of a program, whose work a signal or a crash ends.
 
-Arguments: BOOTSTRAP GROUP FORM N CONFIG, the last one as JSON. Every line of stdout is one thing
-that happened, with the second at which it did. Forms:
+Arguments: BOOTSTRAP GROUP FORM N CONFIG, the last one as JSON. Every line of stdout is one event,
+with its time in seconds. Forms:
 
 ============  ======================================================================================
 ``looks``     ``run`` takes 20 s to start a resource, and looks at its stop meanwhile

@@ -1,14 +1,14 @@
-"""Many members in one process, each in a group of its own, that are stopped with a batch in hand.
+"""Many members in one process, each in a group of its own, stopped with a batch in flight.
 
-Arguments: BOOTSTRAP TOPIC JOURNAL CASES, the last one JSON: a list of :class:`Case`. When the
-process goes on (SIGCONT), each application waits as long as its case says and then commits what it
-holds, whatever its member has done meanwhile. After that it goes on as applications do, and closes
-on SIGTERM. A line of the journal is ``[case, event, ...]``:
+Arguments: BOOTSTRAP TOPIC EVENT_LOG CASES, the last one JSON: a list of :class:`Case`. When the
+process continues (SIGCONT), each application waits as long as its case says and then commits its
+batch, whatever its member has done meanwhile. After that it continues as applications do, and
+closes on SIGTERM. A line of the event log is ``[case, event, ...]``:
 
 ==========================  ====================================================================
 ``held``                    the application holds its batch, or is in ``on_revoked``
-``acted, word, code``       the first act after SIGCONT: what it was told, and the error's code
-``read, [[p, offset]...]``  records that were handed out after that, and committed
+``acted, word, code``       the first act after SIGCONT: the answer, and the error's code
+``read, [[p, offset]...]``  records delivered after that, and committed
 ``ended, word, code``       how the close ended
 ``broken, text``            anything else
 ==========================  ====================================================================

@@ -1,4 +1,4 @@
-"""Java programs of these tests: compiled once, and one JVM for every question to Kafka's tools."""
+"""Java programs of these tests: compiled once, and one JVM for every query of Kafka's tools."""
 
 from __future__ import annotations
 

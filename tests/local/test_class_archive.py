@@ -1,6 +1,6 @@
-"""The archive of classes: made once, used afterwards, and never in the way.
+"""The archive of classes: made once, used afterwards, and never an obstacle.
 
-A small program of PySpark's jars stands for Spark; the real Java runs it through the script.
+A small program with PySpark's jars replaces Spark; the real Java runs it through the script.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The jar cache: whole or not at all, ours alone, safe for two at once."""
+"""The jar cache: complete or absent, holdfast's alone, safe for two processes at once."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_download_that_is_another_file_is_refused(ivy, other, own_cache, monke
     wanted = {"a-1.jar": sha256(b"aaaa").hexdigest(), "b-2.jar": sha256(b"bb").hexdigest()}
     wanted[other] = "0" * 64
     monkeypatch.setattr(jars, "pinned", lambda: {"m-1": wanted})
-    with pytest.raises(OperationalError, match=f"not what it should be: .*{other}"):
+    with pytest.raises(OperationalError, match=f"not the expected file: .*{other}"):
         jars.resolve(["g:m:1"], "m-1")
     assert list((own_cache / "jars").iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when none fits."""
+"""Which Java is chosen, and the text if none fits."""
 
 from __future__ import annotations
 

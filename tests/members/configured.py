@@ -1,4 +1,4 @@
-"""One configuration as each client of ours reads it; without a broker."""
+"""One configuration, parsed for each client; without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of adapters use."""
+"""Fixtures that several tests of members use."""
 
 from __future__ import annotations
 

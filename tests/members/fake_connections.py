@@ -1,4 +1,4 @@
-"""Connections whose brokers are a test: its ``send`` answers, on the thread that asks."""
+"""Connections to fake brokers: ``send`` answers, on the thread that sends."""
 
 from __future__ import annotations
 

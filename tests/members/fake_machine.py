@@ -1,4 +1,4 @@
-"""What a host works between: a scripted machine, duties that are done at once, a coordinator."""
+"""Fakes around a member thread: a scripted machine, a rebalance handler, a coordinator."""
 
 from __future__ import annotations
 

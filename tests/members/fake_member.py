@@ -1,9 +1,8 @@
-"""A member without a broker, and a client in memory: the two sides between which a seat works.
+"""A member without a broker, and a client in memory: the two sides of a session.
 
-:class:`Member` stands for what :class:`holdfast.members.runtime.member_runtime.MemberRuntime`
-gives. A test is the group: it says what the member owns, answers its commits, and does what the
-member's thread does. :class:`FakeAdapter` stands for a client: a test says which records it hands
-out.
+:class:`Member` replaces :class:`holdfast.members.runtime.member_runtime.MemberRuntime`. A test acts
+as the group: it sets what the member owns, answers its commits, and does the work of the member
+thread. :class:`FakeAdapter` replaces a client: a test chooses the records that it delivers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Exceptions that come out of any line of ours on the application's thread, and a group for it.
+"""Exceptions at any line of the application's thread, and a group for the interrupted member.
 
-A signal's handler runs between two steps of the interpreter, and may raise: at the begin of a
-function, and once a call has come out. :class:`Interrupt` raises there, at one place of the package
-:mod:`holdfast.members` or in what it calls. :class:`Group` stands for a coordinator of one member,
-and another one that may join: a run takes a part of a second, so every place has its turn.
+A signal handler runs between two steps of the interpreter, and may raise: at the start of a
+function, and after a call has returned. :class:`Interrupt` raises there, at one line of the package
+:mod:`holdfast.members` or of what it calls. :class:`Group` simulates a coordinator of one member,
+and another one that may join: a run takes a part of a second, so every line can be tested.
 """
 
 from __future__ import annotations

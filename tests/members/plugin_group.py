@@ -1,4 +1,4 @@
-"""A group of our assignors without a broker: kafka-python's calls in kafka-python's order."""
+"""A group of holdfast's assignors without a broker: kafka-python's calls in its order."""
 
 from __future__ import annotations
 

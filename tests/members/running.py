@@ -1,4 +1,4 @@
-"""How tests run what is not a plain call: a program in another process, a coroutine."""
+"""How tests run a program in another process, or a coroutine."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_leader_that_cannot_plan_falls_back_to_range(monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("call", "error", "word"),
     [
-        (lambda: assignor("cooperative-sticky"), ConfigError, "aiokafka runs eager"),
+        (lambda: assignor("cooperative-sticky"), ConfigError, "aiokafka runs only eager"),
         (lambda: assignor("range", speed=1), ConfigError, "unknown option 'speed'"),
         (lambda: assignor("rang"), ConfigError, "did you mean"),
         (lambda: assignor("holdfast-deferred"), ConfigError, r"or holdfast\.aiokafka"),

@@ -1,4 +1,4 @@
-"""What ``holdfast.aiokafka`` raises for the errors of its member; without a broker."""
+"""The errors of ``holdfast.aiokafka`` for those of its member; without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fetcher behind ``holdfast.aiokafka`` finds in an assignment that changes meanwhile."""
+"""The fetcher of ``holdfast.aiokafka`` while the assignment changes."""
 
 from __future__ import annotations
 

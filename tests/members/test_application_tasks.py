@@ -1,4 +1,4 @@
-"""Errands: answered at all events, and done again after an interruption."""
+"""Application tasks: answered in every case, and repeated after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A seat whose client works on an event loop, by its public face; the client is a fake."""
+"""The session of a client on an event loop, through its public interface; the client is a fake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Kafka: ready in seconds, and gone with whoever started it."""
+"""A real Kafka: ready in seconds, and ended with its starter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that people bring from other clients: passed on, translated, or refused with the reason."""
+"""Keys of other clients: passed on, translated, or refused with the reason."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How the drop-ins of aiokafka and kafka-python reach a broker, or do not."""
+"""How the drop-ins of aiokafka and kafka-python connect to a broker, or fail to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which client libraries are refused, and what their users are told."""
+"""Which versions of client libraries are refused, with which text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closing from a handler, from another thread, in a call, and twice."""
+"""Closing from a handler, from another thread, inside a call, and twice."""
 
 from __future__ import annotations
 

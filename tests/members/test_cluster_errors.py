@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a question to a cluster is an error of the cluster, with the request."""
+"""Every failure of a query to a cluster is an error of the cluster, with the request's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics of a cluster as tables have them."""
+"""Topics of a cluster in the form of tables."""
 
 from __future__ import annotations
 

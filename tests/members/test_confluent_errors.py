@@ -1,4 +1,4 @@
-"""What stands for a message of confluent-kafka where a program cannot make one (before 2.13).
+"""The replacement of confluent-kafka's message where a program cannot make one (before 2.13).
 
 ``tests/live/test_confluent.py`` compares it with the original's on a broker; ``make soak`` runs it
 with the oldest confluent-kafka.

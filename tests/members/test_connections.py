@@ -1,4 +1,4 @@
-"""Questions to brokers end with the connections: nobody waits for an answer that cannot come."""
+"""Requests end with the connections: no thread waits for an answer that cannot come."""
 
 from __future__ import annotations
 

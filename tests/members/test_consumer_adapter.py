@@ -1,4 +1,4 @@
-"""librdkafka in the hands of ``holdfast.Consumer``: what begins where, and what is handed out."""
+"""The librdkafka adapter of ``holdfast.Consumer``: start offsets and delivered records."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ def test_a_stalled_librdkafka_is_recreated_and_goes_on_where_the_application_is(
         stalled.adapter.fetch(10, 0.0)
     assert stalled.client.begun == {A: 7}
     assert stalled.client.paused == {A}
-    assert stalled.client.fails is None  # it was made anew
+    assert stalled.client.fails is None  # it was recreated
 
 
 @pytest.mark.parametrize("why", ["the coordinator is silent, too", "the answer is another error"])

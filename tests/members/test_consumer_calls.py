@@ -1,4 +1,4 @@
-"""The calls of holdfast.Consumer: what they do in a seat, what they raise, how they end."""
+"""The calls of holdfast.Consumer: their effects on a session, their errors, their end."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_a_callback_of_the_close_may_commit(make):
 def test_a_callback_of_the_close_may_not_poll(make):
     consumer, member = make(Listener(revoked=lambda _: consumer.poll()))
     member.member_thread.leaves = lambda: leave(member)
-    with pytest.raises(OperationalError, match="may commit, and not poll"):
+    with pytest.raises(OperationalError, match="may commit, but not poll"):
         consumer.close()
 
 

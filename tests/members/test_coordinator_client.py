@@ -1,4 +1,4 @@
-"""What a group's answers become."""
+"""Answers of a coordinator as events."""
 
 from __future__ import annotations
 

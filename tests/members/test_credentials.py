@@ -114,7 +114,7 @@ def test_only_a_trust_store_is_enough(files):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"ssl.truststore.location": "{store.jks}"}, "only PEM is read here, and this is /"),
+        ({"ssl.truststore.location": "{store.jks}"}, "only PEM is supported, and this is /"),
         (
             {"ssl.truststore.location": "{ca.pem}", "ssl.truststore.type": "JKS"},
             "a store of type JKS",
@@ -183,7 +183,7 @@ def test_a_line_of_jaas(line, login):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('username="u" passwrd="hunter2"', "there is no password among username, passwrd"),
+        ('username="u" passwrd="hunter2"', "found no password among username, passwrd"),
         ('username="u" password="hunter2"', "another spelling of sasl.password"),
     ],
 )

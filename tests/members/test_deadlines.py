@@ -1,4 +1,4 @@
-"""How long a hand-over waits, by the configuration of each class, and what sets it."""
+"""How long a revocation waits, by the configuration of each class."""
 
 from __future__ import annotations
 

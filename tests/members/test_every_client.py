@@ -1,4 +1,4 @@
-"""What one configuration means, in the spelling of every client; without a broker."""
+"""The meaning of one configuration in the spelling of every client; without a broker."""
 
 from types import SimpleNamespace
 
@@ -148,6 +148,6 @@ def test_a_worker_takes_loads_from_its_source():
     for refused in ({}, {"holdfast.lag.source": "none"}):
         with pytest.raises(Exception, match="a worker takes a function"):
             Worker({**config, **refused}, {"shard": 4})
-    with pytest.raises(Exception, match="no weights beside it"):
+    with pytest.raises(Exception, match="takes no weights"):
         kinds = {KINDS: {"shard": {"weight": 2}}}
         Worker({**config, "holdfast.lag.source": loads, **kinds}, {"shard": 4})

@@ -1,4 +1,4 @@
-"""``holdfast.confluent.Consumer`` beside ``confluent_kafka.Consumer``, without a broker.
+"""``holdfast.confluent.Consumer`` compared with ``confluent_kafka.Consumer``, without a broker.
 
 Both classes must give the same answer to the same program, so each test runs with both.
 """
@@ -376,7 +376,7 @@ def test_a_close_without_a_broker_ends_at_once_and_leaves_no_thread():
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"group.protocol": "consumer", "holdfast.policy": "deferred"}, "leave one of the two out"),
+        ({"group.protocol": "consumer", "holdfast.policy": "deferred"}, "remove one of the two"),
         ({"holdfast.nonsense": 1}, "holdfast.nonsense"),
         ({"holdfast.policy": "nonsense"}, "nonsense"),
         ({"holdfast.policy": "deferred", "partition.assignment.strategy": "range,sticky"}, "range"),

@@ -1,4 +1,4 @@
-"""Where the partitions of ``holdfast.confluent.Consumer`` begin; librdkafka without a broker."""
+"""Start offsets of ``holdfast.confluent.Consumer``; librdkafka without a broker."""
 
 from __future__ import annotations
 

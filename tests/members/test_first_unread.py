@@ -1,4 +1,4 @@
-"""The first unread record of a partition, against batches as a broker keeps them."""
+"""The first unread record of a partition, by batches in a broker's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators are asked about states of groups: each answer by itself, in few requests."""
+"""Queries for states of groups: each answer by itself, in few requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators are asked about groups, and what is made of odd answers."""
+"""Queries about groups, and the handling of unusual answers."""
 
 from __future__ import annotations
 

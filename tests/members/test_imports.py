@@ -1,7 +1,7 @@
-"""What an import of a member loads: its own client, modules of ours, and little of Python's own.
+"""The modules that an import of a member loads: its own client, holdfast's, few of Python's.
 
-Nothing here takes a time: a module that is not loaded costs nothing. ``bench/imports.py`` measures,
-and ``tests/live/test_loading.py`` says on which thread the rest is loaded.
+Nothing here measures time: a module that is not loaded costs nothing. ``bench/imports.py``
+measures, and ``tests/live/test_loading.py`` checks on which thread the rest is loaded.
 """
 
 from __future__ import annotations

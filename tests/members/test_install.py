@@ -1,4 +1,4 @@
-"""``install()`` of the three clients: what it replaces, what it gives, what it puts back."""
+"""``install()`` of the three clients: what it replaces, returns and restores."""
 
 import sys
 import tomllib

@@ -1,4 +1,4 @@
-"""What a signal's handler raises, anywhere in a call: the member hears of what it waits for."""
+"""A signal handler raises anywhere in a call: the member still gets every answer."""
 
 from __future__ import annotations
 

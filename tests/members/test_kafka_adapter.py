@@ -1,4 +1,4 @@
-"""kafka-python's subscription in the hands of a seat, its errors and its start positions."""
+"""The adapter of kafka-python, its errors and its start offsets."""
 
 from __future__ import annotations
 

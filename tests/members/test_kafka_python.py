@@ -1,4 +1,4 @@
-"""Assignors for kafka-python's own consumer, without a broker: bytes, modes, rounds."""
+"""Assignors for kafka-python's own consumer, without a broker: bytes, protocols, rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections end in time, leave no socket behind, and lose no last answer."""
+"""Connections end in time, leave no socket open, and lose no last answer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_connection_that_is_never_answered_ends(left_open, silent_server, monk
     """kafka-python waits for a TLS handshake without a limit."""
     monkeypatch.setattr(diagnosis, "_LOOK_S", 0.3)
     text = fail_to_open(silent_server, **{"security.protocol": protocol})
-    assert text.startswith(f"{silent_server} takes connections and never answers")
+    assert text.startswith(f"{silent_server} accepts connections and never answers")
     gc.collect()
     assert left_open == []
 

@@ -1,4 +1,4 @@
-"""A lag source behind its time-out: whatever it does, the leader gets lags that fit."""
+"""A lag source with a time-out: whatever it does, the leader gets valid lags."""
 
 import threading
 

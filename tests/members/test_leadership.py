@@ -1,4 +1,4 @@
-"""From a configuration to what a member offers, and what its leader plans with."""
+"""From a configuration to a member's protocols, and to the plans of its leader."""
 
 import threading
 from dataclasses import replace
@@ -380,7 +380,7 @@ def test_a_target_in_bytes_is_refused():
 def test_a_worker_leaves_kinds_to_a_function_of_the_user():
     config = {**NEEDED, "partition.assignment.strategy": [FIRST]}
     for more in ({"holdfast.isolate": True}, {"holdfast.kinds": {"k": {"weight": 2}}}):
-        with pytest.raises(ConfigError, match="assignor first: it decides alone"):
+        with pytest.raises(ConfigError, match="assignor first: it alone decides"):
             Worker({**config, **more}, {"k": 1})
 
 
@@ -429,8 +429,8 @@ def test_a_failed_plan_of_the_user_ends_as_every_failed_plan_does():
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ("nowhere.at.all", "no factory either: No module named 'nowhere'"),
-        (f"{__name__}.absent", "no factory either"),
+        ("nowhere.at.all", "no factory: No module named 'nowhere'"),
+        (f"{__name__}.absent", "no factory"),
         (f"{JAVA}StikyAssignor", rf"did you mean {JAVA}StickyAssignor"),
         (f"{__name__}.broken_factory", "its factory raised OSError"),
         (object(), "object has no name, rebalance_protocols, subscribe"),
@@ -492,7 +492,7 @@ def test_a_member_that_nobody_would_wait_for_cannot_promise_to_come_back(make):
         make({**NEEDED, "holdfast.policy": policy, LEAVE: "deferred"})
     make({**NEEDED, LEAVE: "deferred", "group.instance.id": "i"})
     make({**NEEDED, LEAVE: "immediate"})
-    with pytest.raises(ConfigError, match=r"clean\.leave: .*nobody waits"):
+    with pytest.raises(ConfigError, match=r"clean\.leave: .*no member waits"):
         make({**NEEDED, LEAVE: "deferred"})
 
 

@@ -1,4 +1,4 @@
-"""Where a member lives: the key, the default, and a leader that sees one place twice."""
+"""The location of a member: the key, the default, and a leader that sees one location twice."""
 
 import logging
 from pathlib import Path

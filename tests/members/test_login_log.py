@@ -1,4 +1,4 @@
-"""No login in a log, whatever the password looks like: told by class and key, never by text."""
+"""No login in a log, whatever the password: recognised by class and key, never by text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets that are asked for while a partition has no leader."""
+"""Requests for offsets while a partition has no leader."""
 
 from __future__ import annotations
 

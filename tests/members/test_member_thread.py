@@ -1,4 +1,4 @@
-"""The host of a member machine: events in, actions out, in order, on one thread."""
+"""The thread of a member machine: events in, actions out, in order."""
 
 from __future__ import annotations
 

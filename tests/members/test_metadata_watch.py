@@ -1,4 +1,4 @@
-"""What a member learns about topics: counts, what grows, and what it may not read."""
+"""What a member learns about topics: counts, growth, and topics that it may not read."""
 
 from __future__ import annotations
 

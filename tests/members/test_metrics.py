@@ -1,4 +1,4 @@
-"""What a member counts, and what a leader tells of what waits."""
+"""The counters of a member, and a leader's reports of waits."""
 
 from types import SimpleNamespace
 

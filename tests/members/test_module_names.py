@@ -1,4 +1,4 @@
-"""A drop-in's module has every public name of its client: whatever a program imports is there."""
+"""A drop-in's module has every public name of its client."""
 
 import aiokafka
 import confluent_kafka

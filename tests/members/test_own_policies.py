@@ -1,4 +1,4 @@
-"""A policy of the user wherever a name of one stands: every client, workers, ``simulate``."""
+"""A policy of the user wherever a name is accepted: every client, workers, ``simulate``."""
 
 from __future__ import annotations
 

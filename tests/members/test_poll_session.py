@@ -1,4 +1,4 @@
-"""The seat of a member whose client works in the application's calls, through its public face."""
+"""The session of a client on the thread of calls, through its public interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a probe: there while the machine is stable, and at no other time."""
+"""The readiness file: it exists while the machine is stable, and at no other time."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_file_of_a_killed_process_is_removed(path):
 
 
 def test_a_place_that_cannot_be_is_refused(path):
-    with pytest.raises(ConfigError, match=r"holdfast\.ready\.file: there is no folder"):
+    with pytest.raises(ConfigError, match=r"holdfast\.ready\.file: folder '.*' does not exist"):
         ReadyFile(path / "deeper", LOG)
     path.mkdir()
     with pytest.raises(ConfigError, match=r"holdfast\.ready\.file: .* cannot be removed"):
@@ -142,5 +142,5 @@ def test_a_client_that_joins_later_removes_it_when_it_is_made(path, make):
     make({**NEEDED, "holdfast.ready.file": str(path)})
     assert not path.exists()
     refusals = (ConfigError, confluent_kafka.KafkaException, ValueError)
-    with pytest.raises(refusals, match=r"holdfast\.ready\.file: there is no folder"):
+    with pytest.raises(refusals, match=r"holdfast\.ready\.file: folder '.*' does not exist"):
         make({**NEEDED, "holdfast.ready.file": str(path / "deeper")})

@@ -1,4 +1,4 @@
-"""Times of records by their offsets, against logs that are known."""
+"""Times of records by their offsets, in known logs."""
 
 from __future__ import annotations
 

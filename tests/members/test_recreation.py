@@ -1,4 +1,4 @@
-"""When a client that fetches counts as deaf."""
+"""When a client counts as stalled."""
 
 from __future__ import annotations
 

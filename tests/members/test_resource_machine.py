@@ -1,4 +1,4 @@
-"""What the machine of a worker's resources decides, and when what has failed is tried again."""
+"""The decisions of a worker's resource machine, and the times of retries."""
 
 from __future__ import annotations
 

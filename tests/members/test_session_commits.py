@@ -1,4 +1,4 @@
-"""The commits of a seat: what may go out, in which order, how often, and what is refused."""
+"""The commits of a session: what may be sent, in which order, how often, and what is refused."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def come_back(member, session):
 def test_a_commit_of_what_was_revoked_at_a_deadline_names_the_generation(member, session, named):
     session.note()
     member.give_up(A)
-    with pytest.raises(RemoteProtocolError, match="t-0 had been given up since") as caught:
+    with pytest.raises(RemoteProtocolError, match="t-0 had been revoked since") as caught:
         commit(session, {A: 4} if named else None)
     assert caught.value.error_code == ILLEGAL_GENERATION
     assert member.coordinator.commits == []

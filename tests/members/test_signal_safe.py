@@ -1,4 +1,4 @@
-"""A flag and a future, whatever a signal's handler interrupts."""
+"""A flag and a future, whatever a signal handler interrupts."""
 
 from __future__ import annotations
 

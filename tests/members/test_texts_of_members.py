@@ -1,4 +1,4 @@
-"""The text of whatever holds a member's settings shows no password."""
+"""No text of an object that holds a member's settings shows a password."""
 
 from __future__ import annotations
 

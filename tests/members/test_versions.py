@@ -1,6 +1,6 @@
-"""Versions of requests: what is sent to which broker, and which broker is refused.
+"""Versions of requests: which broker gets which, and which broker is refused.
 
-What brokers of old releases answer to ApiVersions is kafka-python's own record of it
+Answers of old brokers to ApiVersions are kafka-python's own record of them
 (``BROKER_API_VERSIONS``, copied from brokers).
 """
 
@@ -70,7 +70,7 @@ def test_a_broker_that_is_too_old_is_refused_by_name(connections, monkeypatch):
     with pytest.raises(RemoteProtocolError) as caught:
         connections.open()
     assert str(caught.value) == (
-        "127.0.0.1:1 cannot be used: it is Kafka 2.4 by the requests that it knows, and has no "
+        "127.0.0.1:1 cannot be used: it is Kafka 2.4 by the requests that it supports, and has no "
         "OffsetFetch of version 7 (Kafka 2.5); holdfast needs Kafka 2.5 or newer"
     )
     assert caught.value.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -39,13 +39,13 @@ CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "request.timeout.
         ({}, {}, "at least one kind"),
         ({"": 1}, {}, "a kind is a name"),
         ({3: 1}, {}, "a kind is a name, found 3"),
-        ({"a": -1}, {}, r"resources\['a'\]: a count is expected, found -1"),
-        ({"a": True}, {}, "a count is expected, found True"),
-        ({"a": 1.5}, {}, "a count is expected"),
+        ({"a": -1}, {}, r"resources\['a'\]: expected a count, found -1"),
+        ({"a": True}, {}, "expected a count, found True"),
+        ({"a": 1.5}, {}, "expected a count"),
         ({"a": 1}, {KINDS: {"b": {"weight": 2}}}, "b: not one of the resources a"),
         ({"a": 1}, {KINDS: {"a": {"weight": 0}}}, "a: weight: "),
         ({"a": 1}, {KINDS: {"a": {"weigth": 2}}}, "a: found 'weigth', expected"),
-        ({"a": 1}, {KINDS: {"a": 2}}, "a mapping of options is expected"),
+        ({"a": 1}, {KINDS: {"a": 2}}, "expected a mapping of options"),
         ({"a": 1}, {KINDS: {"a": {DELAY: -1}}}, f"a: {DELAY}: "),
         ({"a": 1}, {KINDS: {"a": {"holdfast.policy": "eager"}}}, "a: a kind takes simple"),
         (
@@ -93,7 +93,7 @@ def test_an_unchanged_assignment_is_not_sent_again():
 
 def test_an_update_is_checked_as_well():
     worker = Worker(CONFIG, {"a": 1})
-    with pytest.raises(ConfigError, match="a count is expected"):
+    with pytest.raises(ConfigError, match="expected a count"):
         worker.update({"a": "many"})
 
 
@@ -176,7 +176,7 @@ def test_a_worker_has_one_form_of_work():
         yield
 
     for wrong in (generator, 3, "run"):
-        with pytest.raises(ConfigError, match="run: a function, or an async function, is expected"):
+        with pytest.raises(ConfigError, match="run: expected a function or an async function"):
             Worker(CONFIG, {"a": 1}, run=wrong)
 
 

@@ -115,7 +115,7 @@ def test_a_leader_without_a_version_is_behind_whoever_has_one():
 
 @pytest.mark.parametrize("version", [-1, True, 1.5, "7", 2**63])
 def test_a_version_is_a_number(version):
-    with pytest.raises(ConfigError, match="version: a number from 0"):
+    with pytest.raises(ConfigError, match="version: expected a number from 0"):
         worker(1, version)
-    with pytest.raises(ConfigError, match="version: a number from 0"):
+    with pytest.raises(ConfigError, match="version: expected a number from 0"):
         worker(1, 1).update({KIND: 1}, version=version)

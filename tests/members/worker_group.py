@@ -1,4 +1,4 @@
-"""A group of workers without a broker: rounds that one of them plans, and what all own then."""
+"""A group of workers without a broker: rounds that one of them plans, and their result."""
 
 from holdfast.core.machine import actions
 from holdfast.core.machine.events import JoinedMember

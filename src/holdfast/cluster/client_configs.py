@@ -1,7 +1,7 @@
-"""The settings of one configuration, spelled for each client library.
+"""Converts the settings of one configuration for each client library.
 
-**Rules.** When a client is made, its settings come from here and from nowhere else. Secrets pass
-through here and are stored nowhere.
+**Rules.** The settings of every client come from this module alone. Secrets pass through and are
+stored nowhere.
 
 **Strategy.** kafka-python carries the control plane (group requests), so it gets connection and
 security settings only. librdkafka, the data plane, gets connection, security and fetch settings.
@@ -20,8 +20,8 @@ from holdfast.cluster.login_log import hide_logins
 from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
 
-# By default librdkafka rests a partition for a second once its queue is full, and while it rests
-# the application empties the queue and waits. A short rest needs a smaller queue as well.
+# By default librdkafka pauses a partition for a second once its queue is full, and meanwhile
+# the application empties the queue and waits. A short pause needs a smaller queue as well.
 _LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes": 32_768}
 
 # Keys that librdkafka spells as Kafka does.
@@ -33,12 +33,13 @@ _LIBRDKAFKA_SAME = (
 )
 
 KAFKA_PYTHON_LOOP = {"slow_task_threshold_secs": 0}
-"""For the event loop of a kafka-python client of ours: it warns of no task that took long, as
-tasks do on a busy machine. The application has none there, and could do nothing about it."""
+"""For the event loop of holdfast's kafka-python clients: log no warning about slow tasks, which are
+normal on a busy machine. The application has no task there, and could do nothing about it.
+"""
 
 
 def ssl_context(settings: Settings) -> ssl.SSLContext | None:
-    """TLS as the ``ssl.*`` keys ask for it, None without TLS.
+    """Return the TLS context of the ``ssl.*`` keys, None without TLS.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def ssl_context(settings: Settings) -> ssl.SSLContext | None:
 
 @contextmanager
 def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
-    """Files with the certificate and its key; Python reads neither from text."""
+    """Yield files with the certificate and its key; Python reads neither from text."""
     if settings["ssl.certificate.pem"] is None:
         at = settings["ssl.certificate.location"]
         yield None if at is None else (at, settings["ssl.key.location"])
@@ -84,7 +85,7 @@ def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
 
 
 def kafka_python_connection(settings: Settings) -> dict[str, Any]:
-    """Keyword arguments of kafka-python's connection layer."""
+    """Return the keyword arguments of kafka-python's connection layer."""
     hide_logins()
     context = ssl_context(settings)
     result: dict[str, Any] = {
@@ -113,14 +114,14 @@ def kafka_python_connection(settings: Settings) -> dict[str, Any]:
 
 
 def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
-    """Configuration of a ``confluent_kafka.Consumer`` that only fetches."""
+    """Return the configuration of a ``confluent_kafka.Consumer`` that only fetches."""
     if settings["holdfast.ssl.context"] is not None:
         raise ConfigError("holdfast.ssl.context: librdkafka takes none; name the files by ssl.*")
     reset = settings["auto.offset.reset"]
     result: dict[str, Any] = {
         **{key: settings[key] for key in _LIBRDKAFKA_SAME if settings[key] is not None},
         "bootstrap.servers": ",".join(settings["bootstrap.servers"]),
-        # librdkafka insists on one, and asks for its coordinator: a name of our own would need an
+        # librdkafka requires one, and requests its coordinator: another name would need an
         # ACL. It neither joins the group nor commits to it.
         "group.id": settings["group.id"],
         "enable.auto.commit": False,
@@ -142,7 +143,7 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
 
 
 def _token_with_expiry(found: str | tuple[str, float]) -> tuple[str, float]:
-    """Token and its expiry in seconds since 1970; a bare token is taken to live five minutes."""
+    """Return token and expiry in seconds since 1970; a bare token expires in five minutes."""
     return found if isinstance(found, tuple) else (found, time.time() + 300)
 
 

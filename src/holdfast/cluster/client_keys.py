@@ -1,11 +1,12 @@
 """Keys of other clients' configurations: passed on, renamed, or refused with a reason.
 
 **Rules.** A configuration that runs a consumer of Java, librdkafka or kafka-python means the same
-here, or is refused before anything connects. A key that the data plane knows is passed on to it
-(:data:`PASSED`). Another spelling of a key is that key (:data:`ALIASES`). A key that asks for what
-the member does anyway is taken and does nothing (:data:`ONLY`); with another value it is refused
-with the reason, as are keys that cannot be honoured (:data:`REFUSED`). The rest is unknown, and the
-text names the key with the same meaning: whose words are the same, rare words before common ones.
+here, or is refused before anything connects. A key of the data plane is passed on to it
+(:data:`PASSED`). Another spelling of a key means the same key (:data:`ALIASES`). A key with the
+member's fixed behaviour as value is accepted without effect (:data:`ONLY`); another value is
+refused with the reason, as are keys that cannot be honoured (:data:`REFUSED`). Any other key is
+unknown, and the text names the key with the same meaning: the one that shares most words, rare
+words before common ones.
 
 **Strategy.** Tables, and one function that looks a key up in them. ``docs/configuration.md`` is
 written from them.
@@ -28,10 +29,10 @@ from holdfast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedKey:
-    """A key that is passed on to the data plane, whose default counts."""
+    """A key that is passed on to the data plane, with the data plane's default."""
 
-    parse: Callable[[object], object]  # raises ValueError for a wrong value
-    name: str  # how librdkafka calls the key
+    parse: Callable[[object], object]  # raises ValueError for an invalid value
+    name: str  # librdkafka's name of the key
     unit: str = ""  # of its value, "" for none
     text: str  # what it does
 
@@ -44,12 +45,12 @@ def _number(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
 
 
 def whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int:
-    """A whole number, also as text.
+    """Return a whole number, also from a text.
 
     Raises
     ------
     ValueError
-        It is none, is out of range, or has a unit; the text says what to write.
+        If it is not a whole number, is out of range, or has a unit; the text says what to write.
     """
     try:
         number = int(value) if isinstance(value, str) else value
@@ -57,7 +58,7 @@ def whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int
         number = None
     if isinstance(number, bool) or not isinstance(number, int):
         of = f" of {unit}" if unit else ""
-        raise ValueError(f"a whole number{of} is expected, found {value!r}{_in_ms(value, unit)}")
+        raise ValueError(f"expected a whole number{of}, found {value!r}{_in_ms(value, unit)}")
     if not low <= number <= high:
         raise ValueError(f"{number} is outside {low} to {high}{f' {unit}' if unit else ''}")
     return number
@@ -75,29 +76,29 @@ def _in_ms(value: object, unit: str) -> str:
 
 
 def boolean(value: object) -> bool:
-    """True or false, also as text.
+    """Return a boolean, also from a text.
 
     Raises
     ------
     ValueError
-        It is neither.
+        If it is neither true nor false.
     """
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ValueError(f"true or false is expected, found {value!r}")
+    raise ValueError(f"expected true or false, found {value!r}")
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"a text is expected, found {value!r}")
+        raise ValueError(f"expected a text, found {value!r}")
     return value
 
 
 def _function(value: object) -> object:
     if not callable(value):
-        raise ValueError(f"a function is expected, found {type(value).__name__}")
+        raise ValueError(f"expected a function, found {type(value).__name__}")
     return value
 
 
@@ -116,58 +117,65 @@ def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "")
 PASSED: Mapping[str, PassedKey] = {
     "check.crcs": _as("check.crcs", boolean, "check the checksums of records"),
     "connections.max.idle.ms": _ms(
-        "connections.max.idle.ms", "close a connection that was idle so long; the member's own too"
+        "connections.max.idle.ms",
+        "idle time after which a connection is closed; the member's own too",
     ),
     "allow.auto.create.topics": _as(
-        "allow.auto.create.topics", boolean, "whether looking a topic up may create it"
+        "allow.auto.create.topics", boolean, "whether a look-up of a topic may create it"
     ),
-    "client.dns.lookup": _as("client.dns.lookup", _text, "how the addresses of a broker are found"),
-    "receive.buffer.bytes": _as("socket.receive.buffer.bytes", _number(-1), "of a socket", "bytes"),
-    "send.buffer.bytes": _as("socket.send.buffer.bytes", _number(-1), "of a socket", "bytes"),
+    "client.dns.lookup": _as("client.dns.lookup", _text, "how a broker's addresses are resolved"),
+    "receive.buffer.bytes": _as(
+        "socket.receive.buffer.bytes", _number(-1), "size of a socket's buffer", "bytes"
+    ),
+    "send.buffer.bytes": _as(
+        "socket.send.buffer.bytes", _number(-1), "size of a socket's buffer", "bytes"
+    ),
     "receive.message.max.bytes": _as(
-        "receive.message.max.bytes", _number(1_000), "the largest answer of a broker", "bytes"
+        "receive.message.max.bytes", _number(1_000), "largest answer of a broker", "bytes"
     ),
     "max.in.flight.requests.per.connection": _as(
-        "max.in.flight.requests.per.connection", _number(1), "questions without an answer"
+        "max.in.flight.requests.per.connection", _number(1), "requests without an answer"
     ),
     "socket.connection.setup.timeout.ms": _ms(
-        "socket.connection.setup.timeout.ms", "until a connection must stand"
+        "socket.connection.setup.timeout.ms", "time limit for a new connection"
     ),
     "metadata.recovery.strategy": _as(
         "metadata.recovery.strategy", _text, "what to do if no known broker answers"
     ),
     "metadata.recovery.rebootstrap.trigger.ms": _ms(
-        "metadata.recovery.rebootstrap.trigger.ms", "until the first addresses are asked again"
+        "metadata.recovery.rebootstrap.trigger.ms", "time until bootstrap.servers are used again"
     ),
     "enable.metrics.push": _as("enable.metrics.push", boolean, "metrics to the broker (KIP-714)"),
     "queued.min.messages": _as("queued.min.messages", _number(1), "records fetched ahead"),
     "queued.max.messages.kbytes": _as(
         "queued.max.messages.kbytes", _number(1), "records fetched ahead", "kB"
     ),
-    "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "rest when the queue is full"),
-    "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "rest after a failed fetch"),
-    "message.max.bytes": _as("message.max.bytes", _number(1_000), "of a request", "bytes"),
-    "message.copy.max.bytes": _as("message.copy.max.bytes", _number(0), "copied", "bytes"),
+    "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "wait when the queue is full"),
+    "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "wait after a failed fetch"),
+    "message.max.bytes": _as("message.max.bytes", _number(1_000), "largest request", "bytes"),
+    "message.copy.max.bytes": _as(
+        "message.copy.max.bytes", _number(0), "largest copied message", "bytes"
+    ),
     "topic.metadata.refresh.fast.interval.ms": _ms(
-        "topic.metadata.refresh.fast.interval.ms", "between looks for a topic that is not there"
+        "topic.metadata.refresh.fast.interval.ms", "interval of look-ups of a missing topic"
     ),
     "topic.metadata.refresh.sparse": _as(
-        "topic.metadata.refresh.sparse", boolean, "ask for the topics in use only"
+        "topic.metadata.refresh.sparse", boolean, "request only the topics in use"
     ),
     "topic.metadata.propagation.max.ms": _ms(
-        "topic.metadata.propagation.max.ms", "until a new topic must be known"
+        "topic.metadata.propagation.max.ms", "time until a new topic must be known"
     ),
     "socket.keepalive.enable": _as("socket.keepalive.enable", boolean, "TCP keep-alives"),
     "socket.nagle.disable": _as("socket.nagle.disable", boolean, "TCP_NODELAY"),
     "socket.max.fails": _as("socket.max.fails", _number(0), "failures until a new connection"),
     "broker.address.ttl": _ms("broker.address.ttl", "how long an address is kept"),
     "broker.address.family": _as("broker.address.family", _text, "any, v4 or v6"),
-    "log.connection.close": _as("log.connection.close", boolean, "tell of closed connections"),
-    "log_level": _as("log_level", _number(0, 7), "of librdkafka: syslog's levels"),
+    "log.connection.close": _as("log.connection.close", boolean, "log closed connections"),
+    "log_level": _as("log_level", _number(0, 7), "librdkafka's level, as in syslog"),
     "debug": _as("debug", _text, "librdkafka's contexts, to the logger holdfast.librdkafka"),
-    "statistics.interval.ms": _ms("statistics.interval.ms", "between two calls of stats_cb"),
-    "stats_cb": _as("stats_cb", _function, "librdkafka's statistics, in poll()"),
-    "throttle_cb": _as("throttle_cb", _function, "when a broker throttles, in poll()"),
+    "statistics.interval.ms": _ms("statistics.interval.ms", "interval of calls of stats_cb"),
+    "stats_cb": _as("stats_cb", _function, "called in poll() with librdkafka's statistics"),
+    "throttle_cb": _as("throttle_cb", _function, "called in poll() when a broker throttles"),
 }
 """Keys that librdkafka knows and the member does not."""
 
@@ -179,7 +187,7 @@ JAVAS = frozenset(
         *("metadata.recovery.rebootstrap.trigger.ms", "enable.metrics.push"),
     }
 )
-"""Those that Java's client knows under the same name."""
+"""The keys among them that Java's client knows under the same name."""
 
 ALIASES: Mapping[str, str] = {
     "auto.commit.enable": "enable.auto.commit",
@@ -192,7 +200,7 @@ ALIASES: Mapping[str, str] = {
     "socket.timeout.ms": "request.timeout.ms",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-"""Another client's spelling -> ours, which is Java's where Java has the key."""
+"""Another client's spelling -> the key's name here, which is Java's where Java has the key."""
 
 RESETS: Mapping[str, str] = {
     "beginning": "earliest",
@@ -206,7 +214,7 @@ RESETS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlyKey:
-    """A key of which one value says what happens anyway; any other is refused."""
+    """A key with one accepted value, which is the fixed behaviour; any other is refused."""
 
     value: str
     why: str
@@ -216,12 +224,12 @@ _STORED = "what poll() returned counts as processed when it is called again"
 ONLY: Mapping[str, OnlyKey] = {
     "group.protocol": OnlyKey(
         value="classic",
-        why="with another protocol the broker assigns (KIP-848), and not a member of ours; "
+        why="with another protocol the broker assigns (KIP-848), not holdfast; "
         "holdfast.confluent.Consumer takes group.protocol=consumer",
     ),
     "group.protocol.type": OnlyKey(value="consumer", why="a Consumer is in a consumer group"),
     "enable.partition.eof": OnlyKey(
-        value="false", why="an empty batch says that nothing more is there; see lag()"
+        value="false", why="compare position() with end_offsets() instead"
     ),
     "enable.auto.offset.store": OnlyKey(
         value="true", why=f"{_STORED}; commit with enable.auto.commit=false instead"
@@ -234,9 +242,9 @@ ONLY: Mapping[str, OnlyKey] = {
         value="true",
         why="close(returns=...) and holdfast.clean.leave say whether a member comes back",
     ),
-    "api.version.request": OnlyKey(value="true", why="brokers are always asked for their versions"),
+    "api.version.request": OnlyKey(value="true", why="brokers always report their versions"),
 }
-"""Keys that ask for what the member does anyway."""
+"""Keys whose accepted value is the member's fixed behaviour."""
 
 _BYTES = "records come as bytes: decode them in your loop, or use holdfast.confluent"
 _JAVA = "a class of Java cannot be called here"
@@ -247,7 +255,7 @@ _PRODUCER = "it is a producer's key"
 
 REFUSED: Mapping[str, str] = {
     "group.remote.assignor": "a broker's own assignor needs group.protocol=consumer, which is for "
-    "holdfast.confluent.Consumer; partition.assignment.strategy names an assignor of ours",
+    "holdfast.confluent.Consumer; partition.assignment.strategy names an assignor of holdfast",
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
     "interceptor.classes": _JAVA,
@@ -265,10 +273,10 @@ REFUSED: Mapping[str, str] = {
     "on_lost": _LISTENER,
     "on_commit": "commit() returns when the broker has answered, and raises if it refused",
     "offset_commit_cb": "commit() returns when the broker has answered, and raises if it refused",
-    "error_cb": "an error is raised by the next call; what is retried goes to the log",
+    "error_cb": "the next call raises an error; retried errors are logged",
     "logger": "logs go to the loggers holdfast.member and holdfast.librdkafka",
     "oauth_cb": "give the function as holdfast.oauth.token.provider",
-    "consume.callback.max.messages": "poll(timeout, max_records) says how many",
+    "consume.callback.max.messages": "poll(timeout, max_records) sets the number",
     "offset.store.path": "offsets are kept by the broker",
     "offset.store.sync.interval.ms": "offsets are kept by the broker",
     "share.acknowledgement.mode": "a share group has no assignments",
@@ -294,34 +302,36 @@ REFUSED: Mapping[str, str] = {
 
 
 def spelled(given: str) -> str:
-    """A key in our spelling."""
+    """Return a key in holdfast's spelling."""
     return ALIASES.get(given, given)
 
 
 def is_known(key: str) -> bool:
-    """Whether :func:`checked` has an answer to ``key``."""
+    """Return whether :func:`checked` has an answer to ``key``."""
     return key in PASSED or key in ONLY or key in REFUSED
 
 
 def checked(key: str, given: str, value: object) -> object | None:
-    """The value that is passed on to the data plane, None for a key that needs nothing.
+    """Return the value to pass on to the data plane, None for a key without effect.
 
     Parameters
     ----------
     key, given : str
-        In our spelling, and as it was written.
+        The key in holdfast's spelling, and as it was written.
 
     Raises
     ------
     ConfigError
-        For a value that cannot be, and for what cannot be honoured.
+        For an impossible value, and for a key that cannot be honoured.
     """
     if key in REFUSED:
         raise ConfigError(f"{given}: {REFUSED[key]}")
     if key in ONLY:
         if str(value).lower() != ONLY[key].value:
             only = ONLY[key]
-            raise ConfigError(f"{given}: {value!r} is not here, only {only.value}: {only.why}")
+            raise ConfigError(
+                f"{given}: {value!r} is not supported, only {only.value} is: {only.why}"
+            )
         return None
     try:
         return PASSED[key].parse(value)
@@ -330,23 +340,23 @@ def checked(key: str, given: str, value: object) -> object | None:
 
 
 def for_librdkafka(passed: Mapping[str, Any]) -> dict[str, Any]:
-    """What is passed on, as librdkafka calls it."""
+    """Return the passed keys under librdkafka's names."""
     return {PASSED[key].name: value for key, value in passed.items()}
 
 
 def for_java(config: Mapping[str, Any]) -> dict[str, str]:
-    """Properties for Java's client: its names, without what only librdkafka knows."""
+    """Return properties for Java's client: its names, without keys that only librdkafka knows."""
     named = {spelled(key): value for key, value in config.items()}
     return {key: str(value) for key, value in named.items() if key not in PASSED or key in JAVAS}
 
 
 def others() -> tuple[str, ...]:
-    """Every key that is no key of the member and has an answer all the same."""
+    """Return every key that is handled although it is not a key of the member."""
     return (*PASSED, *ALIASES, *ONLY, *REFUSED, *credentials.SPELLINGS)
 
 
 def meant(key: str, known: Iterable[str]) -> str:
-    """End of an error about an unknown key: the known key with the same meaning, or nothing.
+    """Return the end of an error about an unknown key: a known key like it, or nothing.
 
     Rare words count more than common ones: ``timeout`` is in many keys, ``isolation`` in one.
     """
@@ -373,7 +383,7 @@ _SHORT = 3
 
 
 def _same_word(word: str, known: Iterable[str]) -> str:
-    """The word as the keys have it, if it is misspelt or short for one."""
+    """Return the word of the known keys for which ``word`` is misspelt or short."""
     known = tuple(known)
     if word not in known and len(word) >= _SHORT:
         longer = [other for other in known if other.startswith(word)]

@@ -1,12 +1,12 @@
-"""Which versions of the client libraries holdfast runs with; another one is refused at the import.
+"""The versions of client libraries that holdfast supports; others are refused at import.
 
-**Rules.** The ranges are those of the extras in ``pyproject.toml`` (a test compares them), and the
-first and the newest of each is run against a broker by ``make soak ARGS="--only clients"``. A
-refusal is one sentence with the version that is there, those that will do, and the extra.
+**Rules.** The ranges are those of the extras in ``pyproject.toml`` (a test compares them), and
+``make soak ARGS="--only clients"`` runs the first and the newest of each against a broker. A
+refusal is one sentence with the installed version, the supported ones, and the extra.
 
-**Strategy.** A version stands in the name of the folder of metadata beside a client, so the client
-need not be imported for it. Python's ``importlib.metadata`` is asked where there is no such folder,
-because importing it costs as much as a client does.
+**Strategy.** The name of the metadata folder next to a client has its version, so the client need
+not be imported. Python's ``importlib.metadata`` is used only without such a folder, because
+importing it costs as much as a client does.
 
 References: PyPA specifications, "Recording installed projects" (``NAME-VERSION.dist-info``).
 """
@@ -23,15 +23,15 @@ from pathlib import Path
 class Range:
     """Versions of a client library."""
 
-    first: str  # the oldest one
-    below: str  # the first one that is too new, "" where every newer one will do
+    first: str  # the oldest version
+    below: str  # the first version that is too new, "" if every newer one is supported
     module: str  # what is imported
 
     def __str__(self) -> str:
         return f"{self.first} or newer" + (f", below {self.below}" if self.below else "")
 
     def has(self, found: str) -> bool:
-        """Whether ``found`` is in the range."""
+        """Return whether ``found`` is in the range."""
         at = _numbers(found)
         return _numbers(self.first) <= at and not (self.below and at >= _numbers(self.below))
 
@@ -43,12 +43,13 @@ RANGES = {
 }
 
 TESTED = {"kafka-python": frozenset({"3.0.12"})}
-"""Versions whose private parts the live tests have run with; other versions are left as they are
-where that is possible."""
+"""Versions whose private parts the live tests have run with; other versions are not changed where
+that is possible.
+"""
 
 
 def check(client: str) -> None:
-    """Refuse a version of a client library that holdfast does not run with.
+    """Refuse a version of a client library that holdfast does not support.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def check(client: str) -> None:
     Raises
     ------
     ImportError
-        If it is missing, or another version.
+        If the client is missing, or has another version.
     """
     wanted = RANGES[client]
     install = "pip install 'kafka-holdfast[members]'"
@@ -70,7 +71,7 @@ def check(client: str) -> None:
 
 
 def version(client: str) -> str | None:
-    """The version of a client library that an import would find; None if there is none."""
+    """Return the version of a client library that an import would find; None for none."""
     spec = find_spec(RANGES[client].module)
     if spec is None:
         return None
@@ -87,6 +88,6 @@ def version(client: str) -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: 3.0.12rc1 is (3, 0, 12)."""
+    """Return the numbers at the start of a version: 3.0.12rc1 is (3, 0, 12)."""
     found = re.match(r"\d+(\.\d+)*", text)
     return tuple(map(int, found[0].split("."))) if found else ()

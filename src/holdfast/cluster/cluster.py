@@ -1,12 +1,12 @@
-"""Topics, offsets and groups of a live cluster, for the commands that read one.
+"""Topics, offsets and groups of a live cluster, for the commands.
 
 **Rules.** Nothing is written and no group is joined. A caller reads the commits before it calls
-:meth:`LiveCluster.snapshot`, because a lag could be negative otherwise. A partition without a
+:meth:`LiveCluster.snapshot`, because a lag could otherwise be negative. A partition without a
 leader is left out; nothing waits for it.
 
-**Strategy.** The questions of a member serve here, too (:mod:`~holdfast.cluster.lookup`):
-offsets take one request per leader for any number of partitions. Only the records of a small topic
-are read by a consumer, one without a group.
+**Strategy.** Requests are those of a member (:mod:`~holdfast.cluster.lookup`): offsets take one
+request per leader for any number of partitions. Only the records of a small topic are read by a
+consumer, one without a group.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from holdfast.cluster.lookup import ClusterTopic, Lookup
 
 Asked = Callable[[str, Callable[["Lookup"], "concurrent.futures.Future[Any]"]], Any]
-"""Takes the name of a request and what asks it, and returns the answer."""
+"""Takes the name of a request and the function that sends it, and returns the answer."""
 
 TIMEOUT_MS = 30_000
 BOOTSTRAP_TIMEOUT_MS = 5_000
 _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
-"""Java's names of what Spark's client waits."""
+"""Java's names of the time-outs of Spark's client."""
 SHARE_TOPIC = "__share_group_state"
 _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
 """31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
 
 
 class PartitionEnds(NamedTuple):
-    """Where the log of a partition begins and ends."""
+    """The begin, last stable and end offset of a partition."""
 
     begin: int
     stable: int  # the last stable offset: open transactions begin there, or there is none
-    end: int  # behind the last record that all replicas in sync have
+    end: int  # after the last record that all in-sync replicas have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,11 @@ class LiveCluster:
     bootstrap: str  # HOST:PORT, or several with commas
     # Kafka's own client properties (``security.protocol``, ...).
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout_ms: int = TIMEOUT_MS  # wait so long for an answer
+    timeout_ms: int = TIMEOUT_MS  # request timeout
 
     @property
     def spark_options(self) -> Mapping[str, str]:
-        """Client properties for Spark's Kafka source, in Java's spelling."""
+        """Return client properties for Spark's Kafka source, in Java's spelling."""
         found = credentials.normal(self.config)
         others = {key: value for key, value in found.items() if key not in credentials.KEYS}
         return {
@@ -76,14 +76,14 @@ class LiveCluster:
         }
 
     def check(self) -> None:
-        """Ask the cluster for a sign of life.
+        """Check that the cluster answers.
 
         Raises
         ------
         SourceError
-            It cannot be reached, or is too old.
+            If it cannot be reached, or is too old.
         ConfigError
-            The address is not HOST:PORT.
+            If the address is not HOST:PORT.
         """
         _ = self.spark_options  # what Java's client cannot honour is an error here
         with self.asking():
@@ -92,18 +92,18 @@ class LiveCluster:
     def partition_ends(
         self, topic: str, only: Callable[[int], Container[int] | None] | None = None
     ) -> Mapping[int, PartitionEnds]:
-        """Where each partition of ``topic`` begins, is stable and ends.
+        """Return the begin, last stable and end offset of each partition of ``topic``.
 
         Parameters
         ----------
         only : callable, optional
-            Takes the number of partitions and says which of them are wanted; None: all.
+            Takes the number of partitions and returns the wanted ones; None: all.
 
         Raises
         ------
         SourceError
-            The cluster cannot be reached, has no such topic, or a partition that is wanted by
-            itself has no leader.
+            If the cluster cannot be reached or lacks the topic, or a partition chosen by ``only``
+            has no leader.
         """
         with self.asking() as asked:
             answer = asked("Metadata", lambda lookup: lookup.topics([topic]))
@@ -117,7 +117,7 @@ class LiveCluster:
                 gone = [p for p in listed if p not in partitions]
                 if gone:
                     raise SourceError(
-                        f"partition {gone[0]} of {topic}, which holds what was asked for, has no "
+                        f"partition {gone[0]} of {topic}, which has the requested records, has no "
                         "leader"
                     )
                 partitions = listed
@@ -129,12 +129,12 @@ class LiveCluster:
         return SourceError(f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed")
 
     def group_names(self) -> set[str]:
-        """Groups that the brokers know.
+        """Return the groups that the brokers know.
 
         Raises
         ------
         SourceError
-            The cluster cannot be reached.
+            If the cluster cannot be reached.
         """
         from holdfast.cluster.groups import GroupQuestions
 
@@ -143,24 +143,24 @@ class LiveCluster:
             return {*questions.listed}
 
     def cluster_id(self) -> str:
-        """The cluster's own id.
+        """Return the cluster id.
 
         Raises
         ------
         SourceError
-            The cluster cannot be reached.
+            If the cluster cannot be reached.
         """
         with self.asking() as asked:
             told: str = asked("Metadata", lambda lookup: lookup.topics([])).cluster_id
             return told
 
     def snapshot(self) -> ClusterSnapshot:
-        """Every topic with its id, and the begin and end offset of each partition.
+        """Return every topic with its id, and the begin and end offset of each partition.
 
         Raises
         ------
         SourceError
-            The cluster cannot be reached.
+            If the cluster cannot be reached.
         """
         with self.asking() as asked:
             answer = asked("Metadata", lambda lookup: lookup.topics())
@@ -181,7 +181,7 @@ class LiveCluster:
         Raises
         ------
         SourceError
-            The cluster cannot be reached.
+            If the cluster cannot be reached.
         """
         if not wanted:
             return []
@@ -191,7 +191,7 @@ class LiveCluster:
     def _records(
         self, topic: str, partitions: Sequence[int]
     ) -> list[tuple[int, int, int, bytes | None, bytes | None]]:
-        """Every record of a small topic, as far as it goes now."""
+        """Return every record of a small topic, up to its current end."""
         from kafka import KafkaConsumer, TopicPartition
 
         found = []
@@ -222,7 +222,7 @@ class LiveCluster:
 
     @contextmanager
     def asking(self) -> Iterator[Asked]:
-        """Connect for some questions: each gets its name and what asks it."""
+        """Connect for several requests: the yielded function takes a name and what sends it."""
         from holdfast.cluster.connections import Connections
         from holdfast.cluster.lookup import Lookup
 
@@ -242,9 +242,9 @@ class LiveCluster:
 
     @contextmanager
     def _errors(self, request: str, release: str = "") -> Iterator[None]:
-        """Errors of one request, whatever they are, as those of the cluster.
+        """Convert any error of one request to an error of the cluster.
 
-        A client library may stumble over an answer that it did not expect, by any exception.
+        A client library may fail at an unexpected answer with any exception.
         """
         try:
             yield
@@ -275,7 +275,7 @@ class LiveCluster:
 
 
 def _line(error: BaseException) -> str:
-    """One line for people; an OperationalError has the class of a client library's error."""
+    """Return one line for people; an OperationalError already names a client library's error."""
     text = str(error).splitlines()[0] if str(error) else ""
     if text and type(error) is OperationalError:
         return text
@@ -287,14 +287,14 @@ def offsets_of(
     partitions: Mapping[str, Sequence[int]],
     unknown: dict[tuple[str, int], str] | None = None,
 ) -> list[tuple[str, int, int, int]]:
-    """Begin and end offset of each of the partitions, sorted.
+    """Return the begin and end offset of each of the partitions, sorted.
 
-    A partition whose leader does not say them within some seconds is left out.
+    A partition whose leader does not answer within some seconds is left out.
 
     Parameters
     ----------
     unknown : dict, optional
-        Is told why, for each partition that is left out.
+        Filled with the reason for each partition that is left out.
     """
     from holdfast.cluster.lookup import EARLIEST, LATEST
 
@@ -315,11 +315,11 @@ def _known_offsets(tps: Sequence[tuple[str, int]], at: int, lookup: Lookup) -> A
 
 
 def ends_of(asked: Asked, topic: str, partitions: Sequence[int]) -> dict[int, PartitionEnds]:
-    """Where each of the partitions of a topic begins, is stable and ends."""
+    """Return the begin, last stable and end offset of each of the partitions of a topic."""
     from holdfast.cluster.lookup import EARLIEST, LATEST
 
     tps = [(topic, p) for p in partitions]
-    # In this order: what is asked for later can only lie behind.
+    # In this order: a later request can only return a later offset.
     begin = _offset_of_each(asked, tps, EARLIEST)
     stable = _offset_of_each(asked, tps, LATEST, committed_only=True)
     end = _offset_of_each(asked, tps, LATEST)
@@ -329,9 +329,9 @@ def ends_of(asked: Asked, topic: str, partitions: Sequence[int]) -> dict[int, Pa
 def _offset_of_each(
     asked: Asked, tps: Sequence[tuple[str, int]], at: int, *, committed_only: bool = False
 ) -> Mapping[tuple[str, int], int]:
-    """One offset of each partition: one that is missing, as its leader moves, is asked for again.
+    """Return one offset of each partition; a missing one, as its leader moves, is requested again.
 
-    The question for it alone is repeated until the time is over, and then fails.
+    The request for it alone is repeated until the time-out, and then fails.
     """
     found: dict[tuple[str, int], int] = {}
 
@@ -364,34 +364,34 @@ def first_unread_of(asked: Asked, wanted: Sequence[Wanted], now_ms: int) -> list
 
 
 def topic_rows(topics: Sequence[ClusterTopic]) -> list[tuple[str, str, int]]:
-    """Id, name and number of partitions of topics."""
+    """Return id, name and number of partitions of topics."""
     return [(topic_id_text(t.topic_id), t.name, len(t.leaders)) for t in topics]
 
 
 def led(topic: ClusterTopic) -> list[int]:
-    """Partitions that have a leader, ascending."""
+    """Return the partitions that have a leader, ascending."""
     return sorted(p for p, leader in topic.leaders.items() if leader >= 0)
 
 
 def client_settings(
     bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
 ) -> Settings:
-    """The credentials of a client's properties; its other keys are for Spark's client alone.
+    """Return the credentials of a client's properties; other keys are for Spark's client alone.
 
     Parameters
     ----------
     ours : mapping of str to object, optional
-        Keys of our own connections.
+        Keys of holdfast's own connections.
 
     Raises
     ------
     ConfigError
-        For what cannot be honoured, or an address that is not HOST:PORT.
+        For a key that cannot be honoured, or an address that is not HOST:PORT.
     """
     found = credentials.normal(config)
     logins = {key: value for key, value in found.items() if key in credentials.KEYS}
     for key in found.keys() - logins.keys():
-        # A login or TLS that is misspelt would be left out, and the connection open to read.
+        # A misspelt login or TLS key would be dropped, and the connection readable by anybody.
         near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
         if near and key not in client_keys.others():
             raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")

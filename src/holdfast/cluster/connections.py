@@ -1,21 +1,20 @@
 """Connections to a cluster through kafka-python's own network layer.
 
 **Rules.** This module, :mod:`holdfast.members.runtime.coordinator_client`,
-:mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.kafka_python_repairs` are the only
-ones that use ``kafka.net``, which is private: other versions of it than those of
-:mod:`holdfast.cluster.client_versions` are refused.
-A secret never stands in an error,
-nor in a log (:mod:`holdfast.cluster.login_log`).
+:mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.kafka_python_repairs` are the only ones
+that use ``kafka.net``, which is private: only the versions of
+:mod:`holdfast.cluster.client_versions` are accepted. A secret never appears in an error or in a log
+(:mod:`holdfast.cluster.login_log`).
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
-negotiation and reconnecting are the library's. A call that fails for a passing reason is repeated
-until the request time-out is over. The library leaves questions open when its loop ends; a thread
-that waits for one would wait for ever. So :meth:`Connections.close` answers them, and later
-questions fail at once.
+negotiation and reconnecting are the library's. A call that fails for a temporary reason is repeated
+until the request time-out. The library leaves requests open when its loop ends; a thread that waits
+for one would wait for ever. So :meth:`Connections.close` answers them, and later requests fail at
+once.
 
 kafka-python is imported by :func:`load_client`, never by an import of this module: the import costs
-more than all of ours together. A drop-in calls :func:`load_client` on a thread for which no other
-waits, and without a lock.
+more than all of holdfast's together. A drop-in calls :func:`load_client` on a thread for which no
+other waits, and without a lock.
 
 References: Kafka protocol guide, "Error codes"; KIP-144 (exponential back-off).
 """
@@ -44,13 +43,14 @@ from holdfast.errors import OperationalError, RemoteProtocolError, SourceError
 check("kafka-python")
 TopicPartition = tuple[str, int]
 LARGEST_ANSWER_BYTES = 100_000_000
-"""Of an answer. A leader's JoinGroup answer holds the subscriptions of the whole group, and each of
-them may have as much as a request (``socket.request.max.bytes``); the library allows 1 MB."""
+"""Limit of an answer. A leader's JoinGroup answer holds the subscriptions of the whole group, each
+up to the size of a request (``socket.request.max.bytes``); the library's own limit is 1 MB.
+"""
 _CLOSED = "the connections are closed"
 _END_MS = 5_000  # for the IO thread to end
 _T = TypeVar("_T")
 
-# A host that dies silently is noticed within 25 s, also while it holds a JoinGroup, which may wait
+# A host that dies silently is detected within 25 s, also while it holds a JoinGroup, which may wait
 # for as long as the slowest member works.
 SOCKET_OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -69,7 +69,7 @@ SOCKET_OPTIONS = [
 
 
 def load_client() -> Any:
-    """Import kafka-python's network layer, which takes a moment; return its client's class.
+    """Import kafka-python's network layer, which is slow; return its client's class.
 
     The first :class:`Connections` does it, too.
     """
@@ -89,11 +89,10 @@ class Connections:
     settings : Settings
         Addresses, security and time-outs.
     options : mapping of str to object, optional
-        Keywords of kafka-python that go before those of the settings: of a consumer of kafka-python
-        whose member this is.
+        Keywords of kafka-python that override those of the settings, from the consumer of a member.
     tries_logins_again : bool
-        Whether a refused login passes, because :meth:`log_in_as` may change it: the next request
-        tries again after the reconnect back-off. Otherwise a refusal stands.
+        Whether a refused login is temporary, because :meth:`log_in_as` may change it: the next
+        request retries after the reconnect back-off. Otherwise a refusal is final.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Connections:
         self._net = self._manager._net
         self._open_questions: set[SignalSafeFuture[Any]] = set()
         self._is_closed = False
-        self._starting = threading.Lock()  # an IO thread is not begun after the end
+        self._starting = threading.Lock()  # no IO thread is started after the end
         self._closing = threading.Lock()  # kafka-python's loop ends on one thread at a time
 
     @property
@@ -128,17 +127,17 @@ class Connections:
         return self._manager.cluster
 
     def open(self, timeout_ms: int | None = None) -> None:
-        """Connect to the cluster; :meth:`close` on another thread ends it.
+        """Connect to the cluster; :meth:`close` on another thread aborts it.
 
         Parameters
         ----------
         timeout_ms : int, optional
-            Try for so long; ``request.timeout.ms`` by default.
+            Time limit; ``request.timeout.ms`` by default.
 
         Raises
         ------
         SourceError
-            If no bootstrap server answers, or security settings are refused, or it was closed.
+            If no bootstrap server answers, security settings are refused, or it was closed.
         RemoteProtocolError
             If the broker is too old.
         """
@@ -163,12 +162,12 @@ class Connections:
 
     @property
     def release(self) -> str:
-        """The release of Kafka that the broker's requests look like, such as ``3.6``."""
+        """Return the Kafka release that matches the broker's requests, such as ``3.6``."""
         known = self._manager.broker_version_data
         return "of an unknown release" if known is None else known.broker_version_str
 
     def close(self) -> None:
-        """Close every connection, end the IO thread and fail what is open; safe to call twice.
+        """Close every connection, end the IO thread and fail open requests; safe to call twice.
 
         Also on two threads at once: the second one waits for the first.
         """
@@ -186,7 +185,7 @@ class Connections:
     def _end_manager(self) -> None:
         """Close the library's manager, on its IO thread if there is one.
 
-        The library's own ``run`` waits without an end, and as no signal's handler may interrupt.
+        The library's own ``run`` waits without a limit, and no signal handler may interrupt it.
         """
         over = Flag()
 
@@ -203,14 +202,14 @@ class Connections:
             over.wait(_END_MS / 1000)
 
     def refusal(self) -> Exception | None:
-        """Return why a broker refused the login, None where none did."""
+        """Return the error of a refused login, None without one."""
         failures = list(self._manager._auth_failures.values())
         return failures[0] if failures else None
 
     def log_in_as(self, username: str, password: str) -> None:
-        """Log in as ``username`` in later logins; what is connected stays so. Safe from any thread.
+        """Use ``username`` in later logins; connections stay open. Safe from any thread.
 
-        A connection whose login ends (KIP-368) renews it as ``username`` too.
+        A connection whose login expires (KIP-368) renews it as ``username`` too.
         """
         self.settings = self.settings.with_login(username, password)
         login = {"sasl_plain_username": username, "sasl_plain_password": password}
@@ -222,10 +221,11 @@ class Connections:
     async def send(self, request: Any, node: object = None, timeout_ms: int | None = None) -> Any:
         """Send one request to a node (any node for None) and return the answer.
 
-        The time-out is that of the answer and begins when the connection stands. kafka-python's
-        begins earlier: after a slow set-up too little would be left for the answer, and a request
-        that times out closes its connection, so the next one begins anew. The wait for the set-up
-        has the same limit and closes nothing: a later request may find the connection.
+        The time-out is that of the answer and begins when the connection is established.
+        kafka-python's begins earlier: after a slow set-up too little would be left for the answer,
+        and a request that times out closes its connection, so the next one starts again. The wait
+        for the set-up has the same limit and closes nothing: a later request may find the
+        connection.
         """
         limit = self.timeout_ms if timeout_ms is None else timeout_ms
         if self.tries_logins_again:
@@ -233,8 +233,8 @@ class Connections:
         self._end_long_waits()
         chosen = self._manager.least_loaded_node() if node is None else node
         if chosen is None:
-            # No broker that is known can be reached: all of them may have moved (KIP-899).
-            # kafka-python asks the first addresses once and never again.
+            # No known broker can be reached: all of them may have moved (KIP-899).
+            # kafka-python tries the first addresses once and never again.
             self._manager.bootstrap_async(self.timeout_ms)
         connection = self._manager.get_connection(chosen)
         if connection.initializing:
@@ -242,18 +242,18 @@ class Connections:
         return await self._manager.send(request, node_id=chosen, request_timeout_ms=limit)
 
     def _end_long_waits(self) -> None:
-        """End connections whose broker asked for a wait that is longer than a request may take.
+        """Close connections whose broker requested a throttle time beyond the request time-out.
 
-        A broker's quotas ask for some seconds (KIP-219). A damaged answer may ask for weeks, and
-        the member would send nothing meanwhile.
+        A broker's quotas throttle for some seconds (KIP-219). A damaged answer may request weeks,
+        and the member would send nothing meanwhile.
         """
         latest = time.monotonic() + self.timeout_ms / 1000
         for connection in list(self._manager._conns.values()):
             if connection._throttle_time > latest:
-                connection.close(OperationalError("the broker asks for too long a wait"))
+                connection.close(OperationalError("the broker requests too long a throttle time"))
 
     def address(self, node: int) -> str:
-        """A broker for people: its number and, where it is known, its address."""
+        """Return a broker's number and, if known, its address, for people."""
         found = self.cluster.broker_metadata(node)
         return f"broker {node}" if found is None else f"broker {node} ({found.host}:{found.port})"
 
@@ -263,9 +263,9 @@ class Connections:
         done: Callable[[_T], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Run a coroutine on the IO thread; exactly one of the callbacks is called there.
+        """Run a coroutine on the IO thread, which calls exactly one of the callbacks.
 
-        The coroutine is made there, too: a caller that is interrupted leaves none behind.
+        The coroutine is made there, too: an interrupted caller leaves none behind.
         """
         if self._is_closed:
             failed(OperationalError(_CLOSED))
@@ -285,9 +285,9 @@ class Connections:
             failed(error)
 
     def future(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> SignalSafeFuture[_T]:
-        """Run a coroutine on the IO thread; errors come out as holdfast's own."""
+        """Run a coroutine on the IO thread; convert errors to holdfast's own."""
         result: SignalSafeFuture[_T] = SignalSafeFuture()
-        self._open_questions.add(result)  # before the look whether we are closed
+        self._open_questions.add(result)  # before the check whether the connections are closed
         result.add_done_callback(self._open_questions.discard)
         self.submit(
             work, lambda value: _answer(result, value), lambda error: _fail(result, as_ours(error))
@@ -295,7 +295,7 @@ class Connections:
         return result
 
     def pause(self, seconds: float) -> SignalSafeFuture[None]:
-        """Wait on the IO thread; closing ends it with an error."""
+        """Wait on the IO thread; closing ends the wait with an error."""
         return self.future(lambda: self.sleep(seconds))
 
     async def sleep(self, seconds: float) -> None:
@@ -305,9 +305,9 @@ class Connections:
     async def again(
         self, attempt: Callable[[], Coroutine[Any, Any, _T]], most_s: float | None = None
     ) -> _T:
-        """Repeat an attempt that fails for a passing reason until the request time-out is over.
+        """Repeat an attempt that fails for a temporary reason until the request time-out.
 
-        ``most_s`` is a shorter time, for what others can do without.
+        ``most_s`` is a shorter time limit, for requests that are not essential.
         """
         from kafka.errors import KafkaError
 
@@ -335,7 +335,7 @@ def _fail(question: SignalSafeFuture[Any], error: BaseException) -> None:
 
 
 def raise_code(code: int, about: str = "") -> None:
-    """Raise an error for a code that is not 0: kafka-python's, or ours where no retry mends it."""
+    """Raise an error for a non-zero code: kafka-python's, or holdfast's if no retry can fix it."""
     if code in FATAL:
         text = f"{about}: {describe(code)}" if about else describe(code)
         raise RemoteProtocolError(text, error_code=code)
@@ -346,21 +346,21 @@ def raise_code(code: int, about: str = "") -> None:
 
 
 def reason(error: BaseException) -> str:
-    """One line for people: an error's class once, and words for the number of a system's error."""
+    """Return one line for people: an error's class once, and a system error's number as text."""
     text, name = words_of(error), type(error).__name__
     return f"{name}: {text}" if text and text != name else name
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says behind its class."""
-    # kafka-python's errors say their class, and often their number, before what they have to say.
+    """Return an error's text without its class."""
+    # kafka-python's errors begin with their class, and often their number.
     is_kafkas = type(error).__module__ == "kafka.errors"
     text = " ".join(map(str, error.args)) if is_kafkas else str(error)
     return os.strerror(int(text)) if text.isdecimal() and int(text) in errno.errorcode else text
 
 
 def as_ours(error: BaseException) -> BaseException:
-    """Return the error as one of holdfast's tree."""
+    """Convert an error to one of holdfast's."""
     if isinstance(error, (OperationalError, RemoteProtocolError)):
         return error
     code = getattr(error, "errno", None)
@@ -370,10 +370,10 @@ def as_ours(error: BaseException) -> BaseException:
 
 
 def ends_member(error: BaseException) -> bool:
-    """Whether an error is final for a member: one of Kafka's fatal codes, or a refusal of ours.
+    """Return whether an error is final for a member: a fatal code, or a refusal of holdfast.
 
-    Every other code passes. Where Kafka gives a code without a name (-1), :func:`as_ours` makes an
-    OperationalError of it, so a RemoteProtocolError without a code is holdfast's own.
+    Every other code is temporary. :func:`as_ours` converts Kafka's code without a name (-1) to an
+    OperationalError, so a RemoteProtocolError without a code is holdfast's own.
     """
     if not isinstance(error, RemoteProtocolError):
         return False
@@ -381,12 +381,12 @@ def ends_member(error: BaseException) -> bool:
 
 
 def is_refused_login(error: BaseException) -> bool:
-    """Whether a broker refused the login, which no retry mends."""
+    """Return whether a broker refused the login, which no retry can fix."""
     return "Authentication" in type(error).__name__ or "Sasl" in type(error).__name__
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether a repetition may mend an error."""
+    """Return whether a retry can fix an error."""
     code = getattr(error, "errno", None)
     return bool(getattr(error, "retriable", False)) or (code is not None and code not in FATAL)
 

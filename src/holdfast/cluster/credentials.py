@@ -1,14 +1,14 @@
-"""TLS and logins as the configuration of any Kafka client spells them.
+"""TLS and logins in the spelling of any Kafka client's configuration.
 
-**Rules.** Java's keys and librdkafka's mean the same thing and become ours, which are librdkafka's.
-Two spellings that contradict each other are refused. So is what cannot be honoured, before anything
-connects, with the reason: a store that is not PEM, Kerberos, a certificate that is not to be
-checked. No error has a secret in it.
+**Rules.** Java's keys are converted to librdkafka's, which holdfast uses. Two spellings that
+contradict each other are refused. So are keys that cannot be honoured, before anything connects,
+with the reason: a store that is not PEM, Kerberos, disabled checks of certificates. No error
+contains a secret.
 
 **Strategy.** :func:`normal` translates a configuration before :class:`Settings` parses it;
 :func:`java` writes the result for Spark, whose client is Java's.
 
-References: Kafka security configuration; KIP-651 (PEM in place of JKS and PKCS #12).
+References: Kafka security configuration; KIP-651 (PEM instead of JKS and PKCS #12).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEYS = frozenset(
         *("ssl.endpoint.identification.algorithm", "holdfast.oauth.token.provider"),
     }
 )
-"""What :func:`normal` leaves of a configuration's credentials."""
+"""The keys of credentials that :func:`normal` returns."""
 
 SAME = {
     "sasl.mechanisms": "sasl.mechanism",
@@ -61,8 +61,8 @@ _NOT_HERE = {
         "to get a token"
     ),
     "ssl.engine.factory.class": "a class of Java cannot be called here",
-    "ssl.keymanager.algorithm": "only PEM is read here",
-    "ssl.trustmanager.algorithm": "only PEM is read here",
+    "ssl.keymanager.algorithm": "only PEM is supported",
+    "ssl.trustmanager.algorithm": "only PEM is supported",
 }
 MECHANISMS = {
     "GSSAPI": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
@@ -71,7 +71,7 @@ MECHANISMS = {
         "holdfast.oauth.token.provider; the command line has no way to get a token"
     ),
 }
-"""Mechanisms that others have, and why they are not here."""
+"""Mechanisms that other clients support and holdfast does not, with the reasons."""
 
 _JAAS_OPTION = re.compile(r"""(\w[\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _MODULES = {
@@ -82,12 +82,12 @@ _MODULES = {
 
 
 def normal(config: Mapping[str, object]) -> dict[str, object]:
-    """A configuration with its credentials in our spelling; everything else stays as it is.
+    """Return a configuration with its credentials in holdfast's spelling, otherwise unchanged.
 
     Parameters
     ----------
     config : mapping of str to object
-        Keys as Java's, librdkafka's or our clients have them.
+        Keys in the spelling of Java, librdkafka or holdfast.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
     Raises
     ------
     ConfigError
-        For two spellings with two values, and for what cannot be honoured.
+        For two spellings with two values, and for keys that cannot be honoured.
     """
     rest = dict(config)
     found: dict[str, object] = {}
@@ -126,17 +126,17 @@ def _put(found: dict[str, object], key: str, value: object, given: str) -> None:
         return
     if found.get(key, value) != value:
         shown = "" if key in _SECRET else f" ({found[key]!r} and {value!r})"
-        raise ConfigError(f"{given} says something else than another spelling of {key}{shown}")
+        raise ConfigError(f"{given} contradicts another spelling of {key}{shown}")
     found[key] = value
 
 
 def _check_pem(name: str, location: object, kind: object) -> None:
-    """Refuse a store of another kind; Java's default kind is JKS, whatever the file is."""
+    """Refuse a store that is not PEM; Java's default type is JKS, whatever the file is."""
     is_pem = str(kind).upper() == "PEM" if kind is not None else _looks_like_pem(location)
     if not is_pem:
         shown = f"a store of type {kind}" if kind is not None else f"{location}"
         raise ConfigError(
-            f"ssl.{name}.location: only PEM is read here, and this is {shown}; "
+            f"ssl.{name}.location: only PEM is supported, and this is {shown}; "
             "`keytool -exportcert -rfc` or `openssl pkcs12` write PEM, then add "
             f"ssl.{name}.type=PEM"
         )
@@ -161,15 +161,15 @@ def _refuse_foreign(key: str, value: object) -> None:
 
 
 def _logins(jaas: object) -> dict[str, str]:
-    """User name and password of a Java client's ``sasl.jaas.config``."""
+    """Return user name and password of a Java client's ``sasl.jaas.config``."""
     if not isinstance(jaas, str):
-        raise ConfigError("sasl.jaas.config: a string is expected")
+        raise ConfigError("sasl.jaas.config: expected a string")
     options = {name: _unquoted(text) for name, text in _JAAS_OPTION.findall(jaas)}
     missing = [name for name in ("username", "password") if name not in options]
     if missing:
         there = f" among {', '.join(options)}" if options else ""
         raise ConfigError(
-            f"sasl.jaas.config: there is no {' and no '.join(missing)}{there}; it should be "
+            f"sasl.jaas.config: found no {' and no '.join(missing)}{there}; expected "
             '`... required username="..." password="...";`'
         )
     return {f"sasl.{name}": options[name] for name in ("username", "password")}
@@ -182,12 +182,12 @@ def _unquoted(text: str) -> str:
 
 
 def java(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The credentials of parsed settings, as Java's clients have them.
+    """Return the credentials of parsed settings in Java's spelling.
 
     Parameters
     ----------
     settings : mapping of str to object
-        With every key of :data:`KEYS`.
+        Settings with every key of :data:`KEYS`.
 
     Returns
     -------
@@ -202,7 +202,9 @@ def java(settings: Mapping[str, Any]) -> dict[str, str]:
     mechanism = settings["sasl.mechanism"]
     if mechanism is not None:
         if mechanism not in _MODULES:
-            raise ConfigError(f"sasl.mechanism: {mechanism} needs a function, which is no text")
+            raise ConfigError(
+                f"sasl.mechanism: {mechanism} needs a function, which cannot be written as text"
+            )
         login = " ".join(
             f'{name}="{_escaped(settings[f"sasl.{name}"])}"' for name in ("username", "password")
         )
@@ -241,7 +243,7 @@ def _java_tls(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(settings: Mapping[str, Any], name: str) -> str | None:
-    """PEM text, given as such or by its file."""
+    """Return PEM text, given as such or by its file."""
     given: str | None = settings[f"{name}.pem"]
     location = settings[f"{name}.location"]
     if given is not None or location is None:
@@ -253,6 +255,6 @@ def _text(settings: Mapping[str, Any], name: str) -> str | None:
 
 
 def _blocks(pem: str, kind: str) -> list[str]:
-    """The parts of a PEM text that are of ``kind``; a file may hold a key and a chain."""
+    """Return the blocks of ``kind`` in a PEM text; a file may hold a key and a chain."""
     pattern = rf"-----BEGIN [A-Z ]*{kind}-----.*?-----END [A-Z ]*{kind}-----\n?"
     return re.findall(pattern, pem, re.S)

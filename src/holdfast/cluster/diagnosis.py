@@ -1,12 +1,12 @@
-"""Why a cluster does not answer: one look at each step that a client takes.
+"""Finds why a cluster does not answer, by a check of each step that a client takes.
 
-**Rules.** The steps are name, port, TLS, protocol, login mechanism, login. The answer names the
-first step that fails, with the key to look at. A password is never sent here: if every step before
-it works and the client has failed, the login was refused. Nothing of an answer is trusted: it is
-read to at most :data:`_LONGEST` bytes.
+**Rules.** The steps are name, port, TLS, protocol, login mechanism, login. The result names the
+first step that fails, with the key to check. A password is never sent here: if every step before it
+works and the client has failed, the login was refused. No answer is trusted: at most
+:data:`_LONGEST` bytes of it are read.
 
-**Strategy.** A client library tries again for a long time and reports its last time-out. A look has
-a socket of its own and asks three small questions (ApiVersions, SaslHandshake, Metadata).
+**Strategy.** A client library retries for a long time and reports its last time-out. A check has a
+socket of its own and sends three small requests (ApiVersions, SaslHandshake, Metadata).
 
 References: Kafka protocol guide, "Protocol", ApiVersions v0, SaslHandshake v1, Metadata v1.
 """
@@ -32,9 +32,9 @@ _NO_TOPICS = struct.pack(">i", 0)
 
 
 def why_no_answer(settings: Settings) -> str | None:
-    """Say what fails first on the way to a cluster to which a client could not connect.
+    """Return the first step that fails for a client that could not connect.
 
-    Where all else is there, what remains is the login.
+    If every other step works, the login has failed.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def why_no_answer(settings: Settings) -> str | None:
     Returns
     -------
     str or None
-        A sentence about the first address that fails; None if one address answers everything.
+        A sentence about the first address that fails; None if one address answers all steps.
 
     Raises
     ------
@@ -64,9 +64,9 @@ def why_no_answer(settings: Settings) -> str | None:
 
 
 def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
-    """Oldest and newest version of each request that the first broker knows which answers.
+    """Return oldest and newest version of each request that the first answering broker knows.
 
-    By Kafka's number of the request; nothing if no broker answers. The question needs no login.
+    Keys are Kafka's numbers of requests; empty if no broker answers. The request needs no login.
     """
     for address in settings["bootstrap.servers"]:
         try:
@@ -84,11 +84,11 @@ def _versions(sock: Any) -> dict[int, tuple[int, int]]:
 
 
 class _FailsError(Exception):
-    """A step that fails, in a sentence."""
+    """A step that fails; the text is a sentence."""
 
 
 def _look(address: str, settings: Settings, inside: Callable[[str, Any, Settings], _T]) -> _T:
-    """Connect to an address, and do something with the connection."""
+    """Connect to an address, and call ``inside`` with the connection."""
     host, port = _parted(address)
     context = client_configs.ssl_context(settings)
     with _connected(address, host, port) as sock:
@@ -139,7 +139,7 @@ def _connected(address: str, host: str, port: int) -> socket.socket:
 
 
 def _silent(address: str) -> _FailsError:
-    return _FailsError(f"{address} takes connections and never answers: is a broker well there?")
+    return _FailsError(f"{address} accepts connections and never answers: does its broker work?")
 
 
 def _no_tls(address: str, settings: Settings) -> _FailsError:
@@ -193,7 +193,7 @@ def _string(text: str) -> bytes:
 
 
 def _ask(sock: Any, api: int, version: int, body: bytes) -> bytes | None:
-    """The body of the answer to one request, None if it is not Kafka's or there is none."""
+    """Return the body of the answer to one request, None without one or if it is not Kafka's."""
     header = struct.pack(">hhi", api, version, 7) + _string("holdfast")
     try:
         sock.settimeout(_LOOK_S)
@@ -222,7 +222,7 @@ def _read(sock: Any, n_bytes: int) -> bytes:
 
 
 def _handshake_answer(answer: bytes | None) -> tuple[int, list[str]]:
-    """Error code and the mechanisms that the broker offers."""
+    """Return error code and the mechanisms that the broker supports."""
     try:
         code, count = struct.unpack_from(">hi", answer or b"")
         names, at = [], 6

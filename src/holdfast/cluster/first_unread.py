@@ -1,21 +1,21 @@
 """The first unread record of partitions: whether there is one, and how old it is.
 
 **Rules.** A transaction ends with a control record (a marker). A marker takes an offset, but no
-consumer gets it: a partition whose commit lies before markers alone has been read to its end. No
-question by time tells a marker from a record; it is the answer for the largest time too (KIP-734).
-So the batches behind a commit are looked at, within bounds. What a look cannot tell stays unknown:
+consumer gets it: a partition with only markers after its commit has been read to its end. No
+request by time distinguishes a marker from a record; a marker is the answer for the largest time
+too (KIP-734). So the batches after a commit are fetched, within bounds. What a batch does not show
+stays unknown:
 
-- Records of an aborted or an open transaction are work for consumers of uncommitted records, and
-  none for others. Kafka does not know which of them a group has.
-- Of a topic that the principal may not read, the age is a bound
-  (:mod:`holdfast.cluster.record_times`), and whether a record is unread is not known.
+- Records of an aborted or an open transaction are unread for consumers of uncommitted records only.
+  Kafka does not know which kind of consumer a group has.
+- In a topic that the principal may not read, the age is a bound
+  (:mod:`holdfast.cluster.record_times`), and whether a record is unread is not known. A record with
+  a time in the future has no age.
 
-A record that is dated later than now has no age.
-
-**Strategy.** One request for many partitions has batches of up to :data:`LOOK_BYTES` of each: a
-marker has 78. A partition whose batch is larger is missing there, and its batch is fetched by
-itself, of at most :data:`MOST_ALONE` partitions, those with the least lag. Behind markers the look
-goes on, :data:`LOOKS` times in all. What is left is asked for by time.
+**Strategy.** One request for many partitions fetches up to :data:`LOOK_BYTES` of each: a marker has
+78. A partition whose batch is larger is missing there, and its batch is fetched by itself, for at
+most :data:`MOST_ALONE` partitions, those with the least lag. After markers the fetch continues,
+:data:`LOOKS` times in all. The rest is requested by time.
 
 References: KIP-98 (control records, aborted transactions), KIP-534 (delete horizon), KIP-734
 (ListOffsets of the largest time).
@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.cluster.record_times import Ask, Place, RecordTime, layers, record_times
 
 MOST_ASKED: Final = 5_000
-"""Partitions that are asked about at once: a cluster answers a few thousand of them in a second."""
+"""Partitions in one query: a cluster answers a few thousand of them in a second."""
 
 LOOK_BYTES: Final = 1_024
 FURTHER_BYTES: Final = 65_536
@@ -57,21 +57,21 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FirstUnread:
-    """What a cluster says of the first unread record of a partition.
+    """The first unread record of a partition, as far as a cluster knows.
 
     Parameters
     ----------
     time : RecordTime or None
-        None where it is not known, or there is no record.
+        None if it is not known, or no record exists.
     has_unread : bool or None
-        False: nothing but control records lies behind the commit. None: not known.
+        False: only control records follow the commit. None: not known.
     """
 
     time: RecordTime | None = None
     has_unread: bool | None = None
 
     def of_lag(self, now_us: int) -> dict[str, Any]:
-        """Columns of a row of the table ``lag``, as far as they are known."""
+        """Return the known columns of a row of the table ``lag``."""
         if self.has_unread is False:
             return {"lag_seconds": 0.0, "lag_seconds_basis": None, "has_unread": False}
         found: dict[str, Any] = {"has_unread": self.has_unread}
@@ -94,7 +94,7 @@ def first_unread(
     fetch, ask : callable
         Send requests for any number of partitions.
     now_ms : int
-        The time of the question, in milliseconds since 1970.
+        The time of the query, in milliseconds since 1970.
     """
     looks = [_Look(one.offset, one.end) for one in wanted]
     for layer in layers([(one.topic, one.partition) for one in wanted]):
@@ -114,15 +114,15 @@ def first_unread(
 class _Look:
     """What the batches of a partition have shown so far."""
 
-    offset: int  # the look goes on there
+    offset: int  # where the search continues
     end: int
     found: FirstUnread | None = None
     is_large: bool = False
     has_doubtful: bool = False  # records that only some consumers get
-    doubtful: RecordTime | None = None  # the time of the first of these
+    doubtful: RecordTime | None = None  # the time of the first of them
 
     def take(self, answer: Any) -> None:
-        """Go behind the control records of an answer, as far as the first unread record."""
+        """Skip the control records of an answer, up to the first unread record."""
         began, self.is_large = self.offset, False
         aborted = _Aborted(answer)
         for batch in _batches(answer.records):
@@ -133,13 +133,13 @@ class _Look:
             return
         if self.offset >= self.end:
             self.found = FirstUnread(self.doubtful, None if self.has_doubtful else False)
-        elif self.offset >= answer.last_stable_offset:  # of a transaction that is open
+        elif self.offset >= answer.last_stable_offset:  # of an open transaction
             self.found = FirstUnread(self.doubtful)
         else:
             self.is_large = self.offset == began
 
     def _pass(self, batch: Any, is_aborted: bool) -> None:
-        """Go behind a batch without an unread record."""
+        """Skip a batch without an unread record."""
         if batch.next_offset <= self.offset:
             return
         if not batch.is_control_batch and batch.records_count:
@@ -153,7 +153,7 @@ class _Look:
 
 
 def _look_at(looks: Mapping[Place, _Look], fetch: Fetch) -> None:
-    """Fetch the batches of partitions until all are looked at, within bounds."""
+    """Fetch the batches of partitions until all are known, within bounds."""
     live = dict(looks)
     n_bytes, n_alone = LOOK_BYTES, MOST_ALONE
     for _ in range(LOOKS):
@@ -171,7 +171,7 @@ def _look_at(looks: Mapping[Place, _Look], fetch: Fetch) -> None:
             look = live[place]
             try:
                 look.take(answers[place])
-            except Exception:  # no answer, or a damaged one: the record is asked for by time
+            except Exception:  # no answer, or a damaged one: the record is requested by time
                 look.found = NOT_KNOWN
         live = {place: look for place, look in live.items() if look.found is None}
         if not live:
@@ -179,7 +179,7 @@ def _look_at(looks: Mapping[Place, _Look], fetch: Fetch) -> None:
 
 
 class _Aborted:
-    """Which batches of an answer belong to aborted transactions; asked in the order of the log."""
+    """The aborted transactions of an answer, for its batches in the order of the log."""
 
     def __init__(self, answer: Any):
         told = answer.aborted_transactions or ()
@@ -187,7 +187,7 @@ class _Aborted:
         self._open: set[int] = set()
 
     def has(self, batch: Any) -> bool:
-        """Whether the batch holds records of an aborted transaction."""
+        """Return whether the batch holds records of an aborted transaction."""
         while self._coming and self._coming[-1][0] <= batch.next_offset - 1:
             self._open.add(self._coming.pop()[1])
         if batch.is_control_batch:
@@ -197,18 +197,18 @@ class _Aborted:
 
 
 def _batches(records: bytes | None) -> Iterator[Any]:
-    """Batches with a header of today's layout, which all records of transactions have."""
+    """Yield batches with a header of today's layout, which all records of transactions have."""
     from kafka.record.default_records import DefaultRecordBatch
     from kafka.record.memory_records import MemoryRecords
 
     for batch in MemoryRecords(records or b""):
         if not isinstance(batch, DefaultRecordBatch):
-            raise TypeError("a message set of before Kafka 0.11")
+            raise TypeError("a message set from before Kafka 0.11")
         yield batch
 
 
 def _first_of(batch: Any, offset: int) -> tuple[bool, RecordTime | None]:
-    """Whether a batch holds a record at ``offset`` or behind it, and the time of the first."""
+    """Return whether a batch has a record at ``offset`` or later, and the time of the first."""
     from kafka.errors import UnsupportedCodecError
 
     is_whole = batch.base_offset >= offset and not batch.attributes & _DELETE_HORIZON
@@ -219,11 +219,11 @@ def _first_of(batch: Any, offset: int) -> tuple[bool, RecordTime | None]:
         for record in batch:
             if record.offset >= offset:
                 return True, _known(record.timestamp, True)
-    except UnsupportedCodecError:  # the records cannot be read here: none is later than this
+    except UnsupportedCodecError:  # the records cannot be read here: none is later than this time
         return True, _known(batch.max_timestamp, False)
     return False, None
 
 
 def _known(ms: int, is_exact: bool) -> RecordTime | None:
-    """A time; Kafka has -1 for a record without one."""
+    """Return a time; None for a record without one, for which Kafka has -1."""
     return RecordTime(ms, is_exact) if ms >= 0 else None

@@ -1,7 +1,7 @@
-"""Requests about groups, and what their answers say: members, what they read, commits.
+"""Requests about groups, and their answers: members, what they read, commits.
 
 **Rules.** What a member owns is what its group reads: of a streams group the topics of its active
-tasks, of a group that shares something else (Connect, a Worker) nothing.
+tasks, of a group with other resources (Connect, a Worker) nothing.
 
 References: KIP-709 (commits of many groups), KIP-848, KIP-932, KIP-1071.
 """
@@ -21,7 +21,7 @@ from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, de
 from holdfast.errors import WireError
 
 NOT_FOUND: Final = 69
-"""GROUP_ID_NOT_FOUND: a group that ended since it was listed has no members and no commits."""
+"""GROUP_ID_NOT_FOUND: a group that ended after it was listed has no members and no commits."""
 
 DESCRIBED_BY: Final[Mapping[GroupType, str]] = {
     GroupType.CLASSIC: "DescribeGroups",
@@ -34,19 +34,19 @@ DESCRIBED_BY: Final[Mapping[GroupType, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a group is in a partition."""
+    """The position of a group in a partition."""
 
     group: str
     topic: str
     partition: int
     offset: int  # the commit, or where a share group starts
-    # What a share group has not done yet, -1 where its broker does not say; None for others.
+    # Records that a share group has not processed, -1 if its broker does not say; None for others.
     share_lag: int | None = None
-    metadata: str | None = None  # what the committer wrote beside it; None where nobody says
+    metadata: str | None = None  # metadata of the commit; None if not known
 
 
 def seen_group(kind: GroupType, one: Any) -> SeenGroup:
-    """What the answer of a coordinator says of a group that may be described."""
+    """Return the group of a coordinator's answer, if it may be described."""
     if one.error_code == NOT_FOUND:
         return SeenGroup(group=one.group_id, kind=kind, state=GONE)
     read, waits = READ[kind](one), _WAITS[kind](one)
@@ -70,7 +70,7 @@ def seen_group(kind: GroupType, one: Any) -> SeenGroup:
 
 
 def describe_request(kind: GroupType, groups: list[str]) -> Any:
-    """A question for the members of groups, all of one kind."""
+    """Build a request for the members of groups, all of one kind."""
     if kind is GroupType.CLASSIC:
         from kafka.protocol.admin import DescribeGroupsRequest
 
@@ -87,7 +87,10 @@ def describe_request(kind: GroupType, groups: list[str]) -> Any:
 
 
 def fetch_request(groups: list[str]) -> Any:
-    """A question for all commits of groups, in the fields of every version; of the first if old."""
+    """Build a request for all commits of groups, in the fields of every version.
+
+    Old versions request only the first group.
+    """
     from kafka.protocol.consumer import OffsetFetchRequest
 
     return OffsetFetchRequest(
@@ -103,7 +106,7 @@ def fetch_request(groups: list[str]) -> Any:
 
 
 def commits_of(group: str, answer: Any) -> list[Position]:
-    """What a group has committed, by the part of an answer that is about it."""
+    """Return the commits of a group, from its part of an answer."""
     if answer.error_code == NOT_FOUND:
         return []
     raise_code(answer.error_code, f"group {group!r}")
@@ -137,7 +140,7 @@ def _read_classic(group: Any) -> Read:
     def read(member: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
         try:
             return decode_assignment(bytes(member.member_assignment)).partitions
-        except WireError:  # no assignment yet, or one of an assignor that has its own
+        except WireError:  # no assignment yet, or one in an assignor's own format
             return ()
 
     return read
@@ -151,7 +154,7 @@ def _read_assigned(group: Any) -> Read:
 
 
 def _sources_of(subtopology: Any) -> set[str]:
-    """Topics that the tasks of a subtopology read."""
+    """Return the topics that the tasks of a subtopology read."""
     repartitioned = (topic.name for topic in subtopology.repartition_source_topics)
     return {*subtopology.source_topics, *repartitioned}
 
@@ -176,11 +179,11 @@ READ: Final[Mapping[GroupType, Callable[[Any], Read]]] = {
     GroupType.SHARE: _read_assigned,
     GroupType.STREAMS: _read_tasks,
 }
-"""GroupType of a group -> what makes of its answer a reader of its members."""
+"""GroupType of a group -> makes a reader of members from the group's answer."""
 
 
 Subscribed = Callable[[Any], frozenset[str] | None]
-"""Takes a member, and returns the topics that it asks for; None where that is not known."""
+"""Takes a member, and returns the topics that it subscribes to; None if not known."""
 
 
 def _asked_classic(group: Any) -> Subscribed:
@@ -196,7 +199,7 @@ def _asked_classic(group: Any) -> Subscribed:
 
 
 def _asked_consumer(_: Any) -> Subscribed:
-    # What a regular expression names is known to the broker alone.
+    # Only the broker knows the topics of a regular expression.
     return lambda member: (
         None if member.subscribed_topic_regex else frozenset(member.subscribed_topic_names)
     )
@@ -218,7 +221,7 @@ SUBSCRIBED: Final[Mapping[GroupType, Callable[[Any], Subscribed]]] = {
     GroupType.SHARE: _unknown,
     GroupType.STREAMS: _asked_streams,
 }
-"""GroupType of a group -> what makes of its answer a reader of its members' subscriptions."""
+"""GroupType of a group -> makes a reader of members' subscriptions from the group's answer."""
 
 
 def _says_nothing(group: Any) -> Waits:
@@ -226,7 +229,7 @@ def _says_nothing(group: Any) -> Waits:
 
 
 def _in_epochs(group: Any) -> Waits:
-    """By epochs and target assignments: what a member has beyond its target is waited for."""
+    """Return a reader of pending revocations: partitions beyond a member's target."""
 
     def waits(member: Any) -> Mapping[str, Any]:
         has, shall = (_flat(one) for one in (member.assignment, member.target_assignment))
@@ -237,7 +240,7 @@ def _in_epochs(group: Any) -> Waits:
 
 
 def _flat(assignment: Any) -> set[tuple[Any, int]]:
-    """Partitions, or active tasks, of an assignment."""
+    """Return the partitions, or active tasks, of an assignment."""
     if hasattr(assignment, "active_tasks"):
         parts = [(one.subtopology_id, one.partitions) for one in assignment.active_tasks]
     else:
@@ -248,7 +251,7 @@ def _flat(assignment: Any) -> set[tuple[Any, int]]:
 _WAITS: Final[Mapping[GroupType, Callable[[Any], Waits]]] = {
     GroupType.CLASSIC: _says_nothing,
     GroupType.CONSUMER: _in_epochs,
-    GroupType.SHARE: _says_nothing,  # nobody gives up anything before others have it
+    GroupType.SHARE: _says_nothing,  # no member revokes partitions before others get them
     GroupType.STREAMS: _in_epochs,
 }
 _INSTANCE: Final[Mapping[GroupType, str]] = {
@@ -260,7 +263,7 @@ _INSTANCE: Final[Mapping[GroupType, str]] = {
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Return Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,13 +1,13 @@
-"""What the coordinators know of groups: their kinds, states, positions and members.
+"""Queries to the coordinators about groups: kinds, states, positions and members.
 
-**Rules.** Nothing is joined, and no open transaction waited for. A group is asked about at the
-broker that lists it; where the group has moved meanwhile, all brokers are asked again. A question
-for states answers for each group by itself: a group that may not be described, or whose coordinator
-does not answer, is named beside the others and takes none of them away.
+**Rules.** No group is joined, and no open transaction is waited for. A request about a group goes
+to the broker that lists it; if the group has moved meanwhile, all brokers are queried again. A
+query for states answers for each group by itself: a group that may not be described, or whose
+coordinator does not answer, is named and does not affect the others.
 
 **Strategy.** A request names all groups of one kind at one broker, up to :data:`AT_ONCE`. Brokers
-before Kafka 3.0 are asked for the commits of one group at a time. Requests and what their answers
-say are those of :mod:`~holdfast.cluster.group_messages`.
+before Kafka 3.0 get a request for the commits of one group at a time. Requests and answers are
+those of :mod:`~holdfast.cluster.group_messages`.
 
 References: KIP-709 (commits of many groups), KIP-848, KIP-932, KIP-1071, KIP-1226.
 """
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 500
 """Groups in one request: its answer stays within a few megabytes."""
-_GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
+_GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
 _Failures = dict[str, Exception]
 _PAUSES_S: Final = (0.3, 0.6, 1.2, 2.4)
-"""Between two questions for groups whose coordinators move, load, or do not answer."""
+"""Waits between requests for groups whose coordinators move, load, or do not answer, in s."""
 _TRIES: Final = 3
-"""So often groups are asked about whose coordinators move or load."""
+"""Attempts for groups whose coordinators move or load."""
 _PAUSE_S: Final = 0.3
-"""Between two tries."""
+"""Wait between two attempts, in s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,11 @@ class GroupReader:
     client_id: str
     client_host: str
     partitions: TopicPartitions  # sorted by topic
-    subscribed: frozenset[str] | None = None  # topics that it asks for, where they are known
+    subscribed: frozenset[str] | None = None  # topics that it subscribes to, if known
 
 
 class GroupQuestions:
-    """Asks about groups, over the connections of a lookup."""
+    """Queries about groups, over the connections of a lookup."""
 
     def __init__(self, lookup: Lookup):
         self._connections = lookup.connections
@@ -112,16 +112,16 @@ class GroupQuestions:
 
     @property
     def unanswered(self) -> Mapping[int, str]:
-        """Brokers that :meth:`ask_each` has no answer of, and why."""
+        """Brokers without an answer to :meth:`ask_each`, with the reasons."""
         return self._unanswered
 
     def address(self, node: int) -> str:
-        """A broker for people."""
+        """Return a broker's number and address, for people."""
         return self._connections.address(node)
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Groups of which :meth:`commits`, ... have no answer, and why."""
+        """Groups without an answer to :meth:`commits` and the other queries, with the reasons."""
         return {group: _why(error) for group, error in self._failures.items()}
 
     def failure(self) -> concurrent.futures.Future[None]:
@@ -134,17 +134,17 @@ class GroupQuestions:
 
     @property
     def listed(self) -> Mapping[str, ListedGroup]:
-        """Every group that the brokers list, by its name."""
+        """All groups that the brokers list, by name."""
         return self._listed
 
     def members(
         self, kind: GroupType, groups: Sequence[str]
     ) -> concurrent.futures.Future[list[GroupReader]]:
-        """Members of ``groups``, all of one kind, and what each reads."""
+        """Return the members of ``groups``, all of one kind, and what each reads."""
         return self._asked(groups, partial(_describe, self._connections, kind))
 
     def states(self, groups: Sequence[str]) -> concurrent.futures.Future[list[SeenGroup]]:
-        """Describe listed groups of any kind, each as its coordinator does or refuses to."""
+        """Describe listed groups of any kind; each has its coordinator's answer or refusal."""
 
         async def work() -> list[SeenGroup]:
             found: dict[str, SeenGroup] = {}
@@ -161,11 +161,11 @@ class GroupQuestions:
         return self._connections.future(work)
 
     def absent(self, groups: Sequence[str]) -> concurrent.futures.Future[list[str]]:
-        """Return those of groups that are not listed which no coordinator has.
+        """Return those of unlisted ``groups`` that no coordinator has.
 
-        A principal is not shown groups that it may not describe. A broker says that of a group
-        before it says that it is not the group's coordinator; so what any broker answers about a
-        group that no broker lists tells the two apart.
+        A principal does not see groups that it may not describe. A broker checks the permission
+        before it checks whether it is the group's coordinator; so any broker's answer about an
+        unlisted group distinguishes the two cases.
         """
 
         async def work() -> list[str]:
@@ -183,11 +183,11 @@ class GroupQuestions:
         return self._connections.future(work)
 
     def commits(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
-        """Commits of ``groups``; not for share groups."""
+        """Return the commits of ``groups``; not for share groups."""
         return self._asked(groups, partial(_fetch, self._connections))
 
     def share_starts(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
-        """Start offsets of the share groups ``groups``."""
+        """Return the start offsets of the share groups ``groups``."""
         return self._asked(groups, partial(_share_starts, self._connections))
 
     def _asked(
@@ -195,9 +195,9 @@ class GroupQuestions:
         groups: Sequence[str],
         ask: Callable[[int, list[str], _Failures], Coroutine[Any, Any, list[Any]]],
     ) -> concurrent.futures.Future[list[Any]]:
-        """Ask each coordinator for its own of these groups; list all anew before a repetition.
+        """Query each coordinator about its own groups; list all groups again before a retry.
 
-        What a group's coordinator refuses, or does not answer, takes nothing of the others away.
+        A refusal or a missing answer does not affect the other groups.
         """
 
         async def work() -> list[Any]:
@@ -251,12 +251,12 @@ class GroupQuestions:
         self._listed = listed
 
     async def _list_each(self, *, patient: bool = True) -> None:
-        """List the groups of the brokers that answer, and note which do not.
+        """List the groups of the brokers that answer, and record which do not.
 
         Parameters
         ----------
         patient : bool
-            Try brokers that do not answer for NODE_PATIENCE_S, not once.
+            Retry brokers that do not answer for NODE_PATIENCE_S, instead of one attempt.
         """
         most_s = NODE_PATIENCE_S if patient else 0.0
         listed: dict[str, ListedGroup] = {}
@@ -290,7 +290,7 @@ class GroupQuestions:
         }
 
     async def _describe_each(self, groups: list[str], found: dict[str, SeenGroup]) -> list[str]:
-        """Put what coordinators say of groups into ``found``; return those to be asked again."""
+        """Put the answers of coordinators into ``found``; return the groups to query again."""
         again: list[str] = []
         for kind, names in self._by_kind(groups):
             for node, some in self._by_node(names):
@@ -314,18 +314,18 @@ class GroupQuestions:
         yield from sorted(kinds.items())
 
     def _described(self, kind: GroupType, one: Any) -> SeenGroup:
-        """What a coordinator says of a group, or why it says nothing."""
+        """Return the group of a coordinator's answer, or with the reason of its refusal."""
         if one.error_code in (0, NOT_FOUND):
             return seen_group(kind, one)
         return self._refused(one.group_id, name_of(one.error_code))
 
     def _refused(self, group: str, why: str) -> SeenGroup:
-        """A group that was listed and not described."""
+        """Return a group that was listed and not described."""
         listed = self._listed[group]
         return SeenGroup(group=group, kind=listed.kind, state=listed.state, refused=why)
 
 
-# What a question for groups asks one coordinator; the groups that it refuses are put into `failed`.
+# Requests to one coordinator about groups; groups that it refuses are put into `failed`.
 
 
 async def _describe(
@@ -407,7 +407,7 @@ async def _share_starts(
 
 
 def _fails(one: Any, failed: _Failures) -> bool:
-    """Whether an answer is a refusal of its group, which is noted then."""
+    """Return whether an answer refuses its group, and record the refusal."""
     try:
         raise_code(one.error_code, f"group {one.group_id!r}")
     except Exception as error:

@@ -1,9 +1,9 @@
-"""Where some groups of a cluster are now: commits, readers and the ends of what they read.
+"""The positions of some groups of a cluster: commits, readers and the ends of what they read.
 
-**Rules.** Commits are asked for before the ends of the logs, so no lag is negative. A partition
+**Rules.** Commits are requested before the ends of the logs, so no lag is negative. A partition
 without a leader has no ends. An error names the request that failed and the broker's release.
 
-**Strategy.** One connection for all questions (:meth:`LiveCluster.asking`); the questions about
+**Strategy.** One connection for all requests (:meth:`LiveCluster.asking`); the requests about
 groups are those of :mod:`~holdfast.cluster.groups`.
 """
 
@@ -21,7 +21,7 @@ from holdfast.core.kinds.kind import GroupType
 from holdfast.errors import SourceError
 
 Choose = Callable[[Collection[str]], Collection[str] | None]
-"""Takes the names of all groups, and returns those to ask for; None for not to ask at all."""
+"""Takes the names of all groups, and returns those to query; None for no query at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,10 @@ class GroupsNow:
     # Topic, partition, begin and end offset of each partition of their topics; sorted.
     offsets: Sequence[tuple[str, int, int, int]]
     taken_at_us: int  # when the last end had been read, in microseconds since 1970
-    # Topic, partition and offset where a group is -> the first unread record from there on; of at
+    # Topic, partition and offset of a group -> the first unread record from that offset; of at
     # most :data:`MOST_ASKED` positions, the ones furthest behind.
     unread: Mapping[tuple[str, int, int], FirstUnread]
-    # What is not known, and why: of groups, topics, and partitions of topics that are.
+    # Reasons of unknown groups, topics, and partitions of known topics.
     refused: Mapping[str, str] = field(default_factory=dict)
     refused_topics: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[tuple[str, int], str] = field(default_factory=dict)
@@ -45,17 +45,17 @@ class GroupsNow:
 
 
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
-    """Ask the coordinators of the chosen groups, and the leaders of what they read.
+    """Query the coordinators of the chosen groups, and the leaders of what they read.
 
     Returns
     -------
     GroupsNow or None
-        None where ``choose`` says not to ask.
+        None if ``choose`` returns None.
 
     Raises
     ------
     SourceError
-        The cluster cannot be reached, or refuses.
+        If the cluster cannot be reached, or refuses.
     """
     with cluster.asking() as asked:
         questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask_each)
@@ -124,9 +124,9 @@ def _readers(
 def _topics(
     asked: Asked, names: Collection[str], unknown: dict[tuple[str, int], str]
 ) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """Partitions with a leader of each topic, and why others are not described.
+    """Return the partitions with a leader of each topic, and why others are not described.
 
-    ``unknown`` is told of partitions without a leader.
+    Partitions without a leader are added to ``unknown``.
     """
     if not names:
         return {}, {}

@@ -1,26 +1,27 @@
 """Repairs of kafka-python's connections: their set-up, their sockets, and a lost last answer.
 
-**Rules.** Five things change, and no more.
+**Rules.** Only five things change.
 
-- A socket whose connect or TLS handshake failed, or was given up, is closed at once, not at some
+- A socket whose connect or TLS handshake failed, or was abandoned, is closed at once, not at a
   later garbage collection.
-- A TLS handshake ends when the time of the connection's set-up does.
+- A TLS handshake ends at the deadline of the connection's set-up.
 - A set-up that is answered too late has failed: the next one waits for the reconnect back-off and
-  has more time, up to 30 s. A client or a broker that gets little of a busy machine would fail for
-  ever otherwise, each time after the same 10 s.
-- A client that is closed has closed its sockets, also those with a request still to be written.
-- What a broker sends before it ends a connection is read. A refused login is such an answer: the
-  broker sends it and closes, so a busy client finds both at once, and kafka-python drops the bytes.
+  has more time, up to 30 s. Otherwise a client or a broker on a busy machine would fail for ever,
+  each time after the same 10 s.
+- A closed client has closed its sockets, also those with a request still to be written.
+- Bytes that a broker sends before it ends a connection are read. A refused login is such an answer:
+  the broker sends it and closes, so a busy client finds both at once, and kafka-python drops the
+  bytes.
 
 **Strategy.** ``kafka.net`` 3.0 makes a socket and awaits its connect, and forgets the socket if
 that raises. The same holds for a handshake, whose waits have no limit. Both are wrapped, once. If a
-client is closed in the middle of a connect, Python closes the suspended coroutine, and the wrapper
-sees GeneratorExit. A transport closes itself after its last write, which never comes if the loop
-ends first; so the end of the loop closes the sockets that its transports still hold. A read that
-finds bytes and the end returns the bytes: a socket at its end stays readable, so the next read,
-after the tasks that the bytes woke, finds the end again. ``initialize`` closes a connection that is
-not answered in time and returns as if all were well, so its caller forgets all failures; it is
-wrapped, and raises. A refused login stays as it is: it is no matter of time.
+client is closed during a connect, Python closes the suspended coroutine, and the wrapper sees
+GeneratorExit. A transport closes itself after its last write, which never comes if the loop ends
+first; so the end of the loop closes the sockets that its transports still hold. A read that finds
+bytes and the end returns the bytes: a socket at its end stays readable, so the next read, after the
+tasks that the bytes woke, finds the end again. ``initialize`` closes a connection that is not
+answered in time and returns without an error, so its caller forgets all failures; it is wrapped,
+and raises. A refused login is not changed: it does not depend on time.
 
 References: KIP-601 (time-outs of a connection's set-up that grow).
 """
@@ -47,7 +48,7 @@ _receive_plain = KafkaTCPTransport._sock_recv
 _receive_tls = KafkaSSLTransport._sock_recv
 _transports: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
 _set_up_until: dict[int, float | None] = {}
-"""When the set-up of a connected socket ends, by its number, until it has a transport."""
+"""Deadline of a connected socket's set-up, by the socket's number, until it has a transport."""
 
 
 async def _connect_or_close(

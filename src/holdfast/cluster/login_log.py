@@ -1,15 +1,14 @@
-"""No login in a log: one filter for what kafka-python and aiokafka write at DEBUG.
+"""Keeps logins out of logs: one filter for what kafka-python and aiokafka write at DEBUG.
 
-**Rules.** Where the settings of a client are made, :func:`hide_logins` is called; the assignors for
-stock clients call it when they are imported, because their clients are the application's. The
-filter tells a login by what a record is about (the class of a request, the key of a setting), never
-by its text: quotes, escapes and other spellings of a password change nothing. No secret is kept
-here.
+**Rules.** :func:`hide_logins` is called wherever the settings of a client are made; the assignors
+for stock clients call it when they are imported, because their clients are the application's. The
+filter recognises a login by the subject of a record (the class of a request, the key of a setting),
+never by its text: quotes, escapes and other spellings of a password have no effect. No secret is
+kept here.
 
 **Strategy.** The two libraries log a request as an object before it is text, so its class is in the
-record's arguments. Bytes of the wire do not show what they are (an answer names no kind), so a
-record has their number only. A filter on a logger does not reach its children: each logger is
-named.
+record's arguments. Raw bytes do not show their kind, so a record gets only their number. A filter
+on a logger does not reach its children: each logger is named.
 
 References: KIP-152 (SaslAuthenticate); KIP-554 (SCRAM users).
 """
@@ -30,7 +29,7 @@ LOGGERS = (
     "aiokafka",
     "aiokafka.conn",
 )
-"""Loggers that are given requests, bytes or settings."""
+"""Loggers that get requests, bytes or settings."""
 
 HIDDEN = "[hidden]"
 _KINDS = ("Sasl", "AlterUserScramCredentials", "DelegationToken")
@@ -38,13 +37,13 @@ _SETTINGS = ("password", "token", "secret", "ssl_context", "jaas")
 
 
 def hide_logins() -> None:
-    """Let no login into the log of a client; calling it again changes nothing."""
+    """Keep logins out of the logs of clients; calling it again changes nothing."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(without_logins)  # which adds a filter once
 
 
 def without_logins(record: logging.LogRecord) -> bool:
-    """Replace what a record says of a login; the record itself stays."""
+    """Replace logins in a record; the record itself stays."""
     if isinstance(record.args, Mapping):
         record.args = _plain(record.args)
     elif record.args:

@@ -1,10 +1,10 @@
-"""Questions to the cluster: topics, partition counts, racks, leaders, offsets, records.
+"""Queries to the cluster: topics, partition counts, racks, leaders, offsets, records.
 
-**Rules.** No question creates a topic. A topic that cannot be described costs the question nothing:
-:meth:`Lookup.partitions` says of each topic how many partitions it has, or why that is not known.
-A request is built anew for each attempt, because it keeps the version in which it was sent.
-Records are fetched only of topics that the principal may read: a refusal would stand in the log of
-the cluster's authorizer.
+**Rules.** No query creates a topic. A topic that cannot be described does not fail the query:
+:meth:`Lookup.partitions` returns for each topic its number of partitions, or why it is not known.
+Each attempt builds a new request, because a request keeps the version in which it was sent. Records
+are fetched only from topics that the principal may read: the cluster's authorizer would log a
+refusal.
 
 References: KIP-79 (offsets by time), KIP-430 (authorized operations), KIP-516 (topic ids);
 versions: :data:`~holdfast.cluster.versions.REQUESTS`.
@@ -34,25 +34,25 @@ from holdfast.errors import RemoteProtocolError
 
 EARLIEST, LATEST = -2, -1
 NODE_PATIENCE_S = 5.0
-"""So long a leader is tried again that others can do without."""
+"""How long a leader is retried for requests that are not essential, in s."""
 _PAUSE_S = 0.5
 _READ = 3  # AclOperation.READ
 _LARGEST_ANSWER_BYTES = 16 << 20
 
 FETCH_BYTES = 32 << 20
-"""Bytes of records in one Fetch answer, about: a larger batch comes whole."""
+"""Approximate bytes of records in one Fetch answer: a larger batch comes whole."""
 FETCH_PARTITION_BYTES = 8 << 20
 _FETCH_WAIT_MS = 100
-"""A leader waits so long for records: there are some, unless it is a new leader."""
+"""How long a leader waits for records: some exist, unless it is a new leader."""
 _OFFSET_OUT_OF_RANGE = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTopics:
-    """The answer to a question for topics."""
+    """The answer to a query for topics."""
 
     counts: Mapping[str, int]  # partitions of each topic that was described
-    # Kafka's error code of each other topic that was asked for by its name.
+    # Kafka's error code of each other topic that was requested by name.
     refused: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -79,15 +79,15 @@ class FetchedLog:
     """Part of the log of one partition."""
 
     records: bytes  # record batches; the last one may be cut off
-    end: int = -1  # where the leader's log ends for readers, -1 where it does not say
-    is_out_of_range: bool = False  # the log does not have the offset that was asked for
+    end: int = -1  # end of the leader's log for readers, -1 if not known
+    is_out_of_range: bool = False  # the log does not have the requested offset
 
 
 _NO_ID = UUID(int=0)
 
 
 class Lookup:
-    """Asks the brokers, over the connections of a member or of a command."""
+    """Queries the brokers, over the connections of a member or of a command."""
 
     def __init__(self, connections: Connections):
         self.connections = connections
@@ -97,7 +97,7 @@ class Lookup:
     def topics(
         self, names: Collection[str] | None = None
     ) -> concurrent.futures.Future[ClusterTopics]:
-        """Describe ``topics`` (None: all)."""
+        """Describe the topics ``names`` (None: all)."""
 
         async def work() -> ClusterTopics:
             answer = await self.connections.again(lambda: self._metadata(names))
@@ -125,15 +125,15 @@ class Lookup:
         *,
         committed_only: bool | None = None,
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
-        """Ask the partitions' leaders for the :data:`EARLIEST` or :data:`LATEST` offset of each.
+        """Request the :data:`EARLIEST` or :data:`LATEST` offset of each partition from its leader.
 
-        A partition that has no leader now, or whose leader cannot say, is missing from the answer;
-        if all are, the question is repeated until the request time-out is over, and then fails.
+        A partition that has no leader now, or whose leader does not know, is missing from the
+        answer; if all are, the request is repeated until the request time-out, and then fails.
 
         Parameters
         ----------
         committed_only : bool, optional
-            The latest offset is the last stable one; None: as ``isolation.level`` says.
+            Whether the latest offset is the last stable one; None: by ``isolation.level``.
         """
 
         async def work() -> dict[TopicPartition, int]:
@@ -145,7 +145,7 @@ class Lookup:
     def known_offsets(
         self, partitions: Collection[TopicPartition], at: int
     ) -> concurrent.futures.Future[tuple[dict[TopicPartition, int], dict[TopicPartition, str]]]:
-        """Ask as :meth:`list_offsets`, and after NODE_PATIENCE_S say why others have no offset."""
+        """Request as :meth:`list_offsets`; return after NODE_PATIENCE_S why others are missing."""
 
         async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
             found: dict[TopicPartition, int] = {}
@@ -168,7 +168,7 @@ class Lookup:
     def offsets_at(
         self, times: Mapping[TopicPartition, int]
     ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
-        """Ask for the first record at or after a time: its offset and its time, -1 for none.
+        """Request offset and time of the first record at or after a time, -1 for none.
 
         A partition is missing from the answer as from that of :meth:`list_offsets`.
 
@@ -196,7 +196,7 @@ class Lookup:
     async def _ask_each_leader(
         self, times: Mapping[TopicPartition, int], committed_only: bool
     ) -> tuple[dict[TopicPartition, tuple[int, int]], dict[TopicPartition, Exception]]:
-        """Offsets and times, and what failed of each other partition."""
+        """Return offsets and times, and the failure of each other partition."""
         from kafka.errors import KafkaError, LeaderNotAvailableError
 
         leaders = await self._leaders({topic for topic, _ in times})
@@ -233,10 +233,10 @@ class Lookup:
         Parameters
         ----------
         offsets : mapping of (topic, partition) to int
-            Where to begin.
+            Start offsets.
         n_bytes : int
-            Whole batches up to so many bytes of each partition. The first partition with records
-            of each request has its first batch, however large.
+            Limit of whole batches of each partition. The first partition with records of each
+            request has its first batch, however large.
         at_once : int
             Partitions in one request.
 
@@ -282,7 +282,7 @@ class Lookup:
         Parameters
         ----------
         offsets : mapping of int to int
-            Partition -> where to begin.
+            Partition -> start offset.
         """
 
         async def work() -> dict[int, FetchedLog]:
@@ -348,7 +348,7 @@ class Lookup:
     def racks(
         self, topics: Collection[str]
     ) -> concurrent.futures.Future[dict[str, list[tuple[str, ...]]]]:
-        """Racks that hold a replica of each partition of the topics, sorted (KIP-881)."""
+        """Return the racks of each partition's replicas, sorted (KIP-881)."""
 
         async def work() -> dict[str, list[tuple[str, ...]]]:
             answer = await self._metadata(topics)
@@ -413,7 +413,7 @@ def _list_request(
 
 
 def _leaders_of(topics: Iterable[Any]) -> dict[TopicPartition, int]:
-    """Leader of each partition of described topics, -1 for none now."""
+    """Return the leader of each partition of described topics, -1 for none now."""
     return {
         (topic.name, part.partition_index): part.leader_id
         for topic in topics
@@ -435,7 +435,7 @@ def _by_node(
 
 def _may_be_read(topic: Any) -> bool:
     operations = topic.authorized_operations
-    # Brokers before Kafka 2.3 do not say it.
+    # Brokers before Kafka 2.3 do not report operations.
     return not isinstance(operations, set) or _READ in operations
 
 
@@ -447,16 +447,16 @@ def _fetch_request(
     most_bytes: int = _LARGEST_ANSWER_BYTES,
     wait_ms: int = 0,
 ) -> Any:
-    """A Fetch outside of a session (KIP-227), by a client that is no replica.
+    """Build a Fetch outside of a session (KIP-227), of a client that is not a replica.
 
     Parameters
     ----------
     n_bytes, most_bytes : int
-        Bytes of each partition, and of the whole answer.
+        Limits of each partition, and of the whole answer.
     committed_only : bool
-        Without what is behind an open transaction.
+        Whether to omit records after the start of an open transaction.
     wait_ms : int
-        A leader waits so long for records; 0: it says what is there now.
+        How long a leader waits for records; 0: it returns available ones.
     """
     from kafka.protocol.consumer import FetchRequest
 

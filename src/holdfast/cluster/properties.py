@@ -1,7 +1,7 @@
-"""Files of client properties, as Java's clients read them (``--command-config``).
+"""Reads files of client properties as Java's clients do (``--command-config``).
 
 **Rules.** A line is ``key=value`` or ``key: value``; ``#`` and ``!`` begin a comment; a line that
-ends with an odd number of backslashes goes on in the next one, and other backslashes escape.
+ends with an odd number of backslashes continues in the next one, and other backslashes escape.
 
 References: ``java.util.Properties.load``.
 """
@@ -23,18 +23,17 @@ def read_properties(path: Path) -> dict[str, str]:
 
     Parameters
     ----------
-    path : Path
-        UTF-8.
+    path : Path A file in UTF-8.
 
     Returns
     -------
     dict of str to str
-        The last value of each key, as Java has it.
+        The last value of each key, as in Java.
 
     Raises
     ------
     ConfigError
-        If it cannot be read, or a line has no value.
+        If the file cannot be read, or a line has no value.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,16 +1,15 @@
-"""How old a record is at least, asked of the brokers by time: no record is read.
+"""Bounds of the age of records, by requests for times: no record is read.
 
 **Rules.** ListOffsets answers for a time with the first record that has this time or a later one.
-So DESCRIBE on the topic is enough. The answer is exact where a broker named the record itself.
+So DESCRIBE on the topic is enough. The result is exact if a broker named the record itself.
 Otherwise it is a bound: the record has this time or an earlier one. The bound holds in every log:
-where producers' clocks differ, where records with equal times follow each other, and where
-compaction has removed records. Where times rise with the offset it is later than the record's time
-by a hundredth of its age at most (or 0.1 s). Where a record before it is dated in the future, time
-says nothing.
+if producers' clocks differ, if consecutive records have equal times, and if compaction has removed
+records. If times rise with the offset, the bound is later than the record's time by at most a
+hundredth of its age (or 0.1 s). If an earlier record has a time in the future, times give no bound.
 
 **Strategy.** Search by interpolation between the newest record that a broker has named before the
-offset, and the earliest time whose first record lies behind it; every third step halves the time
-between. One request asks for all partitions, so a search takes as many requests as its slowest
+offset, and the earliest time whose first record lies after it; every third step halves the time
+between. One request covers all partitions, so a search takes as many requests as its slowest
 partition, at most :data:`STEPS`.
 
 References: KIP-79 (ListOffsets by timestamp).
@@ -42,12 +41,12 @@ class RecordTime:
 
 @dataclass(slots=True)
 class _RecordSearch:
-    """The search for the first record at or behind ``offset``: ``low`` lies before it."""
+    """The search for the first record at or after ``offset``; ``low`` lies before it."""
 
     offset: int
     guess: int
     now_ms: int
-    high_ms: int  # no record before ``high_offset`` has this time or a later one, once asked for
+    high_ms: int  # no record before ``high_offset`` has this time or a later one, once requested
     high_offset: int = -1
     low_ms: int = -1
     low_offset: int = -1
@@ -65,8 +64,8 @@ class _RecordSearch:
         elif answer[0] < self.offset:
             self.low_offset, self.low_ms = answer
         else:
-            # Records between the offset and the one that was found are earlier than the guess, and
-            # so than that one's time. Whichever of them is the first, the bound holds for it.
+            # Records between the offset and the found one are earlier than the guess, and
+            # so than the found one's time. Whichever of them is the first, the bound holds for it.
             repeated = answer[0] == self.high_offset
             self.high_ms, (self.high_offset, self.bound_ms) = self.guess, answer
             self.is_exact = answer[0] == self.offset or not self.guess
@@ -78,7 +77,7 @@ class _RecordSearch:
             self.guess = 0
             return
         between = self.high_ms - self.low_ms
-        if between <= 1:  # what is dated later than now comes before it, or all has been asked
+        if between <= 1:  # a record with a later time precedes it, or all times were requested
             self.over = True
         elif repeated or self.low_offset == self.offset - 1:
             self.guess = self.low_ms + 1  # nothing may lie between the two records
@@ -90,7 +89,7 @@ class _RecordSearch:
 
     @property
     def ended(self) -> bool:
-        """Whether the time is known, or so nearly known that the rest does not matter."""
+        """Whether the time is known, or known closely enough."""
         if self.over or self.is_exact:
             return True
         if self.bound_ms is None or self.low_ms < 0:
@@ -100,7 +99,7 @@ class _RecordSearch:
 
     @property
     def found(self) -> RecordTime | None:
-        """The time, as far as the answers tell it."""
+        """Return the time, as far as the answers show it."""
         if self.bound_ms is None or self.bound_ms < 0:
             return None
         return RecordTime(self.bound_ms, self.is_exact)
@@ -109,26 +108,26 @@ class _RecordSearch:
 def record_times(
     wanted: Sequence[tuple[str, int, int, int]], ask: Ask, now_ms: int
 ) -> list[RecordTime | None]:
-    """Find the times of records; None where the cluster does not say.
+    """Find the times of records; None if the cluster does not know.
 
     Parameters
     ----------
     wanted : sequence of (str, int, int, int)
-        Topic, partition, offset, and a time that is likely to be near the record's own. Where the
-        log has no record at the offset, the first one behind it is meant.
+        Topic, partition, offset, and a time that is likely to be near the record's own. If the log
+        has no record at the offset, the next one is meant.
     ask : callable
         Sends one request for any number of partitions.
     now_ms : int
-        The time of the question, in milliseconds since 1970.
+        The time of the query, in milliseconds since 1970.
 
     Notes
     -----
-    Two groups may read one partition: each gets a search, and a request asks for one of them.
+    Two groups may read one partition: each gets a search, and a request covers one of them.
     """
     searches = [
         _RecordSearch(
             offset=offset,
-            guess=max(min(near_ms, now_ms), 0),  # below 0 Kafka has other questions
+            guess=max(min(near_ms, now_ms), 0),  # below 0 ListOffsets has other meanings
             now_ms=now_ms,
             high_ms=now_ms + 1,
         )
@@ -149,7 +148,7 @@ def record_times(
 
 
 def layers(places: Sequence[Place]) -> list[dict[Place, int]]:
-    """Indices of ``places`` by partition, in as many layers as one partition is there."""
+    """Group indices of ``places`` into layers, each with every partition at most once."""
     found: list[dict[Place, int]] = []
     depth: dict[Place, int] = {}
     for i, place in enumerate(places):

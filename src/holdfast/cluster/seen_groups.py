@@ -1,7 +1,7 @@
-"""What coordinators say of groups at one moment: states, members and hosts. Values alone.
+"""Groups at one moment, as coordinators describe them: states, members, hosts. Values alone.
 
-**Rules.** Nothing here imports a client library, so a page without a cluster costs nothing. What a
-coordinator does not say is None.
+**Rules.** Nothing here imports a client library, so a page without a cluster costs nothing. Values
+that a coordinator does not report are None.
 
 References: KIP-518 (states in ListGroups), KIP-848, KIP-1071.
 """
@@ -22,7 +22,7 @@ SYNCING: Final = "CompletingRebalance"
 REBALANCING: Final = frozenset({JOINING, SYNCING, "Assigning", "Reconciling", "NotReady"})
 """States of a group whose members do not have their assignments yet, in Kafka's words."""
 GONE: Final = "Dead"
-"""State of a group that is not there."""
+"""State of a group that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,10 @@ class SeenMember:
     instance_id: str | None
     client_id: str
     client_host: str
-    # What it was given last; sorted by topic.
+    # The last assignment; sorted by topic.
     partitions: TopicPartitions = ()
-    # Of KIP-848 and KIP-1071: how much of it goes to others, who wait for that; and whether the
-    # member knows the newest assignment. A classic coordinator says neither.
+    # Of KIP-848 and KIP-1071: the number of pending revocations; and whether the
+    # member does not know the newest assignment. A classic coordinator reports neither.
     n_to_give_up: int | None = None
     is_behind: bool | None = None
 
@@ -49,9 +49,9 @@ class SeenGroup:
     kind: GroupType
     state: str
     protocol: str = ""
-    # None where nobody asked, or where the coordinator refused.
+    # None if not requested, or if the coordinator refused.
     members: tuple[SeenMember, ...] | None = None
-    refused: str = ""  # why it was not described; empty where it was, or where nobody asked
+    refused: str = ""  # why it was not described; empty if it was, or if not requested
 
     @property
     def is_rebalancing(self) -> bool:
@@ -63,7 +63,7 @@ class SeenGroup:
 class SeenGroups:
     """Groups of a cluster as their coordinators described them at one moment."""
 
-    queried_ms: int  # when the states were told, milliseconds since 1970
+    queried_ms: int  # when the states were reported, milliseconds since 1970
     groups: Mapping[str, SeenGroup]
-    gone: frozenset[str] = frozenset()  # groups that no coordinator has, among those asked about
+    gone: frozenset[str] = frozenset()  # requested groups that no coordinator has
     unanswered: tuple[str, ...] = ()  # brokers that did not answer, and why

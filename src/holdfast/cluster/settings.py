@@ -1,11 +1,11 @@
-"""The configuration of a member: Kafka's keys, spelled exactly, and ours under ``holdfast.``.
+"""The configuration of a member: Kafka's keys, spelled exactly, and keys of ``holdfast.``.
 
-**Rules.** What is not in :data:`KEYS` is passed on to the data plane or refused, as
-:mod:`holdfast.cluster.client_keys` says. A value is parsed once, here; other modules get typed
-values. A secret never appears in a text: :class:`Settings` prints it as ``[hidden]``.
+**Rules.** A key that is not in :data:`KEYS` is passed on to the data plane or refused, by
+:mod:`holdfast.cluster.client_keys`. A value is parsed once, here; other modules get typed values. A
+secret never appears in a text: :class:`Settings` prints it as ``[hidden]``.
 
 **Strategy.** One table holds type, default and range of every key.
-:mod:`holdfast.cluster.client_configs` spells the result as each client library does.
+:mod:`holdfast.cluster.client_configs` converts the result for each client library.
 
 References: Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
 (scheduled.rebalance.max.delay.ms).
@@ -39,7 +39,7 @@ class Key:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"a string is expected, found {type(value).__name__}")
+        raise ValueError(f"expected a string, found {type(value).__name__}")
     return value
 
 
@@ -54,7 +54,7 @@ def _one_of(*allowed: str) -> Callable[[object], str]:
         text = _text(value)
         if text not in allowed:
             hint = nearest(repr(text), map(repr, allowed))
-            raise ValueError(f"one of {', '.join(allowed)} is expected, found {text!r}{hint}")
+            raise ValueError(f"expected one of {', '.join(allowed)}, found {text!r}{hint}")
         return text
 
     return parse
@@ -88,29 +88,31 @@ def _ms(low: int) -> Callable[[object], int]:
 def _reset(value: object) -> str:
     text = _text(value).lower()
     if text.startswith("by_duration"):
-        raise ValueError("KIP-1106's duration is not here; seek to offsets_for_times() instead")
+        raise ValueError(
+            "KIP-1106's duration is not supported; seek to offsets_for_times() instead"
+        )
     return _one_of("latest", "earliest", "none")(client_keys.RESETS.get(text, text))
 
 
 def _names(value: object) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not parts:
-        raise ValueError(f"a list or a comma-separated string is expected, found {value!r}")
+        raise ValueError(f"expected a list or a comma-separated string, found {value!r}")
     return tuple(_name(part.strip() if isinstance(part, str) else part) for part in parts)
 
 
 def _strategies(value: object) -> tuple[object, ...]:
-    """Names, and assignors themselves; one that stands alone needs no list."""
+    """Parse names, and assignors themselves; a single one needs no list."""
     if not isinstance(value, (str, list, tuple)):
         return (value,)
     parts = value.split(",") if isinstance(value, str) else value
     if not parts:
-        raise ValueError(f"a list or a comma-separated string is expected, found {value!r}")
+        raise ValueError(f"expected a list or a comma-separated string, found {value!r}")
     return tuple(canonical(_name(p.strip())) if isinstance(p, str) else p for p in parts)
 
 
 def _target(value: object) -> Named | Callable[..., object]:
-    """A name of the registry, an assignor or a function of the user, or ``module:name``."""
+    """Parse a registry name, an assignor or a function of the user, or ``module:name``."""
     if isinstance(value, AssignorInfo) or callable(value):
         return value
     if isinstance(value, str) and ":" in value:
@@ -119,7 +121,7 @@ def _target(value: object) -> Named | Callable[..., object]:
 
 
 def _policy(value: object) -> object:
-    """A name of the table, a policy or a function of the user, or ``module:name``."""
+    """Parse a name of the table, a policy or a function of the user, or ``module:name``."""
     if isinstance(value, PolicyInfo) or callable(value):
         return value
     if isinstance(value, str) and ":" in value:
@@ -129,7 +131,7 @@ def _policy(value: object) -> object:
 
 def _callable(value: object) -> Callable[..., Any]:
     if not callable(value):
-        raise ValueError(f"a function is expected, found {type(value).__name__}")
+        raise ValueError(f"expected a function, found {type(value).__name__}")
     return value
 
 
@@ -139,13 +141,13 @@ def _lag_source(value: object) -> object:
 
 def _ssl_context(value: object) -> ssl.SSLContext:
     if not isinstance(value, ssl.SSLContext):
-        raise ValueError(f"an ssl.SSLContext is expected, found {type(value).__name__}")
+        raise ValueError(f"expected an ssl.SSLContext, found {type(value).__name__}")
     return value
 
 
 def _options(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"a mapping of options is expected, found {type(value).__name__}")
+        raise ValueError(f"expected a mapping of options, found {type(value).__name__}")
     return dict(value)
 
 
@@ -153,7 +155,7 @@ _OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms", "weight")
 
 
 def _kinds(value: object) -> Mapping[str, Mapping[str, Any]]:
-    """What is different for single topics, or for kinds of a worker's resources."""
+    """Parse what differs for single topics, or for kinds of a worker's resources."""
     return {kind: _of_kind(kind, given) for kind, given in _options(value).items()}
 
 
@@ -249,17 +251,17 @@ OF_WORKERS = (
     "holdfast.restart.backoff.max.ms",
     "holdfast.run.threads",
 )
-"""Keys of a worker alone: a consumer refuses them."""
+"""Keys of a worker only: a consumer refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Parsed configuration; ``settings["group.id"]`` is typed as the table says."""
+    """Parsed configuration; ``settings["group.id"]`` has the type of the table."""
 
     values: Mapping[str, Any] = field(repr=False)  # every key with its value
     # The keys that the user wrote; the others have their defaults.
     given: frozenset[str] = field(default=frozenset(), repr=False)
-    # What goes on to the data plane, by our spelling.
+    # The keys for the data plane, in holdfast's spelling.
     passed: Mapping[str, Any] = field(default_factory=dict, repr=False)
     # The user's names of keys that the user spelled otherwise; for the log.
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -277,7 +279,7 @@ class Settings:
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Settings:
-        """Read a configuration as a user writes it.
+        """Parse a configuration that a user has written.
 
         Parameters
         ----------
@@ -287,8 +289,8 @@ class Settings:
         Raises
         ------
         ConfigError
-            For a key that is unknown (with the nearest known name), missing, out of range, or
-            at odds with another.
+            For a key that is unknown (with the nearest known name), missing, out of range, or in
+            conflict with another.
         """
         values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
         written: dict[str, str] = {}
@@ -315,17 +317,17 @@ class Settings:
         return cls(values, frozenset(written) & KEYS.keys(), passed)
 
     def with_login(self, username: str, password: str) -> Settings:
-        """The same settings with another ``sasl.username`` and ``sasl.password``."""
+        """Return the same settings with another ``sasl.username`` and ``sasl.password``."""
         login = {"sasl.username": username, "sasl.password": password}
         return replace(self, values={**self.values, **login})
 
     def word(self, key: str) -> str:
-        """What the user calls a key."""
+        """Return the user's name of a key."""
         return self.words.get(key, key)
 
     @property
     def comes_back(self) -> bool:
-        """Whether a member that leaves its group comes back, unless its program says otherwise."""
+        """Whether a departed member comes back, unless its program says otherwise."""
         return bool(self.values["holdfast.clean.leave"] == When.DEFERRED)
 
     @property
@@ -387,4 +389,4 @@ def _check_tls(values: Mapping[str, Any]) -> None:
         if values[f"{name}.location"] is not None and values[f"{name}.pem"] is not None:
             raise ConfigError(f"{name}.location and {name}.pem: one of them is enough")
     if values["ssl.key.pem"] is not None and values["ssl.certificate.pem"] is None:
-        raise ConfigError("ssl.key.pem: its certificate is expected as ssl.certificate.pem")
+        raise ConfigError("ssl.key.pem: expected its certificate as ssl.certificate.pem")

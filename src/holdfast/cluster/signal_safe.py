@@ -1,14 +1,14 @@
-"""A flag to wait for, and a future, both safe against signals.
+"""A flag to wait for, and a future, both safe against signal handlers that raise.
 
-**The fault.** A signal's handler runs on the application's thread, between two steps of the
+**The fault.** A signal handler runs on the application's thread, between two steps of the
 interpreter, and may raise. ``threading.Event``, ``concurrent.futures.Future`` and kafka-python's
 ``Future`` take their lock in a step of its own, or in a function written in Python. An exception
 that comes between that step and the block that releases the lock leaves it held for ever, and the
 thread that answers waits for it (seen with 3.11: Ctrl-C in a callback, and the member's IO thread
-and ``close`` never ended). A handler that asks such an object itself waits for its own thread.
+and ``close`` never ended). A handler that uses such an object itself waits for its own thread.
 
 **Strategy.** ``with`` on a lock written in C enters and leaves it in one step each. Nothing here
-waits while it holds one.
+waits while it holds a lock.
 
 References: Python, ``signal``, "Note on Signal Handlers and Exceptions".
 """
@@ -28,7 +28,7 @@ _U = TypeVar("_U")
 
 
 class Flag:
-    """Set once, by any thread or signal handler; any number of threads wait for it."""
+    """A flag that any thread or signal handler sets once; any number of threads wait for it."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -41,43 +41,43 @@ class Flag:
         self._open()
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Return whether the flag is set."""
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
+        """Wait until the flag is set, at most ``timeout`` seconds; return whether it is."""
         left = -1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)
         if not self._is_set:
             try:
                 self._gate.acquire(timeout=left)
             finally:  # also if a handler raises: it may have been acquired
                 if self.is_set():
-                    self._open()  # for the next one that waits
+                    self._open()  # for the next waiter
         return self._is_set
 
     def _open(self) -> None:
-        """Leave the gate open, also if a second ``set`` or another waiter opened it meanwhile."""
-        with suppress(RuntimeError):  # open already
+        """Leave the gate open, also if a second ``set`` or another waiter has opened it."""
+        with suppress(RuntimeError):  # already open
             self._gate.release()
 
 
 class _Condition(_thread.RLock):  # type: ignore[misc] # final for mypy, and not for Python
-    """What a future needs of a ``threading.Condition``; nobody waits in it."""
+    """The part of a ``threading.Condition`` that a future needs; no thread waits in it."""
 
     def __init__(self) -> None:
         self.over = Flag()
 
     def notify_all(self) -> None:
-        """The future is done."""
+        """Record that the future is done."""
         self.over.set()
 
     def wait(self, timeout: float | None) -> bool:
-        """Give up at once: who waits does so before, and without the lock."""
+        """Return at once: threads wait before, and without the lock."""
         return self.over.is_set()
 
 
 class SignalSafeFuture(Future[_T]):
-    """A future for whose answer the application's thread may wait."""
+    """A future for whose result the application's thread may wait."""
 
     _condition: _Condition  # type: ignore[assignment] # has all that the base asks of it
 
@@ -86,29 +86,29 @@ class SignalSafeFuture(Future[_T]):
         self._condition = _Condition()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is done, at most ``timeout`` seconds; return whether it is."""
+        """Wait until the future is done, at most ``timeout`` seconds; return whether it is."""
         return self._condition.over.wait(timeout)
 
     def result(self, timeout: float | None = None) -> _T:
-        """As the standard library's; ``timeout`` in seconds, TimeoutError where it is over."""
+        """Return the result like ``Future.result``; TimeoutError after ``timeout`` seconds."""
         self.wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As the standard library's; ``timeout`` in seconds, TimeoutError where it is over."""
+        """Return the error like ``Future.exception``; TimeoutError after ``timeout`` seconds."""
         self.wait(timeout)
         return super().exception(0)
 
 
 def wait_for_all(answers: Iterable[SignalSafeFuture[_T]], timeout_s: float) -> None:
-    """Wait until all are done, at most ``timeout_s`` seconds."""
+    """Wait until all futures are done, at most ``timeout_s`` seconds."""
     deadline = time.monotonic() + timeout_s
     for answer in answers:
         answer.wait(max(0.0, deadline - time.monotonic()))
 
 
 def and_then(first: Future[_T], go_on: Callable[[_T], _U | Future[_U]]) -> SignalSafeFuture[_U]:
-    """What ``go_on`` makes of the answer of ``first``, or asks for by it; errors pass on."""
+    """Return the future of ``go_on(result of first)``, which may be a future; errors pass on."""
     second: SignalSafeFuture[_U] = SignalSafeFuture()
 
     def settle(ask: Callable[[], _U | Future[_U]]) -> None:

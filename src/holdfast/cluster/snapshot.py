@@ -1,4 +1,4 @@
-"""Topics and offsets of a cluster at one moment: asked of it, read of dumps, or of a simulation."""
+"""Topics and offsets of a cluster at one moment: queried, read from dumps, or simulated."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class ClusterSnapshot:
     topics: Sequence[tuple[str, str, int]]
     # Topic, partition, begin offset, end offset; sorted.
     offsets: Sequence[tuple[str, int, int, int]]
-    taken_at: str  # ISO 8601, UTC; when the last offset had been read
+    taken_at: str  # ISO 8601, UTC; when the last offset was read
     # Records of ``__share_group_state``, each partition in order.
     share_state: Sequence[ShareRecord] = ()

@@ -1,8 +1,8 @@
-"""What some groups of a cluster are doing now, as their coordinators say.
+"""The current states of some groups of a cluster, by their coordinators.
 
 **Rules.** One request a broker lists its groups with their states, and one request for up to
-:data:`~holdfast.cluster.groups.AT_ONCE` groups describes those that the caller wants to know more
-of. What one group or one broker refuses is told, and takes nothing else away.
+:data:`~holdfast.cluster.groups.AT_ONCE` groups describes those that the caller has chosen. The
+refusal of a group or a broker is reported, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.cluster.seen_groups import SeenGroup, SeenGroups
 from holdfast.errors import SourceError
 
 Choose = Callable[[Collection[str]], Collection[str]]
-"""Takes the names of all groups, and returns those that are wanted."""
+"""Takes the names of all groups, and returns the wanted ones."""
 
 
 def states_now(
@@ -26,20 +26,20 @@ def states_now(
     describe: Callable[[SeenGroup], bool],
     known: Collection[str] = (),
 ) -> SeenGroups:
-    """Ask for the states of the chosen groups, and for the members of some of them.
+    """Query the states of the chosen groups, and the members of some of them.
 
     Parameters
     ----------
     describe : callable
-        Takes a group with its state alone, and says whether its members are wanted. A broker before
-        Kafka 2.6 lists no states: there every chosen group is described.
+        Takes a group with its state alone, and returns whether its members are wanted. A broker
+        before Kafka 2.6 lists no states: there every chosen group is described.
     known : collection of str
-        Groups of which is asked whether they are gone, where no broker lists them.
+        Groups to check for deletion, if no broker lists them.
 
     Raises
     ------
     SourceError
-        No broker answers, or the principal may not list groups.
+        If no broker answers, or the principal may not list groups.
     """
     with cluster.asking() as asked:
         questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask_each)
@@ -59,7 +59,7 @@ def states_now(
             try:
                 gone = asked("DescribeGroups", lambda _: questions.absent(missing))
             except SourceError:
-                gone = []  # not known to be gone
+                gone = []  # not known to be deleted
     return SeenGroups(
         queried_ms=queried_ms,
         groups=groups,

@@ -1,13 +1,13 @@
 """The versions of the requests that holdfast sends, and the brokers that answer all of them.
 
-**Rules.** A request is sent in the newest version that it and the broker both know, from the oldest
-to the newest of :data:`REQUESTS`. A broker that lacks one of them in its oldest version is refused
-when a client connects. The refusal names the broker, the request, and the release of Kafka that
-brought it.
+**Rules.** A request is sent in the newest version that holdfast and the broker both support,
+between the oldest and the newest of :data:`REQUESTS`. A broker that lacks one of them in its oldest
+version is refused when a client connects. The refusal names the broker, the request, and the
+release of Kafka that brought it.
 
-**Strategy.** A broker says which versions it knows (ApiVersions); it does not say which release it
-is, and one that is compatible with Kafka has no release. So the versions decide, and a release only
-stands in texts: kafka-python infers it from the versions.
+**Strategy.** A broker reports which versions it supports (ApiVersions), but not its release, and a
+server that is compatible with Kafka has no release. So the versions decide, and a release only
+appears in texts: kafka-python infers it from the versions.
 
 References: Kafka protocol guide, "Protocol Primitives"; KIP-35 (ApiVersions), KIP-110 (Fetch v10
 may answer with zstd), KIP-345 (static members: JoinGroup v5, LeaveGroup v3), KIP-447 (OffsetFetch
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 OLDEST_KAFKA: Final = "2.5"
-"""The first release that knows every request of :data:`REQUESTS`."""
+"""The first release that supports every request of :data:`REQUESTS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class RequestVersions:
     """Versions of one request that holdfast can use."""
 
     key: int  # Kafka's number of the request
-    # Versions. A newest one below Kafka's own is one that names topics by their ids, where ours has
+    # Versions. The newest is below Kafka's own if Kafka's names topics by id, while holdfast has
     # their names.
     oldest: int
     newest: int
-    since: str  # the release of Kafka that brought the oldest one
+    since: str  # the release of Kafka with the oldest version
 
     @property
     def bounds(self) -> dict[str, int]:
-        """Keywords of kafka-python's request classes."""
+        """Return keywords of kafka-python's request classes."""
         return {"min_version": self.oldest, "max_version": self.newest}
 
 
@@ -66,19 +66,19 @@ GROUP_REQUESTS: Final[Mapping[str, RequestVersions]] = {
 
 
 def why_too_old(known: Mapping[int, tuple[int, int]], release: str) -> str | None:
-    """Say why a broker cannot be used.
+    """Return why a broker cannot be used.
 
     Parameters
     ----------
     known : mapping of int to (int, int)
-        Oldest and newest version of each request that the broker knows, by Kafka's number.
+        Oldest and newest version of each request that the broker supports, by Kafka's number.
     release : str
-        The release of Kafka that the versions look like.
+        The release of Kafka that matches the versions.
 
     Returns
     -------
     str or None
-        The request that is missing in the newest release; None for a broker that knows them all.
+        The missing request of the newest release; None for a broker that supports all.
     """
     lacking = [
         (tuple(map(int, span.since.split("."))), name, span)
@@ -89,6 +89,6 @@ def why_too_old(known: Mapping[int, tuple[int, int]], release: str) -> str | Non
         return None
     _, name, span = max(lacking, key=lambda one: one[:2])
     return (
-        f"it is Kafka {release} by the requests that it knows, and has no {name} of version "
+        f"it is Kafka {release} by the requests that it supports, and has no {name} of version "
         f"{span.oldest} (Kafka {span.since}); holdfast needs Kafka {OLDEST_KAFKA} or newer"
     )

@@ -1,14 +1,14 @@
-"""Classes as Java has parsed them once: a JVM that maps them starts in half the CPU time.
+"""Archives of parsed Java classes: a JVM that maps one starts in half the CPU time.
 
-**Rules.** Nothing here fails a command or prints a word: without a folder to write to, without
-room, or with ``HOLDFAST_CLASS_ARCHIVE=off``, Java starts as it would without an archive. An archive
-is used only if it holds, byte for byte, what it held when it was first seen whole: Java 17 dies of
-one that was cut short. One that fits another Java or other jars is another file.
+**Rules.** Nothing here fails a command or prints anything: without a writable folder, without disk
+space, or with ``HOLDFAST_CLASS_ARCHIVE=off``, Java starts as it would without an archive. An
+archive is used only if its bytes are those of its first complete use: Java 17 crashes on a
+truncated one. An archive for another Java or other jars is another file.
 
-**Strategy.** The first JVM writes a draft when it ends (``-XX:ArchiveClassesAtExit``, JEP 350).
-Who started it, a shell script for Spark, waits for its end, and gives the draft its name if it
-ended well. Where two JVMs do so at once, each has a draft of its own, and the first one stays.
-``NAME.jsa`` has its digest beside it, ``NAME.digest``, from the first command that finds it.
+**Strategy.** The first JVM writes a draft when it ends (``-XX:ArchiveClassesAtExit``, JEP 350). Its
+starter, a shell script for Spark, waits for its end, and renames the draft if it succeeded. If two
+JVMs do so at once, each has a draft of its own, and the first one stays. The first command that
+finds ``NAME.jsa`` writes its digest to ``NAME.digest``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from holdfast.local.java import Java
 
 SETTING: Final = "HOLDFAST_CLASS_ARCHIVE"
 ROOM_BYTES: Final = 10**9
-"""An archive of Spark has 140 MB, a broker's 50 MB; a disk that has little left gets none."""
+"""An archive of Spark has 140 MB, a broker's 50 MB; a nearly full disk gets none."""
 UNUSED_SECONDS: Final = 30 * 86_400
-"""Archives that no command has used for so long are deleted when another one is made."""
+"""Archives unused for this time are deleted when another one is made."""
 DRAFT_SECONDS: Final = 3_600
-"""A draft that is older belongs to a JVM that was killed."""
+"""An older draft belongs to a killed JVM."""
 QUIET: Final = "-Xlog:cds*=off"
-"""Java says on stdout which classes it cannot archive, and why it does not use an archive."""
+"""Suppresses Java's output on stdout about classes that it cannot archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +45,19 @@ class ClassArchive:
     """An archive to use, or one to make."""
 
     file: Path
-    # Where a JVM writes that is to make the archive; None if the archive is there.
+    # Where a JVM writes the archive; None if the archive exists.
     draft: Path | None = None
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of the JVM."""
+        """Options of the JVM."""
         if self.draft is None:
             return f"-XX:SharedArchiveFile={self.file}", QUIET
         return f"-XX:ArchiveClassesAtExit={self.draft}", QUIET
 
     @property
     def after_java(self) -> str:
-        """What a shell does after the JVM, whose exit code is ``$code``; "" for nothing."""
+        """Shell commands after the JVM, whose exit code is ``$code``; "" for nothing."""
         if self.draft is None:
             return ""
         draft, file = shlex.quote(str(self.draft)), shlex.quote(str(self.file))
@@ -66,7 +66,7 @@ class ClassArchive:
         )
 
     def keep(self) -> None:
-        """Give the draft of a JVM that ended well its name, unless another one has it."""
+        """Rename the draft of a JVM that succeeded, unless another archive exists."""
         if self.draft is not None:
             with suppress(OSError):
                 self.draft.chmod(0o600)
@@ -75,12 +75,12 @@ class ClassArchive:
 
 
 def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive | None:
-    """The archive of a Java for a class path; None where there is none and none can be made.
+    """Return the archive of a Java for a class path; None if it does not exist and cannot be made.
 
     Parameters
     ----------
     java : Java
-        What is going to run.
+        The Java to run.
     jars : sequence of Path
         The whole class path, in order.
     """
@@ -104,7 +104,7 @@ def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive | None:
 
 
 def _key(java: Java, jars: Sequence[Path]) -> str:
-    """Name of the archive: another one for another Java, and for other jars."""
+    """Return the name of the archive, which depends on the Java and the jars."""
     listed = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars]
     release = java.home / "release"
     about = release.read_bytes() if release.is_file() else b""
@@ -113,7 +113,7 @@ def _key(java: Java, jars: Sequence[Path]) -> str:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether an archive is ours and as it was; what is not is deleted, to be made again."""
+    """Return whether an archive is complete and unchanged; delete it if not."""
     status = file.stat()
     beside = file.with_suffix(".digest")
     with file.open("rb") as opened:
@@ -124,7 +124,7 @@ def _is_whole(file: Path) -> bool:
         draft.replace(beside)
     is_ours = status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
     if is_ours and beside.read_text(encoding="ascii") == found:
-        with suppress(OSError):  # it is used all the same where nothing may be written
+        with suppress(OSError):  # it is used even if nothing may be written
             os.utime(file)
         return True
     file.unlink()
@@ -133,7 +133,7 @@ def _is_whole(file: Path) -> bool:
 
 
 def _forget(folder: Path) -> None:
-    """Delete old archives, and drafts of JVMs that were killed."""
+    """Delete old archives, and drafts of killed JVMs."""
     now = time.time()
     for path in folder.iterdir():
         limit = DRAFT_SECONDS if path.suffix == ".draft" else UNUSED_SECONDS

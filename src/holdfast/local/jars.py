@@ -1,19 +1,19 @@
-"""Jars of Kafka's server and of Spark's Kafka source, by the Ivy that PySpark brings.
+"""Jars of Kafka's server and of Spark's Kafka source, fetched by PySpark's Ivy.
 
-**Rules.** ``jars.sha256`` beside this file names each jar of the versions that we bring, with its
-SHA-256: a folder of one of those versions holds exactly the jars named, or is not used. Another
-version, which a user asks for, is held to what was downloaded first. Only our own cache folder is
-read and written, never ``~/.m2`` or ``~/.ivy2``. A folder of jars appears there complete or not at
-all, even if two processes resolve at once. PySpark's files are located without importing PySpark.
+**Rules.** ``jars.sha256`` next to this file lists each jar of the default versions, with its
+SHA-256: a folder of such a version holds exactly the listed jars, or is not used. Another version
+that a user requests is checked against its first download. Only holdfast's cache folder is read and
+written, never ``~/.m2`` or ``~/.ivy2``. A folder of jars appears there complete or not at all, even
+if two processes resolve at once. PySpark's files are located without importing PySpark.
 
 **Strategy.** ``HOLDFAST_CACHE`` (else ``XDG_CACHE_HOME/holdfast``, else ``~/.cache/holdfast``)
-holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder beside the final one,
-which is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/`` for
-networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
+holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder next to the final one,
+and the folder is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/``
+for networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
 Every jar is hashed before every use. ``jars.sha256`` is made by ``sha256sum FOLDER/*.jar`` in
-``jars/`` of a fresh cache. Another client is asked, too: ``mvn -C dependency:get`` (it holds each
-jar to the checksum that its repository publishes) into fresh local repositories brought the same
-files: Kafka 4.3.1 and Spark's on 2026-11-22, the older Kafkas on 2026-11-23.
+``jars/`` of a fresh cache. Another client confirmed it: ``mvn -C dependency:get`` (which checks
+each jar by its repository's checksum) into fresh local repositories fetched the same files: Kafka
+4.3.1 and Spark's on 2026-11-22, the older Kafkas on 2026-11-23.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from holdfast.local.java import Java, find_java
 
 _KAFKA = "org.apache.kafka:kafka_2.13"
 KAFKA_VERSION = "4.3.1"
-"""Kafka's server, with its clients and tools, that is run where nobody asks for another."""
+"""The default version of Kafka's server, with its clients and tools."""
 
 OLDEST_KAFKA = (2, 5)
-"""The first that answers every request of ours (:mod:`holdfast.cluster.versions`)."""
+"""The first release that answers every request of holdfast (:mod:`holdfast.cluster.versions`)."""
 
 _LOG4J_2 = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 _LOG4J_1 = "org.slf4j:slf4j-reload4j:1.7.36"
@@ -59,45 +59,45 @@ _PINNED = Path(__file__).with_name("jars.sha256")
 
 
 def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> list[Path]:
-    """Jars of a whole Kafka server; see :func:`resolve`.
+    """Return the jars of a whole Kafka server, by :func:`resolve`.
 
     Raises
     ------
     ConfigError
-        For what is no version, or one before :data:`OLDEST_KAFKA`.
+        For an invalid version, or one before :data:`OLDEST_KAFKA`.
     OperationalError
-        As of :func:`resolve`.
+        As for :func:`resolve`.
     """
     return resolve(broker_coordinates(version), broker_folder(version), note=note)
 
 
 def broker_coordinates(version: str = KAFKA_VERSION) -> list[str]:
-    """Maven coordinates of a Kafka server, with what joins its logging calls to its log4j.
+    """Return Maven coordinates of a Kafka server, with the binding of its logging to log4j.
 
-    That is log4j 2 since Kafka 4.0, the mended version 1 (reload4j) before. Kafka's own releases
-    add it too.
+    The log4j is version 2 since Kafka 4.0, the repaired version 1 (reload4j) before. Kafka's own
+    releases add the binding too.
 
     Raises
     ------
     ConfigError
-        For what is no version, or one before :data:`OLDEST_KAFKA`.
+        For an invalid version, or one before :data:`OLDEST_KAFKA`.
     """
     logging = _LOG4J_2 if kafka_release(version) >= (4, 0) else _LOG4J_1
     return [f"{_KAFKA}:{version}", logging]
 
 
 def broker_folder(version: str) -> str:
-    """Name of the folder with the jars of a Kafka server."""
+    """Return the name of the folder with the jars of a Kafka server."""
     return f"kafka_2.13-{version}-log4j"
 
 
 def kafka_release(version: str) -> tuple[int, int]:
-    """``3.6.2`` -> (3, 6).
+    """Return the release of a version: ``3.6.2`` -> (3, 6).
 
     Raises
     ------
     ConfigError
-        For what is no version, or one before :data:`OLDEST_KAFKA`.
+        For an invalid version, or one before :data:`OLDEST_KAFKA`.
     """
     match = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
     if match is None:
@@ -112,10 +112,10 @@ def kafka_release(version: str) -> tuple[int, int]:
 
 
 def connector_jars(pyspark_version: str) -> list[Path]:
-    """Jars to give to ``spark.jars`` for the ``kafka`` source of a PySpark.
+    """Return the jars for ``spark.jars`` for the ``kafka`` source of a PySpark.
 
-    Those of the first connector of the same minor, because it runs with every patch of that minor
-    (``HOLDFAST_SPARK_CONNECTOR``: another); without the jars that PySpark brings itself.
+    They are those of the first connector of the same minor, because it runs with every patch of
+    that minor (``HOLDFAST_SPARK_CONNECTOR``: another), without the jars that PySpark includes.
     """
     coordinate = connector_of(pyspark_version)
     name = coordinate.partition(":")[2].replace(":", "-")
@@ -123,20 +123,20 @@ def connector_jars(pyspark_version: str) -> list[Path]:
 
 
 def connector_of(pyspark_version: str) -> str:
-    """Maven's coordinate of the connector for a PySpark (``HOLDFAST_SPARK_CONNECTOR``: another)."""
+    """Return Maven's coordinate of the connector for a PySpark, or of HOLDFAST_SPARK_CONNECTOR."""
     version = os.environ.get("HOLDFAST_SPARK_CONNECTOR") or first_patch(pyspark_version)
     return f"{CONNECTOR}:{version}"
 
 
 def delta_jars(pyspark_version: str) -> list[Path]:
-    """Jars to give to ``spark.jars`` for the ``delta`` format; numbered as Spark's minors are."""
+    """Return the jars for ``spark.jars`` for the ``delta`` format of a PySpark."""
     version = first_patch(pyspark_version)
     name = f"delta-spark_2.13-{version}"
     return resolve([f"{DELTA}:{version}"], name, without=_modules_of_pyspark())
 
 
 def first_patch(pyspark_version: str) -> str:
-    """``4.0.5`` -> ``4.0.0``."""
+    """Return the first patch of a minor: ``4.0.5`` -> ``4.0.0``."""
     match = re.match(r"(\d+)\.(\d+)\.", pyspark_version)
     if match is None:
         raise ConfigError(f"{pyspark_version!r} is not a version of PySpark (such as 4.0.5)")
@@ -144,12 +144,12 @@ def first_patch(pyspark_version: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Our cache folder; it need not exist yet.
+    """Return holdfast's cache folder, which may not exist yet.
 
     Raises
     ------
     OperationalError
-        If nothing names one and the user has no home, as in some containers.
+        If no variable names one and the user has no home, as in some containers.
     """
     own = os.environ.get("HOLDFAST_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
@@ -170,7 +170,7 @@ def resolve(
     without: Collection[str] = (),
     note: Note | None = None,
 ) -> list[Path]:
-    """Jars of Maven coordinates and of everything they need.
+    """Return the jars of Maven coordinates and of their dependencies.
 
     Parameters
     ----------
@@ -179,19 +179,19 @@ def resolve(
     name : str
         Folder under ``jars/`` of the cache; one name always means the same coordinates.
     without : collection of str
-        Artifacts (module names) to leave out, with what only they need.
+        Artifacts (module names) to leave out, with dependencies of their own.
     note : callable, optional
         Called with one line before the first download.
 
     Returns
     -------
     list of Path
-        Absolute, sorted.
+        Absolute paths, sorted.
 
     Raises
     ------
     OperationalError
-        If they cannot be had; the text says in one line what to do.
+        If they cannot be fetched; the text says in one line what to do.
     """
     given = os.environ.get("HOLDFAST_JARS")
     if given:
@@ -230,7 +230,7 @@ def _jars_in(folder: Path) -> list[Path]:
 
 @cache
 def pinned() -> Mapping[str, Mapping[str, str]]:
-    """SHA-256 of each jar that ships with a version of ours: folder -> jar -> hexadecimal."""
+    """Return the SHA-256 of each pinned jar: folder -> jar -> hexadecimal."""
     found: dict[str, dict[str, str]] = {}
     for line in _PINNED.read_text(encoding="utf-8").splitlines():
         digest, _, path = line.partition("  ")
@@ -240,14 +240,14 @@ def pinned() -> Mapping[str, Mapping[str, str]]:
 
 
 def fault_of(folder: Path, wanted: Mapping[str, str] | None) -> str:
-    """What is wrong with a folder of jars; empty if it holds exactly the wanted ones.
+    """Return the fault of a folder of jars; empty if it holds exactly the wanted ones.
 
     Parameters
     ----------
     folder : Path
-        Holds jars.
+        The folder of jars.
     wanted : mapping of str to str, optional
-        Jar -> SHA-256; by default what the folder's own list has, if it has one.
+        Jar -> SHA-256; by default the folder's own list, if it has one.
     """
     if wanted is None:
         try:
@@ -271,7 +271,7 @@ def _sha256(jar: Path) -> str:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether the folder holds exactly what was put there."""
+    """Return whether the folder holds exactly what was put there."""
     try:
         return (folder / _LIST).is_file() and not fault_of(folder, pinned().get(folder.name))
     except (OSError, ValueError, AttributeError):  # a broken list
@@ -280,7 +280,7 @@ def _is_complete(folder: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file: one process at a time; the lock of a process that died is free."""
+    """Hold the lock file: one process at a time; the lock of a dead process is free."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -306,23 +306,23 @@ def _download(
         fault = fault_of(out, pinned().get(target.name))
         if fault:
             raise OperationalError(
-                f"a download is not what it should be: {fault}; is the Maven repository a mirror "
+                f"a download is not the expected file: {fault}; is the Maven repository a mirror "
                 "that serves other files?"
             )
         digests = {jar.name: _sha256(jar) for jar in _jars_in(out)}
         (out / _LIST).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
-        # A broken older folder goes first: rename needs the place free.
+        # A broken older folder is removed first: rename needs the path free.
         shutil.rmtree(target, ignore_errors=True)
         out.rename(target)
 
 
 def _run_ivy(java: Java, ivy: Path, description: Path, out: Path) -> str | None:
-    """Run Ivy once; returns None, or the text of its error."""
+    """Run Ivy once; return None, or the text of its error."""
     home = cache_folder() / "ivy"
     settings = os.environ.get("HOLDFAST_IVY_SETTINGS")
     command = [
         str(java.executable),
-        # Java takes its home from the password file, not from HOME: name ours.
+        # Java takes its home from the password file, not from HOME: set holdfast's.
         f"-Duser.home={home}",
         f"-Divy.default.ivy.user.dir={home}",
         "-XX:TieredStopAtLevel=1",
@@ -399,6 +399,6 @@ def _ivy_jar() -> Path:
 
 
 def _modules_of_pyspark() -> set[str]:
-    """Module names of the jars that PySpark brings (``slf4j-api-2.0.16.jar`` -> ``slf4j-api``)."""
+    """Return the module names of PySpark's jars (``slf4j-api-2.0.16.jar`` -> ``slf4j-api``)."""
     names = (re.match(r"(.+?)-\d[^/]*\.jar$", jar.name) for jar in _pyspark_jars().glob("*.jar"))
     return {match.group(1) for match in names if match is not None}

@@ -20,7 +20,7 @@ from pathlib import Path
 from holdfast.errors import OperationalError
 
 OLDEST, NEWEST = 17, 23
-"""Kafka's server and Spark 4.0 need 17; the Hadoop inside Spark 4.0 stops working with 24."""
+"""Kafka's server and Spark 4.0 need 17; the Hadoop inside Spark 4.0 fails with 24."""
 
 INSTALL = "install a JDK 17 or 21 (Debian: apt-get install openjdk-17-jre-headless)"
 
@@ -35,12 +35,12 @@ class Java:
 
 
 def find_java() -> Java:
-    """Find a usable Java: from ``JAVA_HOME`` if that one is usable, else from ``PATH``.
+    """Find a usable Java: from ``JAVA_HOME`` if it is usable, else from ``PATH``.
 
     Raises
     ------
     OperationalError
-        If there is none; the text says in one line what was found and what to install.
+        If no Java is usable; the text says in one line what was found and what to install.
     """
     home = os.environ.get("JAVA_HOME", "")
     candidates = []
@@ -64,7 +64,7 @@ def find_java() -> Java:
 
 @cache
 def _probe(executable: str) -> Java | str:
-    """Home and version of one executable, or a text that says why it cannot be used."""
+    """Return home and version of one executable, or a text that says why it cannot be used."""
     if not os.access(executable, os.X_OK):
         return "is not an executable file"
     try:

@@ -1,12 +1,12 @@
-"""The Java that Spark starts here: by a shell script, without a module that Java warns of.
+"""Starts Spark's Java by a shell script, without a module that Java warns about.
 
 **Rules.** Only a JVM that this process starts on this machine goes through the script.
 ``JAVA_HOME`` names the Java that was found when the JVM runs.
 
-**Strategy.** Spark asks for the incubator module ``jdk.incubator.vector``, which only its machine
-learning uses, and Java warns of it on stderr at every start. Spark runs ``$JAVA_HOME/bin/java``; at
-that moment this is our script, which leaves the module out. The script also keeps the classes that
-the JVM has read (:mod:`holdfast.local.class_archive`).
+**Strategy.** Spark requests the incubator module ``jdk.incubator.vector``, which only its machine
+learning uses, and Java warns about it on stderr at every start. Spark runs ``$JAVA_HOME/bin/java``;
+at that moment this is holdfast's script, which omits the module. The script also keeps the classes
+that the JVM has parsed (:mod:`holdfast.local.class_archive`).
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ OTHER_CLASS_PATHS: Final = (
     "HADOOP_CONF_DIR",
     "YARN_CONF_DIR",
 )
-"""One that is set makes the class path another than PySpark's, and Java may refuse the archive."""
+"""Variables that add to PySpark's class path, with which Java may refuse the archive."""
 
 
 @contextmanager
 def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
-    """Options for the JVM that Spark starts while the block runs.
+    """Yield options for the JVM that Spark starts while the block runs.
 
     Parameters
     ----------
     jars : Path
         PySpark's folder of jars.
     is_local : bool
-        The JVM runs all tasks itself. Else executors take their ``JAVA_HOME`` from this process,
-        and later, so the script is not used, and no archive is made.
+        Whether the JVM runs all tasks itself. Else executors take their ``JAVA_HOME`` from this
+        process, and later, so the script is not used, and no archive is made.
 
     Raises
     ------
     OperationalError
-        There is no usable Java.
+        If no Java is usable.
     """
     java = find_java()
     home = os.environ["JAVA_HOME"] = str(java.home)
@@ -73,7 +73,7 @@ def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
 
 
 def script_of(java: Path, archive: ClassArchive | None = None) -> str:
-    """A shell script in the place of ``java``."""
+    """Return a shell script to run instead of ``java``."""
     line = f'{shlex.quote(str(java))} "$@"'
     after = archive.after_java if archive else ""
     end = f"{line}\ncode=$?\n{after}exit $code" if after else f"exec {line}"

@@ -2,16 +2,15 @@
 
 **Rules.** The join happens in the background: records keep coming while the group rebalances. A
 list that :meth:`Consumer.poll` returned counts as processed when the application calls it again. It
-is committed every ``auto.commit.interval.ms`` and before any hand-over. If an error ends the
+is committed every ``auto.commit.interval.ms`` and before every revocation. If an error ends the
 ``with`` block, the next owner reads the last list again. Callbacks run inside :meth:`Consumer.poll`
-and :meth:`Consumer.close`, on the caller's thread. What the application holds and cannot commit any
-more is an error (:mod:`holdfast.members.session.subscription_state`): ``commit`` and ``close``
-raise it, and the commits of the poll loop write it to the log.
+and :meth:`Consumer.close`, on the caller's thread. Records that were delivered and cannot be
+committed are an error (:mod:`holdfast.members.session.subscription_state`): ``commit`` and
+``close`` raise it, and the commits of the poll loop write it to the log.
 
-**Strategy.** The member has a seat whose client is librdkafka
-(:mod:`holdfast.members.session.poll_session`, :mod:`holdfast.members.consumer_adapter`); this
-class, on the application's thread, polls in short slices, has callbacks run between them, and
-closes in order.
+**Strategy.** The member has a session whose client is librdkafka
+(:mod:`holdfast.members.session.poll_session`, :mod:`holdfast.members.consumer_adapter`); this class
+polls in short slices on the application's thread, runs callbacks between them, and closes in order.
 
 References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -70,7 +69,7 @@ _T = TypeVar("_T")
 def _inside(
     method: Callable[Concatenate[_Self, _P], _T],
 ) -> Callable[Concatenate[_Self, _P], _T]:
-    """Mark a call of the application: a close that comes meanwhile waits for it."""
+    """Mark a call of the application; a concurrent close waits for the call to end."""
 
     @wraps(method)
     def call(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -83,15 +82,15 @@ class RebalanceListener(Protocol):
     """Callbacks of KIP-429; any of them may be missing."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        """Take over these new partitions; called in every round."""
+        """Take over the newly assigned partitions; called in every round."""
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        """Give these up: flush their state; offsets are committed right after."""
+        """Flush the state of the revoked partitions; their offsets are committed right after."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
-        """These are lost already; another member may be reading them.
+        """Drop the state of the lost partitions: another member may already be reading them.
 
-        A listener without this gets ``on_partitions_revoked`` in its place.
+        A listener without this method gets ``on_partitions_revoked`` instead.
         """
 
 
@@ -107,13 +106,13 @@ class Consumer(ConsumerQueries):
     Attributes
     ----------
     assignors : tuple of Assignor
-        What the consumer offers to its group, in order of preference.
+        The protocols that the consumer supports, in order of preference.
 
     Raises
     ------
     ConfigError
-        For a key that is unknown, a value that is out of range, or assignors that do not go
-        together.
+        For a key that is unknown, a value that is out of range, or assignors that cannot be
+        combined.
     SourceError
         If no broker answers at :meth:`subscribe`.
 
@@ -122,8 +121,8 @@ class Consumer(ConsumerQueries):
     Not thread-safe: one thread polls, as with every Kafka consumer.
 
     A call that needs the member raises ``LocalProtocolError`` before :meth:`subscribe`,
-    ``OperationalError`` after :meth:`close`, and whatever the group has refused this member for. A
-    call that asks the brokers raises ``OperationalError`` if none answers within
+    ``OperationalError`` after :meth:`close`, and the error with which the group refused this
+    member. A call that queries the brokers raises ``OperationalError`` if none answers within
     ``request.timeout.ms``, and ``RemoteProtocolError`` if one refuses.
 
     Examples
@@ -151,7 +150,7 @@ class Consumer(ConsumerQueries):
         self.signals = EndSignals()
         self._handles_signals: bool = self._settings["holdfast.handle.signals"]
         self._is_stopped = False
-        self._in_loop = False  # the application works on a list of the iteration
+        self._in_loop = False  # the application is working on a list of the iteration
         self._ends_with_error = False  # of the application; a close must not hide it
         self._callback_error: Exception | None = None  # the next call raises it
         self._has_raised_failure = False
@@ -163,7 +162,7 @@ class Consumer(ConsumerQueries):
         topics: Collection[str] | str | re.Pattern[str],
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Subscribe to topics, or to all that match a pattern; replaces what was subscribed.
+        """Subscribe to topics, or to all that match a pattern; replaces the subscription.
 
         Parameters
         ----------
@@ -213,7 +212,10 @@ class Consumer(ConsumerQueries):
             raise
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """The listener's method for a callback; a loss without one of its own is a revocation."""
+        """Return the listener's method for a callback; None if it has none.
+
+        A listener without ``on_partitions_lost`` gets a loss by ``on_partitions_revoked``.
+        """
         method = getattr(self._listener, f"on_partitions_{call.value}", None)
         if method is None and call is ListenerCall.LOST:
             method = getattr(self._listener, "on_partitions_revoked", None)
@@ -222,9 +224,9 @@ class Consumer(ConsumerQueries):
         return lambda resources: method([TopicPartition(*tp) for tp in resources])
 
     def unsubscribe(self) -> None:
-        """Leave the group; :meth:`subscribe` joins it again. Inside a call it happens after it.
+        """Leave the group; :meth:`subscribe` joins it again. Inside a call, leave when it ends.
 
-        Whether the group waits for this member is what ``holdfast.clean.leave`` says.
+        ``holdfast.clean.leave`` says whether the group waits for this member.
         """
         self._closing.outside(self._unsubscribe)
 
@@ -239,36 +241,36 @@ class Consumer(ConsumerQueries):
     def stop(self) -> None:
         """End the iteration, and a poll that waits; from any thread or signal handler.
 
-        The poll that waits returns an empty list, and later polls return one at once. The list that
+        The waiting poll returns an empty list, and later polls return one at once. The list that
         the application works on counts as processed when :meth:`close` is called.
         """
         self._is_stopped = True
 
     def close(self, timeout: float = 30.0, *, returns: bool | None = None) -> None:
-        """Hand everything over in order and leave.
+        """Revoke all partitions in order and leave.
 
         It may be called twice, from another thread, and from a signal handler. Inside a call of
-        this consumer it happens when that call comes out. A list of the iteration that the
-        application still works on is not committed, and neither is one that another thread polled
-        and may work on: the next owners read it again.
+        this consumer it takes effect when that call returns. A list of the iteration that the
+        application still works on is not committed, nor is a list that another thread polled and
+        may work on: the next owners read it again.
 
         Parameters
         ----------
         timeout : float
-            Seconds to wait for the hand-over.
+            Seconds to wait for the revocation.
         returns : bool, optional
-            Whether this member comes back soon, as after a restart; by default what
-            ``holdfast.clean.leave`` says. For a member that comes back a deferring group
-            (Design II) waits, and a static one stays in the group until its session ends. A member
-            that does not come back says so in a last round, and nothing waits for it.
+            Whether this member comes back soon, as after a restart; by default
+            ``holdfast.clean.leave``. A group with a delayed rebalance (Design II) waits for a
+            member that comes back, and a static one stays in the group until its session ends. A
+            member that does not come back says so in a last round, and nothing waits for it.
 
         Raises
         ------
         RemoteProtocolError
-            If records were handed out before their partitions were lost, and could not be committed
-            any more, and ``on_partitions_lost`` has not told of that. Everything is closed by then.
+            If records were delivered before their partitions were lost, cannot be committed now,
+            and ``on_partitions_lost`` has not reported the loss. Everything is closed by then.
         Exception
-            What a callback raised meanwhile, or before, and no call has raised yet.
+            An error of a callback that no call has raised yet.
         """
         self._closing.close(timeout, returns=returns)
 
@@ -315,7 +317,7 @@ class Consumer(ConsumerQueries):
         if not self._closing.is_here():
             return  # a fork leaves the block, and the member stays with its parent
         if error is not None:
-            # The loop has not come back: its list is not processed, and its error goes on.
+            # The loop has not come back: its list is not processed, and its error propagates.
             self._in_flight.is_seen = False
             self._ends_with_error = True
         try:
@@ -333,14 +335,14 @@ class Consumer(ConsumerQueries):
         Parameters
         ----------
         timeout : float
-            Seconds to wait for the first record; what callbacks take is not counted.
+            Seconds to wait for the first record; the time of callbacks is not counted.
         max_records : int, optional
-            At most so many; ``max.poll.records`` by default.
+            Limit of the list; ``max.poll.records`` by default.
 
         Returns
         -------
         list
-            Messages, each a ``confluent_kafka.Message``; maybe none.
+            Messages, each a ``confluent_kafka.Message``; the list may be empty.
 
         Raises
         ------
@@ -350,14 +352,16 @@ class Consumer(ConsumerQueries):
         OperationalError
             If librdkafka failed.
         LocalProtocolError
-            Inside another call of this consumer: a callback may commit and seek, and not poll.
+            Inside another call of this consumer: a callback may commit and seek, but not poll.
         Exception
-            What a callback raised; every other callback that was due has run.
+            An error of a callback; every other callback that was due has run.
         """
         if self._closing.has_begun():
             self._check_open()
         elif self._closing.is_inside():
-            raise LocalProtocolError("poll() in a callback: it may commit and seek, and not poll")
+            raise LocalProtocolError(
+                "poll() in a callback: a callback may commit and seek, but not poll"
+            )
         return self._closing.inside(lambda: self._poll(timeout, max_records))
 
     def _poll(self, timeout: float, max_records: int | None) -> list[Message]:
@@ -374,7 +378,7 @@ class Consumer(ConsumerQueries):
             in_flight.last = found or NOTHING
 
     def _polled(self, session: PollSession, limit: int, deadline: float) -> list[Message]:
-        """The next records; what callbacks take is not counted."""
+        """Return the next records; the time of callbacks is not counted."""
         while True:
             began = time.monotonic()
             self._note_error(session.begin_poll())
@@ -388,7 +392,7 @@ class Consumer(ConsumerQueries):
             self._adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(session, limit, min(left_s, SLICE_S))
-            if self._closing.is_coming_out():  # the application does not get these
+            if self._closing.is_coming_out():  # the application does not get the records
                 self._in_flight.is_seen = False
                 return messages
             if messages or left_s == 0.0:
@@ -408,7 +412,7 @@ class Consumer(ConsumerQueries):
             runtime.counters.add("records", n_records)
 
     def __iter__(self) -> Iterator[list[Message]]:
-        """Yield lists of records, never an empty one, until it is stopped or closed."""
+        """Yield non-empty lists of records until the consumer is stopped or closed."""
         while not (self._is_stopped or self._closing.has_begun()):
             try:
                 batch = self.poll()
@@ -424,7 +428,7 @@ class Consumer(ConsumerQueries):
                     self._in_loop = False
 
     def _note_error(self, error: BaseException | None) -> None:
-        """Keep what a callback raised until this call, or the next one, raises it."""
+        """Keep the error of a callback until this call, or the next one, raises it."""
         if isinstance(error, Exception):
             self._callback_error = self._callback_error or error
         elif error is not None:
@@ -444,15 +448,15 @@ class Consumer(ConsumerQueries):
         Parameters
         ----------
         offsets : mapping of (topic, partition) to int, optional
-            The next offset to read of each; by default everything handed out so far.
+            The next offset to read of each; by default everything delivered so far.
 
         Raises
         ------
         RemoteProtocolError
-            If the group refused it, or these records were handed out before their partitions were
-            lost: another member owns the partitions, or did so meanwhile. Without ``offsets`` it is
-            raised until ``on_partitions_lost`` has run, or, if there is no such callback, until the
-            application polls after the error. Nothing is committed.
+            If the group refused the commit, or the records were delivered before their partitions
+            were lost: another member owns or has owned the partitions since. Without ``offsets``
+            the error is raised until ``on_partitions_lost`` has run, or, if there is no such
+            callback, until the application polls after the error. Nothing is committed.
         OperationalError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
@@ -462,7 +466,7 @@ class Consumer(ConsumerQueries):
         session = self._running()
         if offsets is not None:
             check_offsets(offsets)
-        elif not self._in_flight.is_seen:  # a list that the application has not is not handed out
+        elif not self._in_flight.is_seen:  # the application never got the list
             session.unprocessed = session.in_flight_from()
         wanted, asked = session.wanted(None if offsets is None else as_offsets(offsets))
         session.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
@@ -471,14 +475,14 @@ class Consumer(ConsumerQueries):
     def committed(
         self, partitions: Collection[tuple[str, int]]
     ) -> dict[TopicPartition, int | None]:
-        """Return the group's committed offsets, None where there is none."""
+        """Return the group's committed offsets, None for a partition without one."""
         wanted = checked_pairs(partitions)
         found = self._running().request_committed(wanted).result()
         return {TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in wanted}
 
     @_inside
     def position(self, partition: tuple[str, int]) -> int | None:
-        """Return the offset of the next record of a partition, None if it is not held."""
+        """Return the offset of the next record of a partition, None if it is not assigned."""
         checked_pairs([partition])
         session = self._running()
         tp = partition[0], partition[1]
@@ -494,8 +498,9 @@ class Consumer(ConsumerQueries):
         Raises
         ------
         RemoteProtocolError
-            If the partition was lost since the application polled: it holds records from before the
-            loss, and another member may have committed more than these. After a poll it may seek.
+            If the partition was lost since the application polled: the application holds records
+            from before the loss, and another member may have committed more. After a poll it may
+            seek.
         LocalProtocolError
             If the member does not own the partition, or no record can have the offset.
         """
@@ -512,12 +517,12 @@ class Consumer(ConsumerQueries):
 
     @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Hand out nothing of these; kept across rebalances that leave them here.
+        """Pause delivery of these partitions; kept across rebalances that leave them here.
 
         Raises
         ------
         LocalProtocolError
-            If one is no pair of topic and partition, or is not this member's.
+            If an element is not a pair of topic and partition, or is not assigned to this member.
         """
         session = self._running()
         wanted = checked_pairs(partitions)
@@ -528,7 +533,7 @@ class Consumer(ConsumerQueries):
 
     @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Hand these out again."""
+        """Resume delivery of these partitions."""
         self._running()
         self._adapter.resume(checked_pairs(partitions))
 
@@ -562,14 +567,14 @@ class Consumer(ConsumerQueries):
         return snapshot.identity.generation if snapshot else -1
 
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
-        """Ask for a round (KIP-568)."""
+        """Request a round (KIP-568)."""
         member_thread = self._running().membership.member_thread
         if member_thread is not None:
             member_thread.rejoin(reason)
 
     @_inside
     def metrics(self) -> MemberMetrics:
-        """Return what was counted so far, in Kafka's names where they exist."""
+        """Return the counters, in Kafka's names where they exist."""
         return self._member().metrics()
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
@@ -582,7 +587,7 @@ class Consumer(ConsumerQueries):
         return None if self._session is None else self._session.membership.runtime
 
     def _running(self, *, polls: bool = False) -> PollSession:
-        """The seat; raises the member's failure, for a poll after the waiting callbacks."""
+        """Return the session; raise the member's failure, in a poll after waiting callbacks."""
         if self._closing.is_done:
             raise OperationalError("the consumer is closed")
         session = self._session
@@ -603,10 +608,10 @@ class Consumer(ConsumerQueries):
             raise failure
 
     def _check_open(self) -> None:
-        """Raise if the end has begun: a callback may commit then, and not begin anything."""
+        """Raise if the close has begun: a callback may then commit, but not start anything."""
         if self._closing.has_begun():
             raise OperationalError(
                 "the consumer is closed"
                 if self._closing.is_done
-                else "the consumer is closing: a callback may commit, and not poll or subscribe"
+                else "the consumer is closing: a callback may commit, but not poll or subscribe"
             )

@@ -1,15 +1,16 @@
-"""librdkafka in the hands of ``holdfast.Consumer``.
+"""The client adapter of ``holdfast.Consumer``, for librdkafka.
 
-**Rules.** Every partition begins at an explicit offset, so what a commit commits is known before
-the first record. An error belongs to its partition: one poll raises it, once for each time that the
-partition fails, and the others go on. The partition waits for a seek, or for its next assignment,
-unless librdkafka tries again by itself. A poll that fails as a whole may have lost records that
-librdkafka had taken, so every partition goes back to where the application is. What the application
-pauses stays paused in a rebalance that leaves the partition here.
+**Rules.** Every partition starts at an explicit offset, so the offset to commit is known before the
+first record. An error belongs to its partition: one poll raises it, once for each time that the
+partition fails, and the other partitions continue. The partition waits for a seek, or for its next
+assignment, unless librdkafka retries by itself. A poll that fails as a whole may have lost records
+that librdkafka had taken, so every partition goes back to the application's position. What the
+application pauses stays paused in a rebalance that leaves the partition here.
 
-An eager member gives everything up in every round and gets most of it back. What it gives up is
-*parked*: librdkafka fetches it on, its records are set aside, and a partition that comes back at
-the same place hands them out. At another place they are dropped.
+An eager member revokes all its partitions in every round and gets most of them back. A revoked
+partition is *retained*: librdkafka keeps fetching it, and its records are set aside. They are
+delivered if the partition is assigned again at the same offset, and dropped if it starts at another
+one.
 
 References: KIP-54, "Motivation" (what is fetched already is not fetched again); KIP-429; KIP-447.
 """
@@ -48,11 +49,11 @@ from holdfast.members.session.client_adapter import Callback
 _log = logging.getLogger(NAME)
 _library_log = logging.getLogger("holdfast.librdkafka")
 _RESETS = {"earliest": EARLIEST, "latest": LATEST}
-_FAILURES = 3  # polls in a row that fail inside librdkafka until the application hears of it
+_FAILURES = 3  # polls in a row that fail inside librdkafka until the application gets the error
 
 
 def _clients_own(kind: Any) -> Any:
-    """The client's own class, also where ``install()`` has put one of ours in its place."""
+    """Return the client's own class, even if ``install()`` has replaced it."""
     line = getattr(kind, "__mro__", (kind,))
     return next(one for one in line if not one.__module__.startswith("holdfast."))
 
@@ -61,7 +62,7 @@ _Original: Any = _clients_own(confluent_kafka.Consumer)
 
 
 class _FetchingConsumer(_Original):  # type: ignore[misc]  # the original cannot be referred to weakly
-    """Fetches, and does nothing else."""
+    """A librdkafka consumer that only fetches."""
 
 
 class ConsumerAdapter(LibrdkafkaAdapter):
@@ -79,18 +80,20 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         leave_alone_in_forks(self.client)
         reset = _RESETS.get(settings["auto.offset.reset"])
         super().__init__(self.client, owner, config, reset=reset, stores=True)
-        self._reached: dict[Resource, int] = {}  # after what was handed out; where it began
-        self._sought: dict[Resource, int] = {}  # before it began
+        self._reached: dict[
+            Resource, int
+        ] = {}  # after what was delivered; before that, the start offset
+        self._sought: dict[Resource, int] = {}  # before the partition has started
         self._retained = RetainedFetches()
-        self._hidden: set[Resource] = set()  # lost, and not dropped yet
-        self._failed: set[Resource] = set()  # librdkafka has them no more, until a seek
-        self._errors: dict[Resource, HoldfastError] = {}  # that a poll has still to raise
+        self._hidden: set[Resource] = set()  # lost, but not dropped yet
+        self._failed: set[Resource] = set()  # not fetched by librdkafka until a seek
+        self._errors: dict[Resource, HoldfastError] = {}  # for later polls to raise
         self._n_failures = 0
 
     # Records
 
     def fetch(self, limit: int, wait_s: float) -> list[Any]:
-        """The next records, at most ``limit``, an empty list after ``wait_s`` seconds."""
+        """Return the next records, at most ``limit``; an empty list after ``wait_s`` seconds."""
         if self._retained.records and (found := self._retained.take(limit, self.paused)):
             for message in found:  # in order: the last one of each partition counts
                 self._reached[message.topic(), message.partition()] = message.offset() + 1
@@ -108,13 +111,13 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                 raise OperationalError(
                     f"fetching failed: {kind}: {error}; nothing is lost"
                 ) from error
-            _log.warning("fetching failed, and is tried again: %r", error)
+            _log.warning("fetching failed, retrying: %r", error)
             return []
         self._n_failures = 0
         return messages
 
     def raise_error(self) -> None:
-        """Raise the error of a partition that has failed; each once."""
+        """Raise the error of a partition that has failed; each error once."""
         while self._errors:
             raise self._errors.pop(min(self._errors))
 
@@ -148,7 +151,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         for message in messages:
             error, tp = message.error(), (message.topic() or "", message.partition())
             if tp in self._hidden or tp in self._retained:
-                continue  # it is not this member's, or begins anew
+                continue  # it is not this member's, or it starts again
             if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:  # librdkafka tries again
                 text = f"topic {tp[0]!r}: {describe(error.code())}"
                 self._errors[tp] = RemoteProtocolError(text, error_code=error.code())
@@ -160,11 +163,11 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                     _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
 
     def _application_positions(self) -> dict[Resource, int]:
-        """Where the application is with what librdkafka has."""
+        """Return the application's position in each partition that librdkafka fetches."""
         return {tp: at for tp, at in self._reached.items() if tp not in self._failed}
 
     def _go_back(self) -> None:
-        """Fetch again from where the application is."""
+        """Fetch again from the application's positions."""
         self._retained.records.clear()
         start_offsets = [
             TopicPartition(*tp, at) for tp, at in sorted(self._application_positions().items())
@@ -178,19 +181,19 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         _Original.pause(self.client, [TopicPartition(*tp) for tp in paused])
 
     def forget_fetched(self) -> dict[Resource, int]:
-        """Everything begins where the application is."""
+        """Restart every partition at the application's position."""
         super().forget_fetched()
         self._retained.records.clear()
         return self._application_positions()
 
-    # See holdfast.members.session.client_adapter.Hands
+    # See holdfast.members.session.client_adapter.PollClientAdapter
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         reached = dict(self._reached)  # the member's threads read it as well
         return {tp: OffsetToCommit(reached[tp]) for tp in partitions if tp in reached}
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """An eager member parks them."""
+        """Hold back partitions; an eager member retains them."""
         retained: set[Resource] = set()
         if not self.session.is_cooperative:
             retained = self._application_positions().keys() & set(partitions) - self.paused
@@ -201,12 +204,12 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._hidden.update(partitions)
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """What is parked may come back."""
+        """Stop fetching partitions, except retained ones, which may come back."""
         super().drop([tp for tp in partitions if tp not in self._retained])
         self._hidden.difference_update(partitions)
 
     def take_away(self, partitions: Collection[Resource]) -> None:
-        """Unassign those of these that are assigned."""
+        """Unassign the assigned ones among these partitions."""
         super().take_away(partitions)
         self._retained.forget(partitions)
         self._failed.difference_update(partitions)
@@ -215,7 +218,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                 noted.pop(tp, None)
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
-        """A pause of the application begins again with the partition, if it comes back."""
+        """Return the partitions to resume; the next assignment pauses them again."""
         return (self._held_back | self.paused).intersection(gone)
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
@@ -227,10 +230,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         return error
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
-        """What is parked begins anew, or goes on."""
+        """Return whether a partition is assigned and not retained; a retained one starts again."""
         return tp in now and tp not in self._retained
 
-    # Where partitions begin
+    # Start offsets
 
     def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartOffset]] | None:
         start_offsets = super().ask(partitions)
@@ -241,7 +244,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     def start_offsets(
         self, partitions: Collection[Resource]
     ) -> Future[dict[Resource, StartOffset]]:
-        """Ask where these begin: at the committed offset, or by ``auto.offset.reset``.
+        """Request the start offsets of partitions: committed ones, or by ``auto.offset.reset``.
 
         Returns
         -------
@@ -259,7 +262,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         return and_then(and_then(self.session.request_committed(partitions), self.by_reset), known)
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
-        """No broker will ever say where these begin: the member ends."""
+        """End the member: no broker will ever answer with start offsets for these partitions."""
         runtime = self.session.membership.runtime
         assert runtime is not None
         runtime.fail(error)
@@ -287,14 +290,14 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._reached |= {tp: start.offset for tp, start in begun.items()}
         return {tp: start for tp, start in begun.items() if tp not in same}
 
-    # The application's wishes
+    # Calls of the application
 
     def position(self, tp: Resource) -> int | None:
-        """Offset of the next record to hand out, None for a partition that has not begun."""
+        """Return the offset of the next record to deliver, None before a partition has started."""
         return self._reached.get(tp)
 
     def seek(self, tp: Resource, offset: int) -> None:
-        """Continue a partition at ``offset``, now or when it begins; one that has failed, too."""
+        """Continue a partition at ``offset``, now or when it starts; also one that has failed."""
         is_failed = tp in self._failed
         if not is_failed and (tp not in self._reached or tp in self._retained):
             self._sought[tp] = offset
@@ -313,22 +316,22 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             self._pause_in_client([tp])
 
     def pause(self, partitions: Collection[Resource]) -> None:
-        """Hand out nothing of these."""
+        """Pause delivery of these partitions."""
         self.paused |= set(partitions)
         self._pause_in_client(self._reached.keys() & set(partitions))
 
     def resume(self, partitions: Collection[Resource]) -> None:
-        """Hand out these again."""
+        """Resume delivery of these partitions."""
         self.paused -= set(partitions)
         here = sorted(self._reached.keys() & set(partitions))
         _Original.resume(self.client, [TopicPartition(*tp) for tp in here])
 
     def has_begun(self) -> bool:
-        """Whether anything is fetched."""
+        """Return whether any partition is fetched."""
         return bool(self._reached)
 
     def close(self) -> None:
-        """Close librdkafka; a second call goes on where the first was interrupted."""
+        """Close librdkafka; a second call continues where the first was interrupted."""
         if self.client is not None:
             _Original.close(self.client)
             self.client = None  # librdkafka's threads end with the last reference
@@ -341,7 +344,7 @@ def _log_failure(start_offsets: Future[dict[Resource, StartOffset]]) -> None:
 
 
 def _without_start(start_offsets: StartOffsets) -> dict[Resource, StartOffset]:
-    """Those without a place."""
+    """Return the partitions without a start offset."""
     return {
         tp: start for tp, start in sorted(start_offsets.items()) if start.offset == OFFSET_INVALID
     }

@@ -1,11 +1,11 @@
-"""What ``holdfast.Consumer`` can be asked about topics and offsets, and commits without waiting.
+"""Queries of ``holdfast.Consumer`` about topics and offsets, and commits that do not wait.
 
-**Rules.** A question goes to the brokers and waits for at most ``request.timeout.ms``. A seek is
-refused as :meth:`holdfast.Consumer.seek` refuses it. A commit that does not wait is checked as one
-that waits, before it is sent: nothing that this generation does not own goes out.
+**Rules.** A query goes to the brokers and waits for at most ``request.timeout.ms``. A seek is
+refused as :meth:`holdfast.Consumer.seek` refuses it. A commit that does not wait is checked before
+it is sent, as one that waits: offsets of partitions that this generation does not own are not sent.
 
 **Strategy.** :class:`ConsumerQueries` is a base class of :class:`holdfast.Consumer`; it needs
-nothing but the running parts.
+only the member runtime.
 
 References: Kafka's ``Consumer`` (``offsetsForTimes``, ``beginningOffsets``, ``commitAsync``,
 ``groupMetadata``); KIP-447.
@@ -46,7 +46,7 @@ Answered = Callable[[Mapping[TopicPartition, int], Exception | None], object]
 
 
 def as_offsets(offsets: Mapping[tuple[str, int], int]) -> Offsets:
-    """Offsets of the application, as a commit takes them."""
+    """Convert offsets of the application to those of a commit."""
     return {(tp[0], tp[1]): OffsetToCommit(at) for tp, at in offsets.items()}
 
 
@@ -56,7 +56,7 @@ def _error_of(done: Future[None]) -> Exception | None:
 
 
 class ConsumerQueries:
-    """Questions and commits of a consumer whose parts run."""
+    """Queries and commits of a consumer whose member runs."""
 
     _settings: Settings
     _adapter: ConsumerAdapter
@@ -74,11 +74,11 @@ class ConsumerQueries:
         raise NotImplementedError
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Let :class:`holdfast.Consumer` go on at ``offset``."""
+        """Continue a partition at ``offset``, as :class:`holdfast.Consumer` does."""
         raise NotImplementedError
 
     def poll_one(self, timeout: float = 1.0) -> Message | None:
-        """Return the next record, None after ``timeout`` seconds; the last one is processed."""
+        """Return the next record, None after ``timeout`` seconds; the previous one is processed."""
         found = self.poll(timeout, 1)
         return found[0] if found else None
 
@@ -101,7 +101,7 @@ class ConsumerQueries:
         return self._ends(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Collection[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record that may be read (``isolation.level``)."""
+        """Return the offset after the last record that is visible under ``isolation.level``."""
         return self._ends(partitions, LATEST)
 
     def _ends(self, partitions: Collection[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
@@ -114,7 +114,7 @@ class ConsumerQueries:
     def offsets_for_times(
         self, times: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, int | None]:
-        """Return where each partition has its first record of that time or later.
+        """Return each partition's offset of the first record at or after a time.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class ConsumerQueries:
         Returns
         -------
         dict of TopicPartition to int or None
-            None where every record is older; a partition without a leader is missing.
+            None if every record is older; a partition without a leader is missing.
 
         Raises
         ------
@@ -142,15 +142,15 @@ class ConsumerQueries:
         return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Continue these at their first records; everything that is owned where none is named."""
+        """Continue partitions at their first records; without arguments, all that are owned."""
         self._seek_to(self.beginning_offsets(self._named(partitions)))
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Continue these after their last records; everything that is owned where none is named."""
+        """Continue partitions after their last records; without arguments, all that are owned."""
         self._seek_to(self.end_offsets(self._named(partitions)))
 
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
-        """Continue these where the group has committed, or by ``auto.offset.reset``."""
+        """Continue partitions at the committed offsets, or by ``auto.offset.reset``."""
         self._running()
         found = self._adapter.start_offsets(self._named(partitions)).result()
         self._seek_to({tp: start.offset for tp, start in found.items()})
@@ -177,12 +177,12 @@ class ConsumerQueries:
             As for :meth:`holdfast.Consumer.commit`.
         on_commit : callable, optional
             Takes the offsets and an error or None. A later :meth:`poll`, or :meth:`close`, calls
-            it; what it raises is raised there.
+            it; its error is raised there.
 
         Raises
         ------
         RemoteProtocolError, LocalProtocolError
-            As :meth:`holdfast.Consumer.commit`, for what may not be committed at all.
+            As :meth:`holdfast.Consumer.commit`, for offsets that may not be committed.
         """
         session = self._running()
         asked = CommitOrigin.ALL if offsets is None else CommitOrigin.NAMED
@@ -199,5 +199,5 @@ class ConsumerQueries:
         sent.add_done_callback(answer)
 
     def group_metadata(self) -> bytes:
-        """Return what fences ``confluent_kafka.Producer.send_offsets_to_transaction`` (KIP-447)."""
+        """Return the metadata that fence ``Producer.send_offsets_to_transaction`` (KIP-447)."""
         return group_metadata(self._settings, self._member().member_thread.snapshot.identity)

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What waits for one departed member, by the leader's last plan.
+    """The partitions that wait for one departed member, by the leader's last plan.
 
     Parameters
     ----------
     departed : str
-        Its instance id or member id; its hash if this leader never saw the member.
+        Instance id or member id of the member; its hash if this leader never saw the member.
     partitions : mapping of str to tuple of int
-        By topic, or by kind.
+        Partitions by topic, or numbers by kind.
     seconds_left : float
-        Seconds until they are handed out; 0 or more.
+        Seconds until the partitions are assigned to other members; 0 or more.
 
     References: Incremental Cooperative Rebalancing, Design II.
     """
@@ -46,14 +46,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetrics:
-    """One member's numbers at one moment: counts, and times in ms where no other unit is named.
+    """The metrics of one member at one moment: counts, and times in ms unless a unit is named.
 
     ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
     of the subscription that do not exist; Prometheus gets their number. ``waiting`` and
-    ``lent_partitions`` are what a leader knows; other members have none. ``resource_version`` is a
-    worker's own, and ``newest_resource_version`` the newest in the last round that it led; -1 for
-    none. The last four numbers are a worker's: its resources by what their work does, and how often
-    work has failed.
+    ``lent_partitions`` (temporarily reassigned ones) are known to a leader alone.
+    ``resource_version`` is that of a worker, and ``newest_resource_version`` the newest in the last
+    round that it led; -1 for none. The last four numbers are a worker's: its resources by the state
+    of their work, and the number of failures.
 
     References: the names are those of Kafka's ``consumer-coordinator-metrics`` (KIP-429 has the
     later ones), where Kafka has the number.
@@ -94,11 +94,11 @@ class MemberMetrics:
     resource_failures_total: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain data."""
+        """Return the metrics as plain data."""
         return asdict(self)
 
     def to_kafka(self) -> dict[str, float]:
-        """What Kafka's ``consumer-coordinator-metrics`` have, under Kafka's names."""
+        """Return the ``consumer-coordinator-metrics`` of Kafka, under Kafka's names."""
         return {
             field.replace("_", "-"): float(getattr(self, field))
             for field, name in (_GAUGES | _COUNTERS).items()
@@ -107,7 +107,7 @@ class MemberMetrics:
 
 
 class _Timed(NamedTuple):
-    """Times of one kind, a new value with each, so that any thread reads what belongs together."""
+    """Times of one kind; a new value with each, so that any thread reads consistent numbers."""
 
     n: int = 0
     total_ms: float = 0.0
@@ -123,11 +123,11 @@ class _Timed(NamedTuple):
 
 
 class RoundTimes:
-    """How many rounds a member had and how long they took; written by the member's thread alone.
+    """Number and durations of a member's rounds; written by the member thread alone.
 
     A rebalance begins with the first JoinGroup and ends with an assignment, whatever was refused
-    and sent again meanwhile. A refused or unanswered JoinGroup or SyncGroup is a failed one, but
-    for the answer that gives a member its id (KIP-394).
+    and sent again between them. A refused or unanswered JoinGroup or SyncGroup counts as a failed
+    rebalance, except the answer that gives a member its id (KIP-394).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -139,7 +139,7 @@ class RoundTimes:
         self.n_failed = self.n_gained = self.n_revoked = self.n_lost = 0
 
     def record_request(self, action: actions.Action) -> None:
-        """A request is being sent."""
+        """Record that a request is being sent."""
         is_join = isinstance(action, actions.SendJoin)
         if isinstance(action, actions.SendJoin | actions.SendSync):
             now_s = self._clock()
@@ -148,7 +148,7 @@ class RoundTimes:
                 self._began_s = now_s
 
     def record_event(self, event: events.Event) -> None:
-        """An event has come."""
+        """Record the answer to a request."""
         answers = events.JoinAnswered | events.SyncAnswered | events.RequestFailed
         if not isinstance(event, answers) or self._asked is None or event.request != self._asked[0]:
             return
@@ -164,7 +164,7 @@ class RoundTimes:
             self.syncs = self.syncs.and_one(self._clock() - sent_s)
 
     def complete(self, action: actions.JoinCompleted) -> None:
-        """A round is over."""
+        """Record the end of a round."""
         self._ended_s = now_s = self._clock()
         began_s = now_s if self._began_s is None else self._began_s
         self._began_s = None
@@ -173,12 +173,12 @@ class RoundTimes:
         self.n_revoked += len(action.revoked)
 
     def lose(self, action: actions.DropNow) -> None:
-        """Partitions were lost."""
+        """Record that partitions were lost."""
         self.n_lost += len(action.lost)
 
     @property
     def ago_s(self) -> float:
-        """Seconds since the last round, -1 for none yet."""
+        """Return the seconds since the last round, -1 before the first."""
         return -1.0 if self._ended_s is None else self._clock() - self._ended_s
 
 
@@ -192,12 +192,12 @@ class Counters:
         self._counts = dict.fromkeys(self.NAMES, 0)
 
     def add(self, name: str, n: int = 1) -> None:
-        """Count ``n`` more of one of :attr:`NAMES`."""
+        """Increase the counter ``name``, one of :attr:`NAMES`, by ``n``."""
         with self._lock:
             self._counts[name] += n
 
     def read(self) -> dict[str, int]:
-        """The counts by name."""
+        """Return the counts by name."""
         with self._lock:
             return dict(self._counts)
 
@@ -242,16 +242,16 @@ class Metered(Protocol):
     """A ``Consumer``, a ``Worker``, or a drop-in's consumer."""
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
-        """Its numbers, None while there is no member of ours."""
+        """Return the metrics, None while no member of holdfast runs."""
 
 
 class PrometheusCollector:
-    """The numbers of members as a custom collector of ``prometheus_client``.
+    """A custom collector of ``prometheus_client`` for the metrics of members.
 
     Parameters
     ----------
     *members : Metered
-        Of one process; their ``client.id`` tells them apart.
+        Members of one process; the label ``client.id`` distinguishes them.
 
     References: Kafka's JMX names, as Prometheus spells them; seconds where Kafka has ms.
     """
@@ -260,7 +260,7 @@ class PrometheusCollector:
         self._members = members
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one metric family for each number."""
+        """Yield one metric family for each metric."""
         with needed("members"):
             from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -282,7 +282,7 @@ class PrometheusCollector:
         )
         ends = GaugeMetricFamily(
             "holdfast_member_wait_seconds_left",
-            "seconds until they are handed out",
+            "seconds until they are assigned to other members",
             labels=(*_LABELS, "departed"),
         )
         for m in now:
@@ -295,7 +295,7 @@ class PrometheusCollector:
 
 
 def prometheus_text(*members: Metered) -> str:
-    """The numbers of members as Prometheus scrapes them; needs the extra ``members``."""
+    """Return the metrics of members in Prometheus' text format; needs the extra ``members``."""
     with needed("members"):
         from prometheus_client import CollectorRegistry, generate_latest
 

@@ -1,7 +1,8 @@
-"""What an eager member has given up and may get back in the same round.
+"""Fetched records of an eager member's revoked partitions, which may come back in the same round.
 
-**Rules.** librdkafka fetches a parked partition on. Its records are put aside, in order, and so is
-what comes behind records that are aside. Nothing of it is handed out before the partition is back.
+**Rules.** librdkafka keeps fetching a retained partition. Its records are set aside, in order, and
+so are records that follow records set aside. None of them is delivered before the partition is
+assigned again.
 
 References: KIP-54, "Motivation" (what is fetched already is not fetched again).
 """
@@ -15,14 +16,14 @@ from holdfast.core.model.partitions import Resource
 
 
 class RetainedFetches:
-    """Partitions that are parked, and records that are aside.
+    """Retained partitions, and the records that are set aside.
 
     Attributes
     ----------
     partitions : set of Resource
-        What is parked.
+        The retained partitions.
     records : dict of Resource to list
-        What is aside, of these and of partitions that are back.
+        Records set aside, of retained partitions and of partitions that are assigned again.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class RetainedFetches:
         return tp in self.partitions
 
     def sort_out(self, messages: list[Any], lost: Collection[Resource]) -> list[Any]:
-        """Put aside what belongs there, drop what is ``lost``, and return the rest."""
+        """Set aside the records of retained partitions, drop those of ``lost``, return the rest."""
         kept = []
         for message in messages:
             tp = message.topic(), message.partition()
@@ -44,7 +45,7 @@ class RetainedFetches:
         return kept
 
     def take(self, limit: int, but_not: Collection[Resource]) -> list[Any]:
-        """At most ``limit`` records of partitions that are back, and not among ``but_not``."""
+        """Return at most ``limit`` records of partitions that are back and not in ``but_not``."""
         messages: list[Any] = []
         for tp in sorted(self.records.keys() - self.partitions - set(but_not)):
             waiting = self.records.pop(tp)
@@ -55,7 +56,7 @@ class RetainedFetches:
         return messages
 
     def forget(self, partitions: Collection[Resource]) -> None:
-        """These are parked no more, and none of their records is handed out."""
+        """Stop retaining ``partitions``, and drop their records."""
         self.partitions.difference_update(partitions)
         for tp in partitions:
             self.records.pop(tp, None)

@@ -1,23 +1,27 @@
 """``holdfast.Worker``: a group member for resources that are not topics.
 
 **Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
-counts; if they differ, those of the leader count. With a ``version`` a leader that is behind leaves
-alone what a newer version has more or less. Each kind is balanced by itself, so a change in one
-kind moves nothing of another. When workers come or go, totals are evened too. With weights in
-``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds are balanced together.
-A worker offers its own design first and behind it the other designs that can run its assignor, as
-Connect's workers offer all built-in protocols: one rolling bounce changes the design of a group. A
-list of designs in ``partition.assignment.strategy`` is offered as it stands.
-A program gives its work as ``run``, which is called for each resource, or as a listener, whose
-callbacks have all resources of a round. Work ends before another worker begins, but for
-work that takes longer than ``task.shutdown.graceful.timeout.ms`` to end. What the work raises fails
-its resource and not the worker. Only a refusal by the group, and an error that is no ``Exception``,
-end a worker.
-A listener's state that could not be saved in time, or a loss that no callback tells of, is an error
-in the log and at :meth:`Worker.close`.
+counts; if they differ, those of the leader count. With a ``version``, a leader whose version is old
+does not touch the resources that a newer version adds or removes. Each kind is balanced by itself,
+so a change in one kind moves nothing of another. When workers come or go, totals are evened too.
+With weights in ``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds are balanced
+together.
 
-**Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a hand-over is the
-end of the work (:mod:`holdfast.members.resources`). The group has protocol type ``holdfast``, so
+A worker lists its own design first and after it the other designs that can run its assignor, as
+Connect's workers list all built-in protocols: one rolling bounce changes the design of a group. A
+list of designs in ``partition.assignment.strategy`` is used unchanged.
+
+A program gives its work as ``run``, which is called for each resource, or as a listener, whose
+callbacks have all resources of a round. Work ends before another worker begins it, except work that
+takes longer than ``task.shutdown.graceful.timeout.ms`` to end. An error of the work fails its
+resource, not the worker. Only a refusal by the group, and an error that is not an ``Exception``,
+end a worker.
+
+If a listener could not save state in time, or no callback reports a loss, an error is logged, and
+:meth:`Worker.close` raises it.
+
+**Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a revocation ends
+the work (:mod:`holdfast.members.resources`). The group has protocol type ``holdfast``, so
 tools for consumer groups leave it alone.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
@@ -63,31 +67,31 @@ from holdfast.members.runtime.readiness import ready_file
 from holdfast.members.runtime.signals import EndSignals
 
 PROTOCOL_TYPE = "holdfast"
-_LOOK_S = 0.05  # how soon run() sees that it was stopped
-_LEAVE_S = 25.0  # what a close has beside the end of the work
+_LOOK_S = 0.05  # interval at which run() checks whether it was stopped
+_LEAVE_S = 25.0  # time that a close has in addition to the end of the work
 
 
 class WorkerListener(Protocol):
-    """Callbacks of a worker's application, in place of ``run``; any of them may be missing.
+    """Callbacks of a worker's application, instead of ``run``; any of them may be missing.
 
-    They come one at a time, on a thread of their own, with all resources of a round. What
-    ``on_assigned`` raises fails its resources: ``on_revoked`` is called for them, and then
+    The callbacks run one at a time, on a thread of their own, with all resources of a round. An
+    error of ``on_assigned`` fails its resources: ``on_revoked`` is called for them, and then
     ``on_assigned`` again, for each by itself.
 
-    References: KIP-429 (``ConsumerRebalanceListener``), of resources in place of partitions.
+    References: KIP-429 (``ConsumerRebalanceListener``), for resources instead of partitions.
     """
 
     def on_assigned(self, resources: list[Resource]) -> None:
-        """Begin work on these."""
+        """Begin work on these resources."""
 
     def on_revoked(self, resources: list[Resource]) -> None:
-        """End work on these and save its state before returning.
+        """End work on these resources and save its state before returning.
 
         The worker waits ``task.shutdown.graceful.timeout.ms`` for each of them.
         """
 
     def on_lost(self, resources: list[Resource]) -> None:
-        """End work on these at once: another worker may have begun."""
+        """End work on these resources at once: another worker may have begun it."""
 
 
 class Worker:
@@ -98,30 +102,29 @@ class Worker:
     config : mapping of str to object
         As for :class:`holdfast.Consumer`; ``holdfast.policy`` is ``simple``, ``deferred``,
         ``incremental`` or ``failback``; a worker's ``simple`` is ``holdfast-simple``.
-        ``holdfast.kinds`` says what is different for a kind of resources; what the leader was given
-        counts.
+        ``holdfast.kinds`` has what differs for a kind of resources; the leader's value counts.
         ``partition.assignment.strategy`` is one assignor that computes targets, or a list of
-        designs (``holdfast-deferred``) and assignors of your own to offer.
+        designs (``holdfast-deferred``) and assignors of your own.
     resources : mapping of str to int
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
-        Begins and ends work on all resources of a round in one call; ``run`` is what most programs
-        want.
+        Begins and ends work on all resources of a round in one call; most programs use ``run``.
     run : callable, optional
         The work on one resource: ``run(resource, stop)`` is called when the worker gets the
         resource, and returns once ``stop`` is set. A function gets a :class:`StopEvent` and a
         thread of its own, an ``async`` function an :class:`AsyncStopEvent` and a task on the
-        worker's event loop. What it raises fails the resource, which is tried again. What returns
-        before ``stop`` is set has ended, and is not begun again here.
+        worker's event loop. An error fails the resource, whose work is restarted. Work that returns
+        before ``stop`` is set has ended and is not restarted by this worker.
     version : int, optional
-        Of ``resources``, 0 or more: a later one is a larger number, as the revision of a deploy is.
-        If another worker has a newer version than the leader, what is new runs on the workers that
-        report the newest one, and what is gone stays where it is until the leader knows it.
+        Version of ``resources``, 0 or more; a later version has a larger number, such as a deploy's
+        revision. If another worker has a newer version than the leader, new resources run on the
+        workers that report the newest one, and removed resources stay where they are until the
+        leader knows that version.
 
     Attributes
     ----------
     assignors : tuple of Assignor
-        What the worker offers to its group, in order of preference.
+        The protocols that the worker supports, in order of preference.
 
     Raises
     ------
@@ -153,7 +156,7 @@ class Worker:
             else a
             for a in _assignors(settings, self._resources)
         )
-        check_leave(settings, assignors[:1])  # the others are there for a bounce
+        check_leave(settings, assignors[:1])  # the others only serve a bounce
         self._leadership = Leadership(
             settings,
             assignors,
@@ -178,7 +181,7 @@ class Worker:
         self._signals = EndSignals(at_once=True)
         self._is_started = False
         self._is_stopped = False
-        self._ends_with_error = False  # a close must not hide it
+        self._ends_with_error = False  # a close must not hide that error
 
     def start(self) -> None:
         """Join the group; returns at once.
@@ -205,17 +208,17 @@ class Worker:
         self._host.start(CoordinatorClient(self._connections, self._host.post, self._host.fail))
         self._announce()
         self._host.post(events.Started())
-        self._is_started = True  # last: after an exception the next call goes on
+        self._is_started = True  # last: after an exception the next call continues
 
     def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
-        """Change kinds and counts; the leader's change moves what has to move.
+        """Change kinds and counts; the leader's change moves resources.
 
         Parameters
         ----------
         resources : mapping of str to int
-            Each kind and how many there are, 0 or more.
+            Each kind and its count, 0 or more.
         version : int, optional
-            The number of the new version; a worker that was made with one gives it.
+            The new version; required if the worker was made with one.
 
         Raises
         ------
@@ -235,7 +238,7 @@ class Worker:
 
     @property
     def owned(self) -> frozenset[Resource]:
-        """Resources that this worker owns now.
+        """Return the resources that this worker owns now.
 
         Raises
         ------
@@ -247,15 +250,15 @@ class Worker:
 
     @property
     def states(self) -> Mapping[Resource, ResourceState]:
-        """What the work on each resource does that this worker owns.
+        """Return the state of the work on each resource that this worker owns.
 
-        Work that has failed says its error, and when it is tried again.
+        The state of failed work has its error and the time of the next attempt.
         """
         return self._supervisor.states()
 
     @property
     def overdue(self) -> frozenset[Resource]:
-        """Resources on which work goes on here although another worker may have begun.
+        """Return the resources whose work continues here although another worker may have begun it.
 
         The resource was lost, or the end of its work takes longer than
         ``task.shutdown.graceful.timeout.ms``.
@@ -264,11 +267,11 @@ class Worker:
 
     @property
     def terms(self) -> Mapping[Resource, int]:
-        """Number of the present term of each resource that is owned.
+        """Return the number of the present term of each resource that is owned.
 
         A resource that was lost and came back has another number. An application that saves state
-        takes the number in ``on_assigned`` and compares it before it saves: what it has done in an
-        earlier term may be older than what another worker has done since.
+        takes the number in ``on_assigned`` and compares it before it saves: state from an earlier
+        term may be older than the state that another worker has saved since.
         """
         return {Resource(*r): term for r, term in self._host.snapshot.terms.items()}
 
@@ -278,7 +281,7 @@ class Worker:
         return self._host.snapshot.identity.generation
 
     def metrics(self) -> MemberMetrics:
-        """Return what was counted so far, in Kafka's names where they exist."""
+        """Return the counters, in Kafka's names where they exist."""
         own = -1 if self._version is None else self._version
         newest = self._leadership.newest_version
         counts = self._supervisor.counts()
@@ -295,7 +298,7 @@ class Worker:
     __holdfast_metrics__ = metrics
 
     def run(self, timeout: float | None = None) -> None:
-        """Wait until the worker is over or stopped, or for ``timeout`` seconds.
+        """Wait until the worker has ended or is stopped, or for ``timeout`` seconds.
 
         Raises
         ------
@@ -304,7 +307,7 @@ class Worker:
         RemoteProtocolError
             If the group has refused this worker for good.
         BaseException
-            What the work raised and is no ``Exception``, such as ``SystemExit``.
+            An error of the work that is not an ``Exception``, such as ``SystemExit``.
         """
         if self._connections is None:
             raise LocalProtocolError("start() first")
@@ -335,12 +338,13 @@ class Worker:
         Raises
         ------
         LocalProtocolError
-            In the work itself, which the end would wait for.
+            Inside the work itself, for which the call would wait.
         RemoteProtocolError
             If resources were lost before ``on_revoked`` had saved their state, or were lost and the
-            listener has no ``on_lost``. The log has an error since then, and everything is closed.
+            listener has no ``on_lost``. The loss was logged as an error; everything is closed by
+            then.
         BaseException
-            What the work raised, is no ``Exception``, and no call has raised yet.
+            An error of the work that is not an ``Exception`` and that no call has raised yet.
         """
         if self._supervisor.is_inside():
             raise LocalProtocolError("close() would wait for its own callback: call stop()")
@@ -386,36 +390,36 @@ class Worker:
 
 def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
     if not isinstance(resources, Mapping):
-        raise ConfigError(f"resources: a mapping of kind to count is expected, found {resources!r}")
+        raise ConfigError(f"resources: expected a mapping of kind to count, found {resources!r}")
     if not resources:
-        raise ConfigError("resources: at least one kind is expected")
+        raise ConfigError("resources: expected at least one kind")
     for kind, count in resources.items():
         if not isinstance(kind, str) or not kind:
             raise ConfigError(f"resources: a kind is a name, found {kind!r}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ConfigError(f"resources[{kind!r}]: a count is expected, found {count!r}")
+            raise ConfigError(f"resources[{kind!r}]: expected a count, found {count!r}")
     return dict(resources)
 
 
 def _report(resources: Mapping[str, int], version: object) -> bytes | None:
-    """What the worker's subscriptions say of its version."""
+    """Return the user data with which the worker's subscriptions report its version."""
     if version is None:
         return None
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
-        raise ConfigError(f"version: a number from 0 to 2^63 - 1 is expected, found {version!r}")
+        raise ConfigError(f"version: expected a number from 0 to 2^63 - 1, found {version!r}")
     from holdfast.core.machine.leader.counts import report_of
 
     return report_of(version, resources)
 
 
 def _lag_source(settings: Settings) -> LagSource | None:
-    """The function that knows loads; no broker does."""
+    """Return the function that knows loads; brokers know none."""
     given: LagSource | str = settings["holdfast.lag.source"]
     return None if isinstance(given, str) else given
 
 
 def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
-    """The assignors that a worker offers under its policy."""
+    """Return the assignors that a worker supports under its policy."""
     policy_row = policy_named(settings)
     design_of(policy_row, "holdfast.policy: a worker")
     for kind in settings["holdfast.kinds"]:
@@ -445,7 +449,7 @@ def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assign
         return assignors_for(own, policy, (*own.protocols, *others))
     if kafkas := [a for a in named if a not in DESIGNS]:
         raise ConfigError(
-            f"partition.assignment.strategy: a worker offers {', '.join(DESIGNS)}, or takes one "
+            f"partition.assignment.strategy: a worker supports {', '.join(DESIGNS)}, or takes one "
             f"assignor that computes its targets; found {kafkas[0]} in a list"
         )
     if "holdfast.policy" in settings.given:

@@ -1,7 +1,7 @@
-"""Requests about groups that kafka-python does not have, made of descriptions of their fields.
+"""Requests about groups that kafka-python lacks, made from descriptions of their fields.
 
-The ``*.json`` files beside this one have the names, types and versions of the fields, as Kafka 4.3
-has them; kafka-python makes a class of a description, as it does of its own.
+The ``*.json`` files in this folder have the names, types and versions of the fields, as Kafka 4.3
+has them; kafka-python makes a class from a description, as it does for its own.
 
 References: KIP-848 (consumer groups), KIP-932 and KIP-1226 (share groups), KIP-1071 (streams).
 """
@@ -19,7 +19,7 @@ _make_class: Final[Any] = type(ApiMessage)
 
 
 def _classes(name: str) -> tuple[Any, Any]:
-    """The request and its answer; kafka-python finds the answer's class by the request's number."""
+    """Make a request and its answer; kafka-python finds the answer's class by the number."""
     request, answer = (
         _make_class(f"{name}{end}", (ApiMessage,), {}, load_json=__package__)
         for end in ("Request", "Response")
@@ -31,5 +31,5 @@ _CLASSES: Final[Mapping[str, tuple[Any, Any]]] = {name: _classes(name) for name 
 
 
 def request_class(name: str) -> Any:
-    """The class of a request of :data:`~holdfast.cluster.versions.GROUP_REQUESTS`."""
+    """Return the class of a request of :data:`~holdfast.cluster.versions.GROUP_REQUESTS`."""
     return _CLASSES[name][0]

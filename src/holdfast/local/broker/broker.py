@@ -1,20 +1,20 @@
 """A real Apache Kafka on this machine: free loopback ports, data in a temporary folder.
 
-**Rules.** Nothing outlives the caller: not after exit, exception, Ctrl-C or SIGTERM, and not if the
-caller is killed. A cluster is ready when :meth:`Broker.start` returns: every node has logged that
-it started, after the controller let it in.
+**Rules.** Nothing outlives the caller, whether it exits, raises, gets Ctrl-C or SIGTERM, or is
+killed. A cluster is ready when :meth:`Broker.start` returns: every node has logged that it started,
+after the controller registered it.
 
 **Strategy.** One :mod:`~holdfast.local.broker.broker_guard` per node holds the Java process and
-watches a pipe from this process. Ports are drawn below the range from which the system takes client
-ports, so a node finds its port free again after a restart.
+watches a pipe from this process. Ports are chosen below the system's range of client ports, so a
+node finds its port free again after a restart.
 
 A version before Kafka 3.3 gets a ZooKeeper, one for all nodes, as nearly every cluster of such a
 version has one (:mod:`~holdfast.local.broker.properties`).
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order. The ZooKeeper ends last: a node that
-stops in order signs off there. On this machine's first run of the newest Kafka, one node ends in
-order and leaves its classes to the next one (:mod:`holdfast.local.class_archive`).
+stops in order unregisters there. On this machine's first run of the newest Kafka, one node ends in
+order and archives its classes for the next one (:mod:`holdfast.local.class_archive`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Broker:
         self._java = find_java()
         self._note = note
         self._jars: dict[str, list[Path]] = {}
-        jars = self._jars_of(settings.kafka)  # missing ones are an error before a folder is made
-        is_newest = settings.kafka == KAFKA_VERSION  # no other one is worth 50 MB
+        jars = self._jars_of(settings.kafka)  # missing jars are an error before a folder is made
+        is_newest = settings.kafka == KAFKA_VERSION  # other versions are not worth 50 MB
         archive = class_archive(self._java, jars) if is_newest else None
         is_there = archive is not None and archive.draft is None
         self._classes = archive.options if archive is not None and is_there else ()
@@ -81,16 +81,16 @@ class Broker:
         brokers : int
             1 or 3.
         settings : BrokerSettings, optional
-            Everything else; its own ``brokers`` counts then.
+            All settings; their ``brokers`` overrides the argument.
         note : callable, optional
             Takes one line of text before jars are downloaded.
 
         Raises
         ------
         ConfigError
-            A setting that makes no cluster.
+            For a setting that makes no cluster.
         OperationalError
-            No usable Java, no jars, a port in use, or a node that did not come up.
+            Without a usable Java or jars, for a port in use, or a node that did not start.
         """
         broker = cls(settings or BrokerSettings(brokers=brokers), note=note)
         began = time.monotonic()
@@ -108,20 +108,20 @@ class Broker:
         return self.bootstrap_of("PLAINTEXT")
 
     def bootstrap_of(self, listener: str) -> str:
-        """``host:port`` of every node on one listener."""
+        """Return ``host:port`` of every node on one listener."""
         return ",".join(f"127.0.0.1:{node.ports[listener]}" for node in self._nodes)
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        """The log of every node; it says why groups rebalance."""
+        """The log of every node, which says why groups rebalance."""
         return tuple(node.log for node in self._nodes)
 
     def process_ids(self) -> tuple[int, ...]:
-        """Process id of every node's server that runs."""
+        """Process id of every running node."""
         return tuple(node.pid for node in self._nodes if node.is_running())
 
     def stop_node(self, node_id: int, *, orderly: bool = True) -> None:
-        """Stop one node (1, 2, ...); not in order means SIGKILL."""
+        """Stop one node (1, 2, ...); without ``orderly`` by SIGKILL."""
         self._node(node_id).stop(orderly=orderly)
 
     def start_node(self, node_id: int, *, kafka: str | None = None) -> None:
@@ -130,7 +130,7 @@ class Broker:
         Parameters
         ----------
         kafka : str, optional
-            Another version for the node: how a cluster is upgraded, node by node.
+            Another version for the node, to upgrade a cluster node by node.
         """
         node = self._node(node_id)
         node.kafka = kafka or node.kafka
@@ -139,7 +139,7 @@ class Broker:
         self._await_ready([node])
 
     def wait(self, until: Callable[[], bool] = bool) -> None:
-        """Wait until ``until`` is true; a node that ends by itself is an OperationalError."""
+        """Wait until ``until`` is true; raise OperationalError if a node ends by itself."""
         while all(node.is_running() for node in self._nodes):
             if until():
                 return
@@ -149,7 +149,7 @@ class Broker:
                 raise OperationalError(f"Kafka node {node.node_id} ended: {node.last_words()}")
 
     def stop(self) -> None:
-        """Stop everything and remove the folder; more calls do nothing."""
+        """Stop everything and remove the folder; further calls do nothing."""
         keep = self.settings.keep
         for server in self._servers:
             archive = self._to_make if server.node_id == 1 else None
@@ -166,7 +166,7 @@ class Broker:
 
     @property
     def _servers(self) -> list[Server]:
-        """Every process, in the order in which they end."""
+        """Return every process, in the order in which they end."""
         return [*self._nodes, *([self._zookeeper] if self._zookeeper is not None else ())]
 
     def _node(self, node_id: int) -> Server:
@@ -187,7 +187,7 @@ class Broker:
             except OperationalError as error:
                 for server in self._servers:
                     server.stop(orderly=False)
-                # Another process may take a free port between our look and Java's bind.
+                # Another process may take a free port between the check and Java's bind.
                 taken = "in use" in str(error) or "BindException" in str(error)
                 if self.settings.port is not None or attempt == _ATTEMPTS or not taken:
                     raise
@@ -197,7 +197,7 @@ class Broker:
                 return
 
     def _make_servers(self) -> None:
-        """Folders, ports and files of every process."""
+        """Make folders, ports and files of every process."""
         names = ["PLAINTEXT", "CONTROLLER", *self.settings.listeners]
         n, kafka = self.settings.brokers, self.settings.kafka
         *drawn, spare = _free_ports(n * len(names) + 1, avoid=self.settings.port, n_fixed=n)
@@ -223,7 +223,7 @@ class Broker:
         server.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _format_all(self) -> None:
-        """Prepare the data folders, all nodes at once: each costs a start of Java."""
+        """Format the data folders, all nodes at once: each costs a start of Java."""
         runs = []
         for node in self._nodes:
             command = [
@@ -262,7 +262,7 @@ class Broker:
         ]
 
     def _jars_of(self, kafka: str) -> list[Path]:
-        """Jars of one version, hashed once."""
+        """Return the jars of one version, hashed once."""
         if kafka not in self._jars:
             self._jars[kafka] = broker_jars(kafka, note=self._note)
         return self._jars[kafka]

@@ -1,10 +1,10 @@
-"""A process between us and one Kafka server, so that the server never outlives us.
+"""A process between the caller and one Kafka server, so that the server never outlives it.
 
 Run as ``python -m holdfast.local.broker.broker_guard FOLDER COMMAND...``; it prints the server's
 process id.
 
 **Rules.** The guard's standard input is a pipe that only its parent holds. A line ``stop`` ends the
-server and leaves the folder. If the pipe ends without that line, the parent is gone: the guard
+server and leaves the folder. If the pipe ends without that line, the parent has ended: the guard
 kills the server and removes the folder of the whole cluster. Until then the guard stays, even if
 its server has ended. If the guard itself is killed, Linux kills the server.
 """
@@ -25,7 +25,7 @@ _GRACE_SECONDS = 30.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command until it ends or the pipe says so; returns its exit code."""
+    """Run the command until it ends or the pipe says so; return its exit code."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # the pipe alone decides
     folder = Path(arguments[0])
@@ -64,7 +64,7 @@ def _obey(server: subprocess.Popen[bytes], folder: Path) -> None:
         return
     server.kill()
     server.wait()
-    # The parent's other nodes go too; whichever guard is last finds nothing in use.
+    # The parent's other nodes end too; the last guard finds nothing in use.
     shutil.rmtree(folder.parent, ignore_errors=True)
 
 

@@ -1,9 +1,9 @@
 """The configuration of a cluster's nodes: ``server.properties``, the ZooKeeper's file, the logging.
 
-**Rules.** All versions of Kafka get the same properties, but for where the metadata live: in the
-brokers themselves since Kafka 3.3, the first release whose KRaft is made for production, and in a
-ZooKeeper before. A version ignores a property that it does not know. Logging is that of log4j 2
-since Kafka 4.0, of log4j 1 before; coordinators log why a group rebalances, as they do by default.
+**Rules.** All versions of Kafka get the same properties, except for the store of metadata: the
+brokers themselves since Kafka 3.3, the first release whose KRaft is for production, and a ZooKeeper
+before. A version ignores a property that it does not know. Logging is by log4j 2 since Kafka 4.0,
+by log4j 1 before; coordinators log why a group rebalances, as they do by default.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ log4j.logger.org.apache.kafka.coordinator.group=INFO
 """
 
 _LEAST_HEAP_MB = 64
-"""With less no Kafka starts; Java says so in words that name no option of ours."""
+"""No Kafka starts with less; Java's error names no option of holdfast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """What to start."""
+    """Settings of a cluster."""
 
     # 1 or 3 nodes, each broker and controller; three are in racks ``rack-1`` to ``rack-3``.
     brokers: int = 1
     kafka: str = KAFKA_VERSION  # version of the server, 2.5.0 or newer
     port: int | None = None  # port of the first node, the next ones follow; free ports by default
-    # Kafka's own names; they win over ours.
+    # Kafka's own names; they override holdfast's.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     # More listeners: name -> security protocol (``{"TLS": "SSL"}``), each on a free port.
     listeners: Mapping[str, str] = field(default_factory=dict)
-    # Ports that clients of a listener are sent to, one a node, where something stands between.
+    # Advertised ports of a listener, one a node, for a proxy in between.
     advertised: Mapping[str, Sequence[int]] = field(default_factory=dict)
     # For ``kafka-storage format``, such as ``--add-scram``.
     format_arguments: Sequence[str] = field(default=(), repr=False)
     heap_mb: int = 512  # Java heap of each node, MiB
-    keep: bool = False  # leave the folder in place at the end
+    keep: bool = False  # keep the folder at the end
 
 
 def has_kraft(kafka: str) -> bool:
-    """Whether a version of Kafka runs without a ZooKeeper here."""
+    """Return whether a version of Kafka runs without a ZooKeeper here."""
     return kafka_release(kafka) >= (3, 3)
 
 
@@ -88,12 +88,12 @@ def check(settings: BrokerSettings) -> None:
 
 
 def logging_properties(kafka: str) -> str:
-    """The logging of one version, as the text of its file."""
+    """Return the text of the logging configuration of one version."""
     return _LOG4J_2 if kafka_release(kafka) >= (4, 0) else _LOG4J_1
 
 
 def zookeeper_properties(zookeeper: Server) -> Mapping[str, str]:
-    """``zoo.cfg`` of a ZooKeeper on the loopback interface."""
+    """Return ``zoo.cfg`` of a ZooKeeper on the loopback interface."""
     return {
         "dataDir": str(zookeeper.folder / "data"),
         "clientPort": str(zookeeper.ports["ZOOKEEPER"]),
@@ -105,7 +105,7 @@ def zookeeper_properties(zookeeper: Server) -> Mapping[str, str]:
 def server_properties(
     node: Server, nodes: Sequence[Server], settings: BrokerSettings, zookeeper: Server | None
 ) -> Mapping[str, str]:
-    """``server.properties`` of one node; the user's own win over ours."""
+    """Return ``server.properties`` of one node; the user's properties override the others."""
     n = len(nodes)
     names = [name for name in node.ports if zookeeper is None or name != "CONTROLLER"]
     protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **settings.listeners}

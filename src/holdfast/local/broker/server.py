@@ -28,7 +28,7 @@ class Server:
     node_id : int
         The node's number from 1; 0 for the ZooKeeper.
     folder : Path
-        Holds its configuration, its log and its data.
+        Folder of its configuration, its log and its data.
     ports : mapping of str to int
         Listener -> port.
     kafka : str
@@ -45,22 +45,22 @@ class Server:
 
     @property
     def name(self) -> str:
-        """The process's name for people."""
+        """Name of the process, for people."""
         return f"Kafka node {self.node_id}" if self.node_id else "ZooKeeper"
 
     @property
     def config(self) -> Path:
-        """The file with the server's configuration."""
+        """The file of the server's configuration."""
         return self.folder / "server.properties"
 
     @property
     def log(self) -> Path:
-        """The file with its log."""
+        """The file of its log."""
         return self.folder / "server.log"
 
     @property
     def logging(self) -> Path:
-        """The file with the configuration of its logging."""
+        """The file of its logging configuration."""
         return self.folder / "log4j.properties"
 
     def launch(self, command: Sequence[str]) -> None:
@@ -77,7 +77,7 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # a buffer would be flushed at close, into a pipe that may be broken
-            start_new_session=True,  # Ctrl-C is for us, the guard hears from us
+            start_new_session=True,  # Ctrl-C is for the caller, which notifies the guard
         )
         assert self.guard.stdout is not None
         answer = self.guard.stdout.readline().strip()
@@ -86,7 +86,7 @@ class Server:
         self.pid = int(answer)
 
     def is_running(self) -> bool:
-        """Whether the server runs."""
+        """Return whether the server runs."""
         if self.guard is None or self.guard.poll() is not None:
             return False
         with suppress(ProcessLookupError):
@@ -95,16 +95,16 @@ class Server:
         return False
 
     def is_ready(self) -> bool:
-        """Whether it has logged that it takes connections."""
+        """Return whether it has logged that it accepts connections."""
         return _READY.search(self.log.read_text(encoding="utf-8", errors="replace")) is not None
 
     def stop(self, *, orderly: bool) -> bool:
-        """End the server, and let the guard end with it; the folder stays.
+        """End the server and its guard; keep the folder.
 
         Returns
         -------
         bool
-            Whether it ended in order: Java's answer to SIGTERM, and nobody had to kill it.
+            Whether it ended in order: with Java's exit code for SIGTERM, and not killed.
         """
         is_running = self.is_running()
         guard, self.guard = self.guard, None
@@ -127,7 +127,7 @@ class Server:
         return guard.returncode == _ENDED_BY_SIGTERM
 
     def last_words(self) -> str:
-        """The line of the log that says most about a failed start."""
+        """Return the line of the log that explains a failed start best."""
         with suppress(OSError):
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
             telling = [line for line in lines if "Exception" in line or "rror" in line]

@@ -1,8 +1,9 @@
-"""Consumers of other clients with a member of ours inside: one import changes.
+"""Consumers of other clients over a member of holdfast: a program changes one import.
 
-What an application calls, and records, errors and positions, stay those of its client. ``keywords``
-and ``client_errors`` are what the clients have in common, ``in_place`` puts a class of ours in the
-place of a client's, and ``module_names`` hands on what else the client's module has.
+Calls, records, errors and positions stay those of the client. ``keywords`` and ``client_errors``
+are shared by the clients, ``replacement`` replaces a client's class by holdfast's,
+``module_names`` forwards the other names of a client's module, and ``stock_assignor`` is what the
+assignors for the clients' own consumers share.
 
 ============== ======================================================================
 ``confluent/`` confluent-kafka's consumers; :mod:`holdfast.confluent` names them

@@ -1,7 +1,7 @@
-"""Errors of ours in the classes of aiokafka or kafka-python.
+"""Errors of holdfast in the classes of aiokafka or kafka-python.
 
 **Rules.** ``classes`` is the client's module of errors: ``aiokafka.errors`` or ``kafka.errors``,
-which name their classes alike.
+which use the same class names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.errors import RemoteProtocolError, SourceError
 
 
 def translated(classes: Any, error: BaseException) -> Any:
-    """An error of ours as the client's class with the same code."""
+    """Convert an error of holdfast to the client's class with the same code."""
     if isinstance(error, classes.KafkaError):
         return error
     if isinstance(error, RemoteProtocolError) and error.error_code > 0:
@@ -24,10 +24,10 @@ def translated(classes: Any, error: BaseException) -> Any:
 
 
 def not_ours(classes: Any, refused: Collection[Any]) -> Exception:
-    """The client's error for a commit of these partitions, which are not the member's."""
+    """Return the client's error for a commit of partitions that are not the member's."""
     names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(refused)[:5])
     error: Exception = classes.CommitFailedError(
-        f"the commit was refused: {names} is not this member's, or was not when these records were "
-        "handed out; they are read again from the committed offset, here or elsewhere"
+        f"the commit was refused: {names} is not this member's, or was not when the records were "
+        "delivered; they are read again from the committed offset, here or elsewhere"
     )
     return error

@@ -1,8 +1,8 @@
-"""What the settings of the clients' consumers have in common.
+"""Keywords that the clients' consumers have in common.
 
-**Rules.** A keyword of the client keeps its meaning. Ours begin with ``holdfast_`` and are the
-``holdfast.*`` keys with underscores; :data:`DELAY` is the one more. A key that a drop-in cannot
-honour is refused (:data:`NOT_OURS`).
+**Rules.** A keyword of the client keeps its meaning. Keywords of holdfast begin with ``holdfast_``
+and are the ``holdfast.*`` keys with underscores; :data:`DELAY` is the only other one. A key that a
+drop-in cannot honour is refused (:data:`NOT_OURS`).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SAME = {
     "retry_backoff_ms": "retry.backoff.ms",
     "isolation_level": "isolation.level",
 }
-"""Keyword of both clients -> key of our member."""
+"""Keyword of both clients -> key of the member."""
 
 NOT_OURS = {
     "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
 }
-"""Keys of ``holdfast.Consumer`` that no drop-in can honour, and why."""
+"""Keys of ``holdfast.Consumer`` that no drop-in can honour, and the reasons."""
 
 
 def is_ours(keyword: str) -> bool:
-    """Whether a keyword is one that neither client has."""
+    """Return whether a keyword is one of holdfast, which neither client has."""
     return keyword.startswith("holdfast_") or keyword == DELAY
 
 
 def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, Any]:
-    """The member's keys for the client's keywords in ``same``, and where a position is missing."""
+    """Return the member's keys for the client's keywords in ``same``, and the reset policy."""
     reset = str(options["auto_offset_reset"]).lower()
     reset = RESETS.get(reset, reset)
     return {
@@ -54,7 +54,7 @@ def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str
 
 
 def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The member's keys for the keywords of :func:`is_ours`."""
+    """Return the member's keys for the keywords of :func:`is_ours`."""
     keys = {word.replace("_", "."): value for word, value in ours.items()}
     for key in keys.keys() & NOT_OURS.keys():
         raise ConfigError(f"{key}: {NOT_OURS[key]}")
@@ -62,12 +62,12 @@ def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
-    """The member's keys for the lag source of assignors that were made for the stock client."""
+    """Return the member's keys for the lag source of assignors made for the stock client."""
     asked = [one.ask for one in strategies if getattr(one, "ask", None) is not None]
     if any(ask.source is not asked[0].source for ask in asked):
         raise ConfigError(
             "partition_assignment_strategy: its assignors have several lag sources, and a member "
-            "asks one: give it as holdfast_lag_source"
+            "uses one: give it as holdfast_lag_source"
         )
     if not asked:
         return {}
@@ -76,13 +76,13 @@ def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
 
 
 def words(same: Mapping[str, str]) -> dict[str, str]:
-    """What a program calls the member's keys: the keywords in ``same``, and ours."""
-    ours = ("holdfast.drain.timeout.ms", "holdfast.location")  # that a text of a member names
+    """Return the keyword for each key: the keywords in ``same``, and holdfast's."""
+    ours = ("holdfast.drain.timeout.ms", "holdfast.location")  # named in texts of a member
     return {key: word for word, key in same.items()} | {key: key.replace(".", "_") for key in ours}
 
 
 def servers(given: Any) -> list[str]:
-    """Addresses with a port, from what clients take: a text, a list, pairs, a protocol."""
+    """Return addresses with a port, from what clients take: a text, a list, or pairs."""
     parts = filter(str.strip, given.split(",")) if isinstance(given, str) else given
     return [_server(part if isinstance(part, str) else ":".join(map(str, part))) for part in parts]
 

@@ -1,8 +1,8 @@
-"""Names of a drop-in's module beside its classes: what is imported late, and the client's own.
+"""Names of a drop-in's module besides its classes: late imports, and the client's own names.
 
-**Rules.** A program changes the module in its import, so every public name of the client is there:
-ours where there is one, else the client's. A consumer of the client's that has none of ours in its
-place is not handed on: who asks a drop-in for a consumer gets a member of ours.
+**Rules.** A program changes the module in its import, so every public name of the client exists:
+holdfast's where it has one, else the client's. A consumer class of the client that holdfast does
+not replace is not forwarded: every consumer of a drop-in is a member of holdfast.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 
 def name_of(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
-    """What a drop-in's ``module`` has under a name that is not among its globals.
+    """Return the object of a drop-in's ``module`` for a name that is not a global.
 
     Parameters
     ----------
     late : mapping of str to str
-        Names of ours that are imported when they are asked for: each as ``module:name``.
+        Names of holdfast that are imported on first use: each as ``module:name``.
     client : module
         The client.
 
     Raises
     ------
     AttributeError
-        There is no such name, or this version of the client lacks what it stands on.
+        If the name does not exist, or this version of the client lacks what it needs.
     """
     missing = f"module {module!r} has no attribute {name!r}"
     if name in late:

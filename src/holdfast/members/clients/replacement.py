@@ -1,13 +1,13 @@
-"""Put a class of ours in the place of a client's, for programs whose framework makes the consumer.
+"""Replaces a client's class by holdfast's, for programs whose framework makes the consumer.
 
-**Rules.** Every loaded module that has the client's class as a global gets ours, under the name
-that it has there. Modules of holdfast keep the original, and so do those that the caller names. A
-class that was derived from the original before stays as it is, and a warning names it. What was
-put in place is put back in the opposite order, so two installations may overlap like brackets.
+**Rules.** Every loaded module that has the client's class as a global gets holdfast's, under the
+same name. Modules of holdfast keep the original, and so do modules that the caller names. A class
+already derived from the original stays as it is, and a warning names it. Replacements are undone in
+reverse order, so installations may be nested.
 
 **Strategy.** :meth:`ClassReplacement.install` looks through ``sys.modules`` once. Modules that are
-loaded later find our class where the client's package keeps it. It also holds options that every
-consumer gets from then on, because many frameworks hand over only the options that they know.
+loaded later find holdfast's class in the client's package. It also holds options for every later
+consumer, because many frameworks pass only the options that they know.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 
 class ClassReplacement:
-    """Options that go over those of every consumer of a group.
+    """Replaced classes, and options that override those of every consumer of a group.
 
     Parameters
     ----------
     policy, strategy : str
-        What the options are called that choose a policy and assignors: an installed policy stands
-        alone, without the assignors that a framework names by default.
+        Names of the options that choose a policy and assignors: an installed policy drops the
+        assignors that a framework names by default.
     """
 
     def __init__(self, *, policy: str, strategy: str):
@@ -35,7 +35,7 @@ class ClassReplacement:
         self._strategy = strategy
 
     def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of one consumer, with what is installed over them."""
+        """Return the options of one consumer, overridden by the installed ones."""
         dropped = {self._strategy} if self._policy in self.options else set()
         kept = {key: value for key, value in options.items() if key not in dropped}
         return {**kept, **self.options}
@@ -47,26 +47,26 @@ class ClassReplacement:
         *,
         leave: Callable[[str], bool] = lambda _: False,
     ) -> Callable[[], None]:
-        """Replace classes in every loaded module, and the options that were installed before.
+        """Replace classes in every loaded module, and the previously installed options.
 
         Parameters
         ----------
         ours : mapping of type to type
-            The client's class -> ours.
+            The client's class -> holdfast's class.
         options : mapping of str to object
-            For every consumer that is made from now on.
+            Options for every later consumer.
         leave : callable, optional
             Takes the name of a module; True if the module needs the originals.
 
         Returns
         -------
         callable
-            Puts everything back; a second call does nothing.
+            Restores everything; a second call does nothing.
 
         Warns
         -----
         RuntimeWarning
-            For each class of another module that was derived from an original before.
+            For each class of another module already derived from an original.
         """
         changed = _replace_classes(ours, leave)
         before = [self.options]
@@ -87,7 +87,7 @@ class ClassReplacement:
 def _replace_classes(
     ours: Mapping[type, type], leave: Callable[[str], bool]
 ) -> list[tuple[ModuleType, str, type]]:
-    """Replace the classes; each module, name and class that was there."""
+    """Replace the classes; return the module, name and previous class of each replacement."""
     changed: list[tuple[ModuleType, str, type]] = []
     for name, module in list(sys.modules.items()):
         if name.startswith("holdfast.") or leave(name) or not isinstance(module, ModuleType):
@@ -106,7 +106,7 @@ def _warn_of_derived(original: type, mine: type, leave: Callable[[str], bool]) -
         if not (issubclass(kind, mine) or home.startswith("holdfast.") or leave(home)):
             warnings.warn(
                 f"{home}.{kind.__qualname__} was derived from {original.__qualname__} before "
-                f"install(), so its consumers stay without holdfast: call install() before "
+                f"install(), so its consumers do not use holdfast: call install() before "
                 f"{home} is imported",
                 RuntimeWarning,
                 stacklevel=4,

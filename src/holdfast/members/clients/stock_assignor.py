@@ -1,7 +1,7 @@
-"""What holdfast's plain assignors for stock clients share: a leader's turn without a machine.
+"""What holdfast's plain assignors for stock clients share: a leader's round without a machine.
 
-**Rules.** The client does not tell the generation of the round, so every claim may be true. If a
-leader cannot plan, the reason is logged, and the round has what the assignor's ``stay`` gives.
+**Rules.** The client does not pass the generation of the round, so every claim may be true. If a
+leader cannot plan, the reason is logged, and the round gets the result of the assignor's ``stay``.
 
 References: KIP-429, "Consumer leader".
 """
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class StockAssignor:
-    """One assignor of ours, and its leader's turn.
+    """An assignor of holdfast, and its leader's round.
 
     Attributes
     ----------
     spoken : Assignor
-        What writes, plans and reads.
+        Writes subscriptions, plans rounds and reads assignments.
     ask : TimedLagSource or None
-        What knows lags; a drop-in that gets this object asks the same.
+        The lag source; a drop-in that gets this object uses the same one.
     """
 
     without_plan: ClassVar[str] = "members keep what they have"
@@ -51,7 +51,7 @@ class StockAssignor:
         waited_ms: int = 0,
         racks: designs.Racks | None = None,
     ) -> dict[str, bytes]:
-        """Bytes of every member's assignment; no true claim has ``generation`` or a later one."""
+        """Return bytes of every member's assignment; true claims are older than ``generation``."""
         computed = designs.compute(
             [self.spoken],
             ComputeAssignment(
@@ -75,6 +75,6 @@ class StockAssignor:
 
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:
-    """Partition counts of the topics that the client knows, by the client's metadata."""
+    """Return the partition counts of the topics in the client's metadata."""
     found = {topic: cluster.partitions_for_topic(topic) for topic in sorted(set(topics))}
     return {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}

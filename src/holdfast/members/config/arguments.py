@@ -1,9 +1,10 @@
-"""What an application gives to a consumer's calls, checked before anything is done with it.
+"""Checks of the arguments of a consumer's calls, made before a call has any effect.
 
-**Rules.** What is refused has changed nothing. Every refusal is a :class:`LocalProtocolError` that
-says what was found and what is expected.
+**Rules.** A refused call has changed nothing. Every refusal is a :class:`LocalProtocolError` with
+the found and the expected value.
 
-Reference: Kafka's KafkaConsumer, whose calls refuse the same with ``IllegalArgumentException``.
+Reference: Kafka's KafkaConsumer, whose calls refuse the same arguments with
+``IllegalArgumentException``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CALLBACKS = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_
 
 
 def checked_pattern(topics: object) -> Callable[[str], bool] | None:
-    """Return what a pattern matches; None where topics are named."""
+    """Return the predicate of a pattern; None if topics are named."""
     if isinstance(topics, str):
         if not topics.startswith("^"):
             raise LocalProtocolError(f"subscribe() takes a list of topics: [{topics!r}]")
@@ -31,7 +32,7 @@ def checked_pattern(topics: object) -> Callable[[str], bool] | None:
 
 
 def checked_names(topics: Collection[str] | str | re.Pattern[str]) -> tuple[str, ...]:
-    """Return the topics that were named, sorted."""
+    """Return the named topics, sorted."""
     if not isinstance(topics, Collection):
         raise LocalProtocolError(f"subscribe() takes a list of topics, found {topics!r}")
     for name in topics:
@@ -55,10 +56,10 @@ def check_listener(listener: object) -> None:
 
 
 def checked_pairs(partitions: object) -> list[tuple[str, int]]:
-    """Check that these are pairs of topic and partition, such as ``TopicPartition``."""
+    """Return pairs of topic and partition; refuse anything else."""
     if not isinstance(partitions, Collection) or isinstance(partitions, str):
         raise LocalProtocolError(
-            f"a list of pairs (topic, partition) is expected, found {partitions!r}"
+            f"expected a list of pairs (topic, partition), found {partitions!r}"
         )
     pairs = []
     for given in partitions:
@@ -67,16 +68,16 @@ def checked_pairs(partitions: object) -> list[tuple[str, int]]:
                 pairs.append((topic, partition))
             case _:
                 raise LocalProtocolError(
-                    f"a list of pairs (topic, partition) is expected, found {given!r} in it"
+                    f"expected a list of pairs (topic, partition), found {given!r} in it"
                 )
     return pairs
 
 
 def check_offsets(offsets: object) -> None:
-    """Refuse what is no mapping from partitions to offsets that a record can have."""
+    """Refuse anything but a mapping from partitions to offsets that a record can have."""
     if not isinstance(offsets, Mapping):
         raise LocalProtocolError(
-            "a mapping from (topic, partition) to the next offset is expected, such as "
+            "expected a mapping from (topic, partition) to the next offset, such as "
             f"{{('orders', 0): 42}}, found {offsets!r}"
         )
     for (topic, partition), offset in zip(checked_pairs(offsets), offsets.values(), strict=True):

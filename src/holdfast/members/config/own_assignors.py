@@ -1,17 +1,17 @@
-"""Assignors as users name them: of the registry, of a design, of Java, or the user's own.
+"""Assignors that users name: of the registry, of a design, of Java, or their own.
 
-**Rules.** A name of the registry or of a design, or a Java class, stays a name. Any other name
-with a dot or a colon is something of the user, ``package.module:name``. What it names, or an object
-that is given itself, is one of these:
+**Rules.** A name of the registry or of a design, or a Java class, stays a name. Any other name with
+a dot or a colon is an object of the user, ``package.module:name``. The named object, or an object
+given directly, is one of:
 
 - an assignor that :func:`holdfast.assignor` made;
-- a function of members, topics and claims, which becomes one with the function's name;
+- a function of members, topics and claims, which becomes an assignor with the function's name;
 - a factory: a class, or a function without required parameters. It is called for each client;
 - an object with everything in :class:`~holdfast.core.machine.leader.designs.Assignor`, which reads
   and writes the bytes of its protocol.
 
-A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan is a
-failed one.
+A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan counts
+as failed.
 
 **Strategy.** ``Consumer``, ``Worker`` and the plain assignors for stock clients all call
 :func:`resolve`; commands call :func:`computing`.
@@ -49,7 +49,7 @@ _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
 
 
 def resolve(given: object) -> AssignorSpec:
-    """What a list of assignors means by one of its entries.
+    """Return the assignor of one entry of a list.
 
     Returns
     -------
@@ -59,15 +59,15 @@ def resolve(given: object) -> AssignorSpec:
     Raises
     ------
     ConfigError
-        An unknown name, a factory that cannot be imported or raises, or an object that is no
-        assignor.
+        For an unknown name, a factory that cannot be imported or raises, or an object that is not
+        an assignor.
     """
     found = _found(given)
     return _bounded(found) if isinstance(found, OwnAssignor) else found
 
 
 def resolve_target(given: object) -> Named:
-    """What computes the targets of a design: a name of the registry, or the user's own assignor."""
+    """Return what computes the targets of a design: a registry name, or the user's own assignor."""
     found = resolve(given)
     if isinstance(found, str):
         return find(found).name
@@ -80,18 +80,18 @@ def resolve_target(given: object) -> Named:
 
 
 def resolve_policy(given: object) -> PolicyInfo:
-    """What ``holdfast.policy`` means: a row of the table, or the user's own policy.
+    """Return the policy of ``holdfast.policy``: a row of the table, or the user's own.
 
     Parameters
     ----------
     given : str, PolicyInfo or callable
-        A name of the table, ``module:name``, what :func:`holdfast.policy` returned, or a function
-        of an imbalance, which becomes a policy with the function's name.
+        A name of the table, ``module:name``, a result of :func:`holdfast.policy`, or a function of
+        an imbalance, which becomes a policy with the function's name.
 
     Raises
     ------
     ConfigError
-        A function that cannot be imported, or something that is no policy.
+        If a function cannot be imported, or an object is not a policy.
     """
     found = policy_named_by(given) if isinstance(given, str) else given
     if not isinstance(found, PolicyInfo):
@@ -102,12 +102,12 @@ def resolve_policy(given: object) -> PolicyInfo:
 
 
 def policy_named_by(given: str) -> PolicyInfo:
-    """A row of the table, or what ``module:name`` has, without a deadline.
+    """Return a row of the table, or the object ``module:name``, without a deadline.
 
     Raises
     ------
     ConfigError
-        An unknown name; no such module or function; something that is no policy.
+        For an unknown name, module or function, or an object that is not a policy.
     """
     if ":" not in given:
         return find_policy(given)
@@ -120,24 +120,24 @@ def policy_named_by(given: str) -> PolicyInfo:
 
 
 def _policy_of(function: object) -> PolicyInfo:
-    """A policy of a function, with the function's name."""
+    """Make a policy of a function, with the function's name."""
     name = getattr(function, "__name__", type(function).__name__)
     return policy(name.strip("_<>"), cast(Any, function))
 
 
 def computing(given: str) -> Named:
-    """A name of the registry, or what ``module:name`` has, for a command that runs no member."""
+    """Return a registry name, or the object ``module:name``, for a command without a member."""
     found = _found(given)
     return found if isinstance(found, AssignorInfo) else resolve_target(found)
 
 
 def made(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
-    """What :func:`resolve` found, with its options; an assignor that is there takes none.
+    """Return the result of :func:`resolve` with its options; a ready assignor takes none.
 
     Raises
     ------
     ConfigError
-        An unknown option.
+        For an unknown option.
     """
     if isinstance(given, str | AssignorInfo):
         return assignor_of(given, options)
@@ -163,13 +163,13 @@ def _imported(name: str) -> object:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"unknown assignor {name!r}: it is no name of the registry and no Java class that "
-            f"holdfast knows, and no factory either: {error}{nearest(name, JAVA_NAMES)}"
+            f"unknown assignor {name!r}: it is not in the registry, no Java class that "
+            f"holdfast knows, and no factory: {error}{nearest(name, JAVA_NAMES)}"
         ) from error
 
 
 def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
-    """The assignor itself, or what a function or a factory makes."""
+    """Return the assignor itself, or the one made of a function or by a factory."""
     made = given
     if inspect.isfunction(given) and required_of(given):
         form_of(given, shown)
@@ -195,7 +195,7 @@ def _missing(candidate: object) -> list[str]:
 
 
 class _TimedFunction:
-    """A user's function behind its deadline."""
+    """A user's function with a deadline."""
 
     def __init__(self, name: str, function: Callable[..., object], timeout_ms: int):
         self._function = function
@@ -203,7 +203,7 @@ class _TimedFunction:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the function still works on an earlier round."""
+        """Return whether the function still works on an earlier round."""
         return self._in_time.is_busy
 
     def __call__(self, *arguments: object) -> object:
@@ -217,19 +217,19 @@ class _TimedFunction:
 
 
 def _bounded(own: OwnAssignor) -> OwnAssignor:
-    """The assignor with its deadline; each client has calls of its own."""
+    """Return the assignor with a deadline; each client has calls of its own."""
     if isinstance(own.plan, _TimedFunction):
         return own
     return replace(own, plan=_TimedFunction(own.name, own.plan, own.timeout_ms))
 
 
 def check_group(assignor: Assignor) -> None:
-    """Refuse an assignor whose last tie-break takes the group's id, where nobody has told it.
+    """Refuse an assignor whose last tie-break takes the group id, if it has none.
 
     References: KAFKA-5337 (two groups load different members).
     """
     if lacks_group(assignor):
         raise LocalProtocolError(
-            f"{assignor.name}: its last tie-break takes the group's id: give "
+            f"{assignor.name}: its last tie-break takes the group id: give "
             f"assignor({assignor.name!r}, group_id=...)"
         )

@@ -1,10 +1,10 @@
 """A call of a user's function with a deadline: a lag source, or an assignor of the user.
 
-**Rules.** The caller waits no longer than the deadline. While a call that was late still runs, no
-other one is made.
+**Rules.** The caller waits no longer than the deadline. While a late call still runs, no other call
+is made.
 
-**Strategy.** Each call has a thread of its own. A pool would be waited for at exit, and a user's
-function may hang for ever.
+**Strategy.** Each call has a thread of its own. The interpreter would wait for a pool at exit, and
+a user's function may hang for ever.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ class TimedCall(Generic[T]):
 
     Parameters
     ----------
-    thread_name : str
-        Of the threads.
+    thread_name : str Name of the threads.
     timeout_ms : int
-        For one call.
+        Deadline of one call.
     """
 
     def __init__(self, thread_name: str, timeout_ms: int):
@@ -40,16 +39,16 @@ class TimedCall(Generic[T]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an earlier call still runs."""
+        """Return whether an earlier call still runs."""
         return self._asked is not None and not self._asked.done()
 
     def __call__(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns or raises.
+        """Return what ``work`` returns, or raise what it raises.
 
         Raises
         ------
         LateError
-            It takes longer than the deadline.
+            If the call takes longer than the deadline.
         """
         self._asked = future = SignalSafeFuture[T]()
 

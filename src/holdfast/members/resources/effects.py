@@ -1,7 +1,6 @@
-"""What is known of the work on resources, and what has to be done about it: values alone.
+"""The state of the work on resources, and the effects to perform: values alone.
 
-**Rules.** An effect is done by the supervisor's thread, in the order in which the machine returned
-it.
+**Rules.** The supervisor's thread performs effects in the order in which the machine returned them.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from holdfast.members.resources.failures import Failure
 
 
 class ResourceStatus(StrEnum):
-    """Where the work on one resource stands, in Kafka Connect's words where it has one.
+    """The status of the work on one resource, in Kafka Connect's words where it has one.
 
     References: Kafka Connect's ``AbstractStatus.State``.
     """
 
     STARTING = "STARTING"  # it waits for a thread, or ``on_assigned`` has not returned
     RUNNING = "RUNNING"
-    STOPPING = "STOPPING"  # it was told to end
-    FAILED = "FAILED"  # it raised, and is tried again later
+    STOPPING = "STOPPING"  # it was asked to end
+    FAILED = "FAILED"  # it raised, and is restarted later
     ENDED = "ENDED"  # it has ended by itself, without an error
 
 
@@ -34,13 +33,13 @@ class ResourceState:
     Parameters
     ----------
     status : ResourceStatus
-        Where it stands.
+        Status of the work.
     failures : int
-        How many failures in a row; 0 for work that has run for long since the last one.
+        Failures in a row; 0 if the work has run for long since the last one.
     error : str, optional
-        The type and the text of the last of them.
+        The type and the text of the last failure.
     retry_seconds : float, optional
-        Seconds until the next attempt, of work that has failed; 0 or more.
+        Seconds until the next attempt of failed work; 0 or more.
 
     References: Kafka's Connect, ``AbstractStatus``, with ``state`` and ``trace``.
     """
@@ -52,7 +51,7 @@ class ResourceState:
 
 
 class ResourceCounts(NamedTuple):
-    """Resources of a worker by what their work does, and failures of work so far."""
+    """Resources of a worker by the status of their work, and the number of failures so far."""
 
     running: int
     failed: int
@@ -62,7 +61,7 @@ class ResourceCounts(NamedTuple):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Attempt:
-    """One attempt at the work on a resource, from its begin until it has ended."""
+    """One attempt at the work on a resource, from its start until it has ended."""
 
     resource: Resource
     began_ms: int
@@ -80,7 +79,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tell attempts to end by ``deadline_ms``; ``lost``: another worker may have begun."""
+    """Request the end of attempts by ``deadline_ms``; ``lost``: another worker may have begun."""
 
     attempts: tuple[Attempt, ...]
     deadline_ms: int
@@ -89,28 +88,28 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Tell attempts that are ending that another worker may have begun."""
+    """Notify attempts that are ending that another worker may have begun."""
 
     attempts: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Say that the time of attempts is over: nobody waits for their end."""
+    """Report attempts past their deadline: the revocation stops waiting for them."""
 
     attempts: tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The hand-over with this token is done."""
+    """Complete the revocation with this token."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Tell people of a failure."""
+    """Log a failure."""
 
     resource: Resource
     error: BaseException
@@ -120,7 +119,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class StopFailed:
-    """Tell people that the end of the work on a resource has raised."""
+    """Log that the end of the work on a resource has raised."""
 
     resource: Resource
     error: BaseException
@@ -128,7 +127,7 @@ class StopFailed:
 
 @dataclass(frozen=True, slots=True)
 class EndedLate:
-    """Tell people that an overdue attempt has ended."""
+    """Log that an overdue attempt has ended."""
 
     resource: Resource
     late_ms: int
@@ -143,7 +142,7 @@ class EndWorker:
 
 @dataclass(frozen=True, slots=True)
 class RequestRound:
-    """Ask the group for a round: what is reported as failed has changed."""
+    """Request a round: the reported failures have changed."""
 
 
 Effect: TypeAlias = (

@@ -1,8 +1,7 @@
-"""A coroutine that runs for each resource, all on one event loop with a thread of its own.
+"""Runs a coroutine for each resource, all on one event loop with a thread of its own.
 
-**Rules.** The loop belongs to the worker: a program's own loop is not touched. A coroutine whose
-time to end is over is cancelled. The loop ends with the worker; what still runs then is cancelled,
-too.
+**Rules.** The loop belongs to the worker: a program's own loop is not used. A coroutine past its
+deadline is cancelled. The loop ends with the worker; coroutines that still run are cancelled, too.
 
 References: ``asyncio.Runner``, which ends a loop in the same order.
 """
@@ -18,7 +17,7 @@ from holdfast.members.resources.effects import Attempt
 from holdfast.members.resources.runner import Reports, Resource, name_of
 from holdfast.members.resources.stop_events import AsyncStopEvent, StopState
 
-_END_S = 1.0  # what cancelled coroutines have to end when the loop ends
+_END_S = 1.0  # time for cancelled coroutines to end when the loop ends
 
 
 class LoopRunner:
@@ -29,7 +28,7 @@ class LoopRunner:
     run : callable
         Takes a :class:`Resource` and an :class:`AsyncStopEvent`; returns a coroutine.
     reports : Reports
-        Hears when it is done.
+        Gets the start and the end of attempts.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class LoopRunner:
         self._tasks: dict[Attempt, asyncio.Task[BaseException | None]] = {}
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Have a task made for each."""
+        """Make a task for each attempt."""
         if self._thread.ident is None:
             self._thread.start()
         for attempt in attempts:
@@ -53,7 +52,7 @@ class LoopRunner:
         self._loop.call_soon_threadsafe(self._make, tuple(attempts))
 
     def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
-        """Have their events set."""
+        """Set the stop events of attempts."""
         for state in self._known(attempts):
             state.deadline_s = deadline_s
             state.is_lost |= lost
@@ -61,21 +60,21 @@ class LoopRunner:
         self._loop.call_soon_threadsafe(self._set, tuple(attempts))
 
     def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Say so in their events."""
+        """Mark the stop events of attempts as lost."""
         for state in self._known(attempts):
             state.is_lost = True
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Say in their events that they are lost, and have them cancelled."""
+        """Mark the stop events of attempts as lost, and cancel their coroutines."""
         self.lose(attempts)
         self._loop.call_soon_threadsafe(self._cancel, tuple(attempts))
 
     def is_inside(self) -> bool:
-        """Whether the caller is a coroutine of the loop."""
+        """Return whether the caller is a coroutine of the loop."""
         return threading.get_ident() == self._thread.ident
 
     def close(self) -> None:
-        """End the loop, soon."""
+        """Request the end of the loop."""
         if self._thread.ident is None:
             self._loop.close()
         else:
@@ -112,7 +111,7 @@ class LoopRunner:
             self._tasks[attempt] = task
 
     async def _call(self, attempt: Attempt, stop: AsyncStopEvent) -> BaseException | None:
-        """Run the coroutine; return what it raised, also an exit, which would end the loop."""
+        """Run the coroutine; return its error, also an exit, which would end the loop."""
         try:
             await self._run(Resource(*attempt.resource), stop)
         except asyncio.CancelledError:

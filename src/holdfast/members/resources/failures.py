@@ -1,24 +1,25 @@
-"""What has failed at this worker: how often, with which error, and when it is tried again.
+"""Failures at this worker: how often, with which error, and the time of the next attempt.
 
 **Rules.**
 
 1. The first attempt after a failure comes after ``backoff_ms``; each further one after twice the
-   time before, up to ``backoff_max_ms``. A fifth more or less is added to each, so that resources
-   that failed together are not tried together.
-2. A failure counts as one in a row with those before, unless the work has run for
-   ``backoff_max_ms`` in between.
-3. What has failed :data:`REPORTED_AFTER` times in a row is reported to the group, until it has run
-   for ``backoff_max_ms``. What another worker has is forgotten :data:`FORGOTTEN_AFTER` times
-   ``backoff_max_ms`` after the last failure here; a later failure begins to count anew.
+  previous delay, up to ``backoff_max_ms``. Each delay varies by up to a fifth, so that resources
+  that failed together are not restarted together.
+2. A failure continues the row of failures before it, unless the work has run for ``backoff_max_ms``
+  in between.
+3. A resource that has failed :data:`REPORTED_AFTER` times in a row is reported to the group, until
+  its work has run for ``backoff_max_ms``. A resource of another worker is forgotten
+  :data:`FORGOTTEN_AFTER` times ``backoff_max_ms`` after the last failure here; a later failure
+  counts from 1.
 
-4. The worker asks for a round when what it reports has changed and no round has told it:
-   :data:`COLLECT_MS` later, and :data:`ROUND_MS` after the last time it asked, at the earliest.
+4. The worker requests a round when its report has changed and no round has carried it: at the
+  earliest :data:`COLLECT_MS` later, and :data:`ROUND_MS` after its last request.
 
-Example: with 1 s and 300 s the work that cannot begin is tried after about 1, 2, 4 ... 256, 300,
+Example: with 1 s and 300 s, work that cannot start is restarted after about 1, 2, 4 ... 256, 300,
 300 s, and is reported after 1 s.
 
-**Strategy.** Plain records by resource. The part that is added to a delay comes from the resource
-and the number of the attempt, so the same failures have the same times in every run.
+**Strategy.** Plain records by resource. The variation of a delay is a function of the resource and
+the attempt's number, so the same failures have the same times in every run.
 
 References: systemd's ``RestartSec``; Kubernetes, "CrashLoopBackOff"; KIP-144 and KIP-580 (the
 exponential back-off of clients).
@@ -37,8 +38,8 @@ REPORTED_AFTER = 2
 FORGOTTEN_AFTER = 2
 COLLECT_MS = 1_000
 ROUND_MS = 10_000
-_SPREAD = 0.2  # of a delay, at most, that is added or taken away
-_TEXT, _NAME = 500, 60  # characters of an error that are kept, and of its type's name
+_SPREAD = 0.2  # largest variation of a delay, as a part of it
+_TEXT, _NAME = 500, 60  # characters kept of an error, and of its type's name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,8 +49,8 @@ class Failure:
     count: int
     text: str  # of the last error
     name: str  # of the last error's type
-    at_ms: int  # of the last one
-    retry_ms: int  # when the resource is tried again
+    at_ms: int  # of the last failure
+    retry_ms: int  # time of the next attempt
 
 
 class Failures:
@@ -60,7 +61,7 @@ class Failures:
     backoff_ms, backoff_max_ms : int
         The first delay, and the longest one.
     who : str
-        The worker's name: two workers add different parts to their delays.
+        The worker's name: the delays of two workers vary differently.
     """
 
     def __init__(self, backoff_ms: int, backoff_max_ms: int, who: str = ""):
@@ -68,9 +69,9 @@ class Failures:
         self.backoff_max_ms = backoff_max_ms
         self._who = who
         self.by_resource: dict[Resource, Failure] = {}
-        self.ask_ms: int | None = None  # when a round may have to be asked for
+        self.ask_ms: int | None = None  # when to check whether to request a round
         self._asked_ms = -ROUND_MS
-        self._last_reported: tuple[FailedPartitions, ...] = ()  # what the last subscription said
+        self._last_reported: tuple[FailedPartitions, ...] = ()  # in the last subscription
 
     def note(self, resource: Resource, error: BaseException, now_ms: int, began_ms: int) -> Failure:
         """Count a failure of an attempt that began at ``began_ms``."""
@@ -97,15 +98,15 @@ class Failures:
         return round(whole_ms * (1 - _SPREAD + 2 * _SPREAD * part))
 
     def clear(self, resource: Resource, now_ms: int) -> None:
-        """Forget what failed, because it runs."""
+        """Forget the failures of a resource whose work runs."""
         found = self.by_resource.pop(resource, None)
         if found is not None and found.count >= REPORTED_AFTER:
             self._change(now_ms)
 
     def report(self, now_ms: int, owned: Container[Resource]) -> tuple[FailedPartitions, ...]:
-        """Return what the subscription that is written now says of failures.
+        """Return the failures for a subscription, and record them as reported.
 
-        What failed long ago and is not ``owned`` is forgotten (rule 3).
+        Old failures of resources that are not ``owned`` are forgotten (rule 3).
         """
         limit_ms = now_ms - FORGOTTEN_AFTER * self.backoff_max_ms
         for resource, failure in list(self.by_resource.items()):
@@ -115,7 +116,7 @@ class Failures:
         return self._last_reported
 
     def asks(self, now_ms: int) -> bool:
-        """Return whether a round has to be asked for now, because no round has told of a change."""
+        """Return whether to request a round now, because no round has carried a change."""
         if self.ask_ms is None or now_ms < self.ask_ms:
             return False
         self.ask_ms = None
@@ -129,7 +130,7 @@ class Failures:
             self.ask_ms = max(now_ms + COLLECT_MS, self._asked_ms + ROUND_MS)
 
     def _reported(self) -> tuple[FailedPartitions, ...]:
-        """What has failed again and again, sorted by kind and error; the first hundred."""
+        """Return repeated failures, sorted by kind and error; the first hundred."""
         found = sorted(r for r, f in self.by_resource.items() if f.count >= REPORTED_AFTER)
         said: dict[tuple[str, str], list[int]] = {}
         for kind, number in found[:MOST_FAILED]:

@@ -1,4 +1,4 @@
-"""The forms in which a program gives its work, and what carries each of them out."""
+"""The forms in which a program gives its work, and the runner of each."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ Run: TypeAlias = (
 def supervise(
     settings: Settings, run: Run | None, listener: object, log: MemberLog, name: str
 ) -> Supervisor:
-    """Return what has the work of a worker done; nothing has begun.
+    """Return the supervisor of a worker's work; nothing has begun.
 
     Parameters
     ----------
     run : callable, optional
         The work on one resource.
     listener : object, optional
-        Callbacks for the resources of a round, in place of ``run``.
+        Callbacks for the resources of a round, instead of ``run``.
     name : str
-        The worker's, for threads and delays.
+        Name of the worker, for threads and delays.
 
     Raises
     ------
     ConfigError
-        Both forms, or a ``run`` that cannot be called for a resource.
+        For both forms together, or a ``run`` that cannot be called for a resource.
     """
     if run is not None and listener is not None:
-        raise ConfigError("run and listener: one of them has the work done")
+        raise ConfigError("run and listener: expected one of them, found both")
     given: object = run
     if given is not None and (not callable(given) or inspect.isgeneratorfunction(given)):
-        raise ConfigError(f"run: a function, or an async function, is expected, found {run!r}")
+        raise ConfigError(f"run: expected a function or an async function, found {run!r}")
     most = None if run is None or _is_async(run) else settings["holdfast.run.threads"]
     failures = Failures(
         settings["holdfast.restart.backoff.ms"], settings["holdfast.restart.backoff.max.ms"], name
@@ -74,6 +74,6 @@ def _runner(run: Any, listener: object, log: MemberLog, name: str, reports: Repo
 
 
 def _is_async(run: object) -> bool:
-    """Whether a call of it returns a coroutine."""
+    """Return whether a call of ``run`` returns a coroutine."""
     called = getattr(type(run), "__call__", None)  # noqa: B004 - of an object with a method
     return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(called)

@@ -1,13 +1,12 @@
-"""A listener whose callbacks have all resources of a round in one call.
+"""Calls a listener whose callbacks have all resources of a round in one call.
 
-**Rules.** Callbacks come one at a time, on a thread of their own. If the time of a callback is
-over, the next ones come beside it, on another thread. If ``on_assigned`` raises,
-``on_revoked`` is called for the same resources, so that what has begun ends, and each resource is
-tried again by a call of its own. For resources whose ``on_assigned`` was not called, no other
-callback is called.
+**Rules.** Callbacks run one at a time, on a thread of their own. If a callback is past its
+deadline, the next ones run on another thread. If ``on_assigned`` raises, ``on_revoked`` is called
+for the same resources, so that started work ends, and each resource is retried by a call of its
+own. For resources whose ``on_assigned`` was not called, no other callback is called.
 
-**Strategy.** A thread with a queue of calls. A call is dropped, in whole or in part, as long as it
-has not begun.
+**Strategy.** A thread with a queue of calls. A call that has not begun can be dropped, in whole or
+in part.
 
 References: KIP-429 (``ConsumerRebalanceListener``).
 """
@@ -26,7 +25,7 @@ _Callback = Callable[[list[Resource]], None]
 
 
 class _DueCallback:
-    """A callback for some attempts, which may still change while it has not begun."""
+    """A callback for some attempts, which may change until it has begun."""
 
     def __init__(self, name: str, attempts: Sequence[Attempt]):
         self.name = name
@@ -43,7 +42,7 @@ class _CallThread:
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def put(self, call: _DueCallback | None) -> None:
-        """Have a call made; None ends the thread."""
+        """Queue a call; None ends the thread."""
         self.calls.put(call)
         if self.thread.ident is None:
             self.thread.start()
@@ -64,11 +63,11 @@ class ListenerRunner:
     listener : object
         With ``on_assigned``, ``on_revoked`` and ``on_lost``, any of which may be missing.
     reports : Reports
-        Hears when a callback has returned.
+        Gets the start and the end of attempts.
     log : Log
-        Gets what ``on_revoked`` raises after an ``on_assigned`` that raised.
+        Gets the error of ``on_revoked`` after an ``on_assigned`` that raised.
     name : str
-        For the thread.
+        Name of the thread.
     """
 
     def __init__(self, listener: object, reports: Reports, log: Log, name: str):
@@ -77,13 +76,13 @@ class ListenerRunner:
         self._log = log
         self._name = name
         self._lock = threading.Lock()
-        self._queued: set[Attempt] = set()  # on_assigned was not called for these
-        self._begun: set[Attempt] = set()  # it was, and no other callback
+        self._queued: set[Attempt] = set()  # attempts whose on_assigned was not called
+        self._begun: set[Attempt] = set()  # attempts whose on_assigned alone was called
         self._own = threading.local()
         self._thread = self._new_thread()
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Call ``on_assigned``: once for what is new, and for each that has failed before."""
+        """Call ``on_assigned``: once for all first attempts, and once for each retry."""
         new = [attempt for attempt in attempts if not attempt.is_again]
         groups = [new, *([attempt] for attempt in attempts if attempt.is_again)]
         for group in filter(None, groups):
@@ -98,7 +97,7 @@ class ListenerRunner:
                 self._reports.started(attempt)
 
     def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
-        """Call ``on_revoked`` or ``on_lost`` for what has begun."""
+        """Call ``on_revoked`` or ``on_lost`` for attempts that have begun."""
         with self._lock:
             hidden = [attempt for attempt in attempts if attempt in self._queued]
             self._queued.difference_update(hidden)
@@ -111,9 +110,9 @@ class ListenerRunner:
         """Do nothing: ``on_revoked`` is called, or will be."""
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Make the next calls on another thread, if a call for one of ``attempts`` is out.
+        """Make the next calls on another thread, if a call for one of ``attempts`` runs.
 
-        Calls for the same attempts stay behind it: a late ``on_assigned`` is followed by its
+        Calls for the same attempts stay on its thread: a late ``on_assigned`` is followed by its
         ``on_revoked``.
         """
         old, gone = self._thread, set(attempts)
@@ -129,11 +128,11 @@ class ListenerRunner:
         old.put(None)
 
     def is_inside(self) -> bool:
-        """Whether the caller is a callback."""
+        """Return whether the caller is a callback."""
         return getattr(self._own, "is_ours", False)
 
     def close(self) -> None:
-        """End the thread behind its last call."""
+        """End the thread after its last call."""
         if self._thread.thread.ident is not None:
             self._thread.put(None)
 
@@ -164,12 +163,12 @@ class ListenerRunner:
             with self._lock:
                 self._begun.difference_update(call.attempts)
             if (second := self._raised("on_revoked", call.attempts)) is not None:
-                self._log.error("on_revoked raised behind on_assigned", exc_info=second)
+                self._log.error("on_revoked raised after on_assigned had raised", exc_info=second)
         for attempt in call.attempts:
             self._reports.ended(attempt, error)
 
     def _raised(self, name: str, attempts: Sequence[Attempt]) -> BaseException | None:
-        """What a callback raises, also an exit: the worker waits for it."""
+        """Return the error of a callback, also an exit: the worker waits for it."""
         callback = self._callback(name)
         if callback is None or not attempts:
             return None

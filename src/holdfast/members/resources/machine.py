@@ -2,19 +2,20 @@
 
 **Rules.**
 
-- Work begins in an *attempt*. A resource has one attempt at a time in this process: one that has
-  not ended, although its worker lost the resource or its time is over, holds the next one back.
-- What an attempt raises fails this resource alone. The resource stays the worker's, and is tried
-  again (:mod:`~holdfast.members.resources.failures`). Only an error that is no ``Exception``, such
-  as ``SystemExit``, ends the worker.
-- An attempt that is to stop has ``stop_ms`` to end. Then its time is over: another worker may
-  begin, and the attempt is *overdue* until it ends.
-- A hand-over is done when all its attempts have ended or are overdue.
+- Work begins in an *attempt*. A resource has one attempt at a time in this process: an attempt that
+  has not ended delays the next one, even if its worker lost the resource or it is past its
+  deadline.
+- An error of an attempt fails this resource alone. The resource stays the worker's, and its work is
+  restarted (:mod:`~holdfast.members.resources.failures`). Only an error that is not an
+  ``Exception``, such as ``SystemExit``, ends the worker.
+- A stopping attempt has ``stop_ms`` to end. After that deadline another worker may begin, and the
+  attempt is *overdue* until it ends.
+- A revocation is done when all its attempts have ended or are overdue.
 
-**Strategy.** A plain record for each resource. Times of the future stand in one heap, and what is
-out of date there is skipped. The caller does the effects of one event in order.
+**Strategy.** A plain record for each resource. Timers are in one heap, and outdated ones are
+skipped. The caller performs the effects of one event in order.
 
-References: Kafka Connect's ``Worker``, whose tasks start and stop side by side and end in FAILED.
+References: Kafka Connect's ``Worker``, whose tasks start and stop in parallel and end in FAILED.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _OwnedResource:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Ending:
-    """Attempts that are to end by a deadline, and the hand-over that waits for them."""
+    """Attempts that should end by a deadline, and the revocation that waits for them."""
 
     deadline_ms: int
     pending: set[Attempt]
@@ -71,7 +72,9 @@ class _Timer:
     at_ms: int
     order: int
     entry: _OwnedResource = field(compare=False)
-    attempt: Attempt | None = field(compare=False)  # whose recovery is due; None: a new attempt is
+    attempt: Attempt | None = field(
+        compare=False
+    )  # whose recovery is due; None: a new attempt is due
 
 
 class ResourceMachine:
@@ -80,13 +83,13 @@ class ResourceMachine:
     Parameters
     ----------
     failures : Failures
-        What failed here.
+        The failures of this worker.
     stop_ms : int
-        How long the end of the work on one resource is waited for.
+        Time for the end of the work on one resource.
     most : int, optional
-        Attempts at a time; None for no bound.
+        Limit of simultaneous attempts; None for no limit.
     one_call : bool
-        Whether the resources of one hand-over are ended one after the other: then its time is
+        Whether the resources of one revocation are ended one after the other: then it has
         ``stop_ms`` for each.
     """
 
@@ -101,7 +104,7 @@ class ResourceMachine:
         self._n_alive = 0
         self._left: dict[
             Resource, tuple[Attempt, int]
-        ] = {}  # of resources that were given up; since when
+        ] = {}  # attempts of revoked or lost resources; since when
         self._waits: list[_Ending] = []
         self._timers: list[_Timer] = []
         self._order = count()
@@ -110,7 +113,7 @@ class ResourceMachine:
     # Readings
 
     def states(self, now_ms: int) -> dict[Resource, ResourceState]:
-        """The state of each resource that the worker owns."""
+        """Return the state of each resource that the worker owns."""
         failures = self.failures.by_resource
         return {
             resource: _state_of(entry.status, failures.get(resource), now_ms)
@@ -119,7 +122,7 @@ class ResourceMachine:
 
     @property
     def counts(self) -> ResourceCounts:
-        """How many resources do what, and how often work has failed."""
+        """Number of resources by status, and number of failures."""
         statuses = [entry.status for entry in self._entries.values()]
         return ResourceCounts(
             running=statuses.count(ResourceStatus.RUNNING),
@@ -130,26 +133,26 @@ class ResourceMachine:
 
     @property
     def overdue(self) -> tuple[Resource, ...]:
-        """Resources that the worker does not own, and on which its work has not ended."""
+        """Resources that the worker does not own, but whose work has not ended."""
         return tuple(self._left)
 
     def report(self, now_ms: int) -> tuple[FailedPartitions, ...]:
-        """What the subscription that is written now says of failures."""
+        """Return the failures for a subscription, and record them as reported."""
         return self.failures.report(now_ms, self._entries)
 
     def attempt_at(self, resource: Resource) -> Attempt | None:
-        """The attempt at a resource of the worker that has not ended."""
+        """Return the unfinished attempt at a resource of the worker, None for none."""
         entry = self._entries.get(resource)
         return None if entry is None else entry.attempt
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for the end of an attempt."""
+        """Whether no revocation waits for the end of an attempt."""
         return not self._waits
 
     @property
     def deadline_ms(self) -> int | None:
-        """When :meth:`tick` has something to do; None: not before the next event."""
+        """Time of the next :meth:`tick`; None: not before the next event."""
         times = [wait.deadline_ms for wait in self._waits]
         times += [self._timers[0].at_ms] if self._timers else []
         times += [] if self.failures.ask_ms is None else [self.failures.ask_ms]
@@ -158,9 +161,9 @@ class ResourceMachine:
     # Events
 
     def assigned(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
-        """The worker owns ``resources`` now: begin the work, or wait where it failed lately."""
+        """Begin the work on newly owned ``resources``, after the delay of a recent failure."""
         resources = tuple(resources)
-        effects = self.lost(now_ms, resources)  # what is still ending is of an earlier term
+        effects = self.lost(now_ms, resources)  # attempts still ending are of an earlier term
         for resource in resources:
             entry = self._entries[resource] = _OwnedResource(resource=resource)
             failure = self.failures.by_resource.get(resource)
@@ -172,11 +175,11 @@ class ResourceMachine:
         return effects + self._begin(now_ms)
 
     def revoked(self, now_ms: int, resources: Iterable[Resource], token: int) -> Effects:
-        """The worker gives ``resources`` up; the hand-over ``token`` waits for their work."""
+        """End the work on revoked ``resources``; the revocation ``token`` waits for it."""
         return self._stop(now_ms, self._taken(resources), token=token)
 
     def lost(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
-        """Another worker may have begun with ``resources``: end the work; nobody waits for it."""
+        """End the work on lost ``resources``; nothing waits: another worker may have begun."""
         entries = self._taken(resources)
         ending = tuple(e.attempt for e in entries if e.attempt and e.attempt.is_stopping)
         effects: Effects = [Lose(ending)] if ending else []
@@ -185,19 +188,19 @@ class ResourceMachine:
         return effects + self._stop(now_ms, entries, lost=True)
 
     def stop_all(self, now_ms: int) -> Effects:
-        """The worker ends: begin nothing more, and end everything at once."""
+        """End all work at once, and begin nothing more: the worker ends."""
         self._ends = True
         return self._stop(now_ms, list(self._entries.values()))
 
     def started(self, attempt: Attempt) -> Effects:
-        """``on_assigned`` has returned."""
+        """Record that ``on_assigned`` has returned."""
         entry = self._entries.get(attempt.resource)
         if entry and entry.attempt is attempt and entry.status is ResourceStatus.STARTING:
             entry.status = ResourceStatus.RUNNING
         return []
 
     def ended(self, now_ms: int, attempt: Attempt, error: BaseException | None) -> Effects:
-        """An attempt is over: by an error, by itself, or because it was told to end."""
+        """Record the end of an attempt: by an error, by itself, or on request."""
         self._n_alive -= 1
         effects: Effects = []
         if error is not None and not isinstance(error, Exception):
@@ -217,7 +220,7 @@ class ResourceMachine:
         return effects + self._begin(now_ms)
 
     def tick(self, now_ms: int) -> Effects:
-        """Do what is due: declare attempts overdue, begin again, ask for a round."""
+        """Do what is due: declare attempts overdue, restart work, request a round."""
         effects: Effects = []
         late = {a for w in self._waits if w.deadline_ms <= now_ms for a in w.pending}
         if late:
@@ -266,7 +269,7 @@ class ResourceMachine:
         token: int | None = None,
         lost: bool = False,
     ) -> Effects:
-        """Tell the attempts of ``entries`` to end; what has no attempt is over at once."""
+        """Request the end of the attempts of ``entries``; those without an attempt end at once."""
         effects: Effects = []
         pending = {entry.attempt for entry in entries if entry.attempt is not None}
         deadline_ms = now_ms + self._stop_ms * (self._n_calls(entries) if self._one_call else 1)
@@ -287,9 +290,9 @@ class ResourceMachine:
         return effects
 
     def _n_calls(self, entries: list[_OwnedResource]) -> int:
-        """For how many resources one call after the other may take its time.
+        """Return for how many resources calls one after the other may take their time.
 
-        While the worker ends, all that ``on_assigned`` is still beginning counts as one.
+        While the worker ends, all resources whose ``on_assigned`` still runs count as one.
         """
         alive = [e.status for e in entries if e.attempt is not None]
         n_starting = alive.count(ResourceStatus.STARTING) if self._ends else 0
@@ -299,13 +302,13 @@ class ResourceMachine:
         return [self._entries[r] for r in resources if r in self._entries]
 
     def _leave(self, entry: _OwnedResource, now_ms: int) -> None:
-        """The worker owns the resource no more, whatever its attempt does."""
+        """Remove a lost or revoked resource; its attempt may continue."""
         del self._entries[entry.resource]
         if entry.attempt is not None:
             self._left[entry.resource] = entry.attempt, now_ms
 
     def _stopped(self, now_ms: int, attempt: Attempt) -> Effects:
-        """An attempt that was told to end has ended."""
+        """Record the end of an attempt whose end was requested."""
         resource, effects = attempt.resource, self._let_go({attempt})
         entry = self._entries.get(resource)
         left, since_ms = self._left.get(resource, (None, 0))

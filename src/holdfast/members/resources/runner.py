@@ -1,7 +1,7 @@
-"""What carries out the attempts of a worker, whatever form a program's work has.
+"""The interface that runs the attempts of a worker, whatever form a program's work has.
 
-**Rules.** A runner is called by the supervisor's thread alone, and waits for nothing. What becomes
-of an attempt it reports from any thread.
+**Rules.** Only the supervisor's thread calls a runner, which never waits. A runner reports the
+start and the end of attempts from any thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.members.resources.effects import Attempt
 
 
 class Resource(NamedTuple):
-    """One thing to own: a ``kind``, and its ``number`` from 0 on.
+    """One resource to own: a ``kind``, and its ``number`` from 0 on.
 
     References: Incremental Cooperative Rebalancing, whose resources need not be partitions.
     """
@@ -24,12 +24,12 @@ class Resource(NamedTuple):
 
 
 def name_of(resource: Pair) -> str:
-    """A resource for a text: ``kind-number``."""
+    """Return a resource as text: ``kind-number``."""
     return f"{resource[0]}-{resource[1]}"
 
 
 class Reports(NamedTuple):
-    """Where a runner reports what becomes of attempts."""
+    """Callbacks by which a runner reports the start and the end of attempts."""
 
     started: Callable[[Attempt], None]
     ended: Callable[[Attempt, BaseException | None], None]
@@ -42,16 +42,16 @@ class Runner(Protocol):
         """Begin attempts."""
 
     def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
-        """Tell attempts to end by a time of the monotonic clock."""
+        """Request the end of attempts by a time of the monotonic clock."""
 
     def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Tell attempts that are ending that another worker may have begun."""
+        """Notify attempts that are ending that another worker may have begun."""
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Let attempts go on whose time is over; tell them so."""
+        """Notify attempts past their deadline, and let them continue."""
 
     def is_inside(self) -> bool:
-        """Whether the caller is the program's work."""
+        """Return whether the caller is the program's work."""
 
     def close(self) -> None:
-        """End what the runner itself has."""
+        """Release the runner's own threads."""

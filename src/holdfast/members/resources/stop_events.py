@@ -1,10 +1,10 @@
-"""What the work on one resource sees of its end.
+"""Events by which the work on one resource learns that it has to end.
 
-**Rules.** The event is set once: when the worker gives the resource up, has lost it, or ends. From
+**Rules.** The event is set once: when the resource is revoked or lost, or the worker ends. From
 then on the work has ``seconds_left`` to end. ``is_lost`` is true as soon as another worker may have
-begun: the resource was lost, or the time is over. Nothing of the work may be saved from then on.
+begun: the resource was lost, or the deadline has passed. The work must not save state from then on.
 
-**Strategy.** The supervisor writes a :class:`StopState`; the event that the program has reads it.
+**Strategy.** The supervisor writes a :class:`StopState`; the program's event reads it.
 
 References: ``threading.Event`` and ``asyncio.Event``, whose names are kept; Kafka Connect's
 ``task.shutdown.graceful.timeout.ms``.
@@ -32,36 +32,36 @@ class StopState:
 
 
 class _Readable:
-    """What both events show of a :class:`StopState`."""
+    """The attributes of a :class:`StopState` that both events have."""
 
     def __init__(self, state: StopState):
         self._state = state
 
     def is_set(self) -> bool:
-        """Return whether the work is to end."""
+        """Return whether the work has to end."""
         return self._state.is_set
 
     @property
     def is_lost(self) -> bool:
-        """Whether another worker may have begun already: nothing may be saved then."""
+        """Whether another worker may have begun already: then the work must not save state."""
         return self._state.is_lost
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds in which the work should end, 0 or more; None while the event is not set."""
+        """Seconds in which the work should end, 0 or more; None before the event is set."""
         deadline_s = self._state.deadline_s
         return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
 
 
 class StopEvent(_Readable):
-    """Tells a function that runs for one resource that it is to end.
+    """Notifies a function that runs for one resource that it has to end.
 
     A worker makes it, and gives it to ``run`` as the second argument.
 
     Parameters
     ----------
     state : StopState
-        What the worker says.
+        The state that the worker writes.
     event : threading.Event
         Set with it.
 
@@ -73,20 +73,20 @@ class StopEvent(_Readable):
         self._event = event
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the work is to end, or for ``timeout`` seconds; return :meth:`is_set`."""
+        """Wait until the work has to end, or for ``timeout`` seconds; return :meth:`is_set`."""
         self._event.wait(timeout)
         return self.is_set()
 
 
 class AsyncStopEvent(_Readable):
-    """Tells a coroutine that runs for one resource that it is to end.
+    """Notifies a coroutine that runs for one resource that it has to end.
 
     A worker makes it, and gives it to an ``async def run`` as the second argument.
 
     Parameters
     ----------
     state : StopState
-        What the worker says.
+        The state that the worker writes.
     event : asyncio.Event
         Set with it.
 
@@ -98,7 +98,7 @@ class AsyncStopEvent(_Readable):
         self._event = event
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the work is to end, or for ``timeout`` seconds; return :meth:`is_set`."""
+        """Wait until the work has to end, or for ``timeout`` seconds; return :meth:`is_set`."""
         import asyncio
 
         try:

@@ -1,13 +1,13 @@
 """The thread between the member of a worker and the work on its resources.
 
 **Rules.** A :class:`~holdfast.members.runtime.member_thread.RebalanceHandler` whose calls return at
-once: the member is never held up by work that begins. It waits for work that ends, as long as the
-machine of the resources says. One thread, the supervisor's, moves that machine and does its
-effects; others read it behind a lock.
+once: work that starts never delays the member. The member waits for work that ends, until the
+deadline of the resource machine. One thread, the supervisor's, drives that machine and performs its
+effects; others read it under a lock.
 
-**Strategy.** A mailbox of events and a clock, as the member's own thread has.
+**Strategy.** A mailbox of events and a clock, as in the member thread.
 
-References: Kafka Connect's ``Herder``, which starts and stops tasks beside the group's thread.
+References: Kafka Connect's ``Herder``, which starts and stops tasks next to the group's thread.
 """
 
 from __future__ import annotations
@@ -44,19 +44,17 @@ _LATE = "before on_revoked had returned"
 
 
 class Supervisor:
-    """Has the work on a worker's resources done.
+    """Supervises the work on a worker's resources.
 
     Parameters
     ----------
-    machine : ResourceMachine
-        Decides.
+    machine : ResourceMachine Decides what begins and ends.
     make_runner : callable
-        Makes what carries the work out; takes where that reports to.
-    log : Log
-        The member's.
+        Makes the runner of the work; takes the callbacks of its reports.
+    log : Log The log of the member.
     listener : object, optional
-        Whose callbacks the runner calls, of a worker that has one: a loss that it cannot hear of,
-        or hears of too late, is an error.
+        The listener whose callbacks the runner calls, if the worker has one: a loss that no
+        callback reports, or reports too late, is an error.
     """
 
     def __init__(
@@ -73,36 +71,38 @@ class Supervisor:
         self._lock = threading.Lock()  # around the machine
         self._steps: Mailbox[_Step | None] = Mailbox()
         self._thread = threading.Thread(target=self._serve, name="holdfast-resources", daemon=True)
-        self._done: dict[int, Callable[[str | None], None]] = {}  # of hand-overs, by token
+        self._done: dict[int, Callable[[str | None], None]] = {}  # of revocations, by token
         self._next_token = 0
         self._idle = Flag()
         self._wants_idle = False
         self.failure: RemoteProtocolError | None = None  # state that may be lost; for close()
-        self.error: BaseException | None = None  # of the worker; the application's next call has it
+        self.error: BaseException | None = (
+            None  # of the worker; the application's next call raises it
+        )
         self.give_up: Callable[[], None] = lambda: None
         self.request_round: Callable[[str], None] = lambda _: None
 
-    # Duties, on the member's thread
+    # RebalanceHandler, on the member thread
 
     def hold_back(self, resources: _Resources, drained: Callable[[], None]) -> None:
-        """Nothing is in flight beside the work itself."""
+        """Report ``resources`` as drained: nothing is in flight besides the work itself."""
         drained()
 
     def take_over(self, resources: _Resources, term: int) -> None:
-        """Work has begun already."""
+        """Do nothing: the work has begun already."""
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """There are no offsets."""
+        """Do nothing: a worker has no offsets."""
         done(0)
 
     def drop(self, resources: _Resources, lost: _Resources) -> None:
-        """Tell the work that another worker may have begun."""
+        """Notify the work that another worker may have begun."""
         self._post(lambda now_ms: self._dropped(now_ms, resources))
 
     def call(
         self, call: ListenerCall, resources: _Resources, done: Callable[[str | None], None]
     ) -> None:
-        """Begin or end work; only the end of a hand-over is waited for."""
+        """Begin or end work; only the end of a revocation is waited for."""
         if not resources:
             done(None)
             return
@@ -121,37 +121,37 @@ class Supervisor:
     # Readings and the end, on any thread
 
     def states(self) -> Mapping[Resource, ResourceState]:
-        """The state of each resource that the worker owns."""
+        """Return the state of each resource that the worker owns."""
         with self._lock:
             found = self._machine.states(_now_ms())
         return {Resource(*r): state for r, state in sorted(found.items())}
 
     def overdue(self) -> frozenset[Resource]:
-        """Resources on which work goes on although the worker does not own them."""
+        """Return the resources whose work continues although the worker does not own them."""
         with self._lock:
             return frozenset(Resource(*r) for r in self._machine.overdue)
 
     def counts(self) -> ResourceCounts:
-        """The numbers of the metrics."""
+        """Return the counts of the metrics."""
         with self._lock:
             return self._machine.counts
 
     def report(self) -> tuple[FailedPartitions, ...]:
-        """What the worker's subscription says of failures."""
+        """Return the failures for the worker's subscription."""
         with self._lock:
             return self._machine.report(_now_ms())
 
     def is_inside(self) -> bool:
-        """Whether the caller is the program's work."""
+        """Return whether the caller is the program's work."""
         return self._runner.is_inside()
 
     def stop_all(self) -> None:
-        """Have everything end, because the worker does."""
+        """Request the end of all work, because the worker ends."""
         if self._thread.ident is not None:
             self._post(self._machine.stop_all)
 
     def close(self, timeout_s: float) -> None:
-        """Wait until no end of work is waited for, at most ``timeout_s``; end the thread."""
+        """Wait for work that has to end, at most ``timeout_s``; end the thread."""
         if self._thread.ident is None:
             return
         self.stop_all()
@@ -218,7 +218,7 @@ class Supervisor:
                 _log_effect(self._log, effect)
 
     def _report_overdue(self, attempts: Collection[Attempt]) -> None:
-        """Say of which resources another worker may begin although work goes on here."""
+        """Log the resources that another worker may begin although work continues here."""
         resources = [attempt.resource for attempt in attempts]
         if self._listener is not None:
             self._report_loss(resources, _LATE)
@@ -241,7 +241,7 @@ class Supervisor:
         self.give_up()
 
     def _dropped(self, now_ms: int, resources: _Resources) -> Effects:
-        """The member has lost ``resources``; a listener hears of it by its next callback."""
+        """End the work on lost ``resources``; a listener is notified by its next callback."""
         if self._listener is None:
             return self._machine.lost(now_ms, resources)
         attempts = {r: self._machine.attempt_at(r) for r in resources}
@@ -265,7 +265,7 @@ class Supervisor:
 
 
 def _log_effect(log: Log, effect: effects.Failed | effects.StopFailed | effects.EndedLate) -> None:
-    """Write a line for people."""
+    """Log an effect for people."""
     name = name_of(effect.resource)
     match effect:
         case effects.Failed(_, error, failure, now_ms):
@@ -281,12 +281,12 @@ def _log_effect(log: Log, effect: effects.Failed | effects.StopFailed | effects.
 
 
 def _nothing(now_ms: int) -> Effects:
-    """No event but the clock's."""
+    """Do nothing, so that only the clock moves the machine."""
     return []
 
 
 def _some(resources: Collection[partitions.Resource]) -> str:
-    """The first five of ``resources`` by name, and how many more."""
+    """Return the first five of ``resources`` by name, and the number of the others."""
     more = f" and {len(resources) - 5} more" if len(resources) > 5 else ""
     return ", ".join(name_of(r) for r in sorted(resources)[:5]) + more
 

@@ -1,4 +1,4 @@
-"""A function that runs for each resource, on a thread of its own.
+"""Runs a function for each resource, on a thread of its own.
 
 **Rules.** The threads are daemons: a function that does not end keeps no process alive. A thread
 that cannot be started is a failure of its resource.
@@ -25,7 +25,7 @@ class ThreadRunner:
     run : callable
         Takes a :class:`Resource` and a :class:`StopEvent`.
     reports : Reports
-        Hears when it returns.
+        Gets the start and the end of attempts.
     """
 
     def __init__(self, run: Callable[[Resource, StopEvent], object], reports: Reports):
@@ -35,7 +35,7 @@ class ThreadRunner:
         self._own = threading.local()
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Start a thread for each."""
+        """Start a thread for each attempt."""
         for attempt in attempts:
             state, event = self._stops[attempt] = StopState(), threading.Event()
             name = f"holdfast-{name_of(attempt.resource)}"
@@ -47,7 +47,7 @@ class ThreadRunner:
                 self._end(attempt, error)
 
     def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
-        """Set their events."""
+        """Set the stop events of attempts."""
         for attempt in attempts:
             if (found := self._stops.get(attempt)) is not None:
                 state, event = found
@@ -57,21 +57,21 @@ class ThreadRunner:
                 event.set()
 
     def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Say so in their events."""
+        """Mark the stop events of attempts as lost."""
         for attempt in attempts:
             if (found := self._stops.get(attempt)) is not None:
                 found[0].is_lost = True
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Say in their events that they are lost; a thread cannot be ended."""
+        """Mark the stop events of attempts as lost; a thread cannot be ended."""
         self.lose(attempts)
 
     def is_inside(self) -> bool:
-        """Whether the caller's thread runs the function."""
+        """Return whether the caller's thread runs the function."""
         return getattr(self._own, "is_ours", False)
 
     def close(self) -> None:
-        """Leave the threads that still run to the end of the process."""
+        """Do nothing: threads that still run end with the process."""
 
     def _call(self, attempt: Attempt, stop: StopEvent) -> None:
         self._own.is_ours = True
@@ -88,7 +88,7 @@ class ThreadRunner:
 
 
 def _check_done(result: object) -> None:
-    """Refuse what a function returns that has done nothing yet."""
+    """Refuse the result of a function that has done nothing yet."""
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()
         raise TypeError(f"run returned a {type(result).__name__}: give an async function")

@@ -1,14 +1,14 @@
-"""What the application's thread does for the member, which waits for the answer.
+"""Tasks that the application's thread does for the member, which waits for the answer.
 
-**Rules.** An exception can come out of any line on the application's thread: a signal's handler may
-raise. So an errand is answered at all events. It is back in its place if anything is raised out of
-it, and the application's next call, a close at the latest, does it again. The second time it is
-answered, whatever is raised. A callback of the application is called once, however often its errand
-is begun, and what the callback raises is no interruption: it is what the errand returns.
+**Rules.** Any line on the application's thread may raise: a signal handler may raise there. So a
+task is answered in every case. If an exception interrupts it, it goes back to the head of the
+queue, and the application's next call, a close at the latest, repeats it. The second time it is
+answered, whatever is raised. A callback of the application is called once, however often its task
+is begun, and an error of the callback is no interruption: the task returns it.
 
-**Strategy.** An errand leaves its mailbox inside the ``try`` that puts it back. Taken out before,
-it would be lost to an exception that comes between the two. What ends a client is done once more
-in the same way: :func:`to_the_end`.
+**Strategy.** A task leaves its mailbox inside the ``try`` that puts it back. Removed before,
+it would be lost to an exception between the two. Closing a client is repeated once in the same way:
+:func:`to_the_end`.
 
 References: Python, ``signal``, "Note on Signal Handlers and Exceptions".
 """
@@ -23,19 +23,19 @@ from holdfast.members.runtime.mailbox import Mailbox
 
 
 def _nobody(_: BaseException | None) -> None:
-    """An answer for which no thread waits."""
+    """Ignore the result: no thread waits for it."""
 
 
 class ApplicationTask:
-    """One piece of work, and what takes its answer.
+    """One task, and the function that takes its result.
 
     Parameters
     ----------
     work : callable
-        Does it; returns what a callback of the application raised, or None. If it is interrupted,
-        it is called again.
+        Does the task; returns the error of a callback of the application, or None. If it is
+        interrupted, it is called again.
     answer : callable, optional
-        Takes what ``work`` returned.
+        Takes the result of ``work``.
     """
 
     def __init__(
@@ -48,24 +48,24 @@ class ApplicationTask:
         self.was_interrupted = False
 
     def run(self, *arguments: object) -> BaseException | None:
-        """Do it, answer, and return what a callback raised."""
+        """Do the task, answer, and return the error of a callback."""
         error = self._work(*arguments)
         self.answer(error)
         return error
 
 
 class ApplicationTasks(Mailbox[ApplicationTask]):
-    """Errands in the order they came; one thread does them."""
+    """Tasks in the order of their arrival; one thread does them."""
 
     def do_next(self, timeout: float, *arguments: object) -> BaseException | None:
-        """Do the first one, which may do later ones itself; return what a callback raised.
+        """Do the first task, which may do later ones itself; return the error of a callback.
 
         Raises
         ------
         queue.Empty
-            If none came in time.
+            If no task came in time.
         BaseException
-            What interrupted it.
+            The interruption.
         """
         task = self.first(timeout)
         try:
@@ -80,7 +80,7 @@ class ApplicationTasks(Mailbox[ApplicationTask]):
             raise
 
     def do_all(self, timeout: float, *arguments: object) -> tuple[int, BaseException | None]:
-        """Do all there are, the first within ``timeout``; how many, and the last error."""
+        """Do all queued tasks, the first within ``timeout``; return their number and last error."""
         n_done, last = 0, None
         while True:
             try:
@@ -99,7 +99,7 @@ class Once:
         self._error: BaseException | None = None
 
     def __call__(self, *arguments: object) -> BaseException | None:
-        """Call it, unless that was done; return what it raised."""
+        """Call it unless it was called; return its error."""
         if not self.has_begun:
             try:
                 self.has_begun = True
@@ -110,9 +110,9 @@ class Once:
 
 
 def to_the_end(end: Callable[[], None]) -> None:
-    """End something; if that is interrupted, once more, and raise the interruption then.
+    """End something; if interrupted, call ``end`` once more, then raise the interruption.
 
-    ``end`` goes on where it was interrupted, and does nothing where everything is done.
+    ``end`` continues where it was interrupted, and does nothing if everything is done.
     """
     try:
         end()

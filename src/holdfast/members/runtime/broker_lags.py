@@ -1,7 +1,7 @@
-"""The built-in lag source: the end of every partition less the group's committed offset.
+"""The built-in lag source: end offset of each partition minus the group's committed offset.
 
-**Rules.** The source joins no group and commits nothing. If it misses an answer it raises an error,
-and the round is planned by counts.
+**Rules.** The source joins no group and commits nothing. If an answer is missing it raises an
+error, and the round is planned by counts.
 
 **Strategy.** Begin and end offsets come from the partitions' leaders, committed offsets from the
 group's coordinator: a request per broker, whatever the number of partitions.
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 
 
 class BrokerLags:
-    """A lag source that asks the brokers.
+    """A lag source that queries the brokers.
 
-    Parameters
-    ----------
-    link : CoordinatorClient
-        For the group's committed offsets; transactions that are open are not waited for.
-    lookup : Lookup
+    Parameters ---------- coordinator : CoordinatorClient For the group's committed offsets; open
+    transactions are not waited for. lookup : Lookup
         For begin and end offsets.
     reset : str
-        The group's ``auto.offset.reset``: how far behind a partition without a commit is.
+        The group's ``auto.offset.reset``: the lag of a partition without a commit.
 
     References: KAFKA-5337, "lag-based assignor"; a lag is in records.
     """
@@ -47,7 +44,7 @@ class BrokerLags:
 
     @classmethod
     def connect(cls, config: Mapping[str, object]) -> Self:
-        """Make one with connections of its own, for the assignors of stock clients.
+        """Return a lag source with connections of its own, for the assignors of stock clients.
 
         Parameters
         ----------
@@ -71,7 +68,7 @@ class BrokerLags:
         return made
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
-        """Messages behind of each of ``partitions``; 0 for a partition without a leader.
+        """Return the lag of each of ``partitions``, in messages; 0 for one without a leader.
 
         Raises
         ------
@@ -112,7 +109,7 @@ class BrokerLags:
 def lag_source_of(
     settings: Settings, coordinator: CoordinatorClient, lookup: Lookup
 ) -> LagSource | None:
-    """The source that a configuration names, None for ``holdfast.lag.source=none``."""
+    """Return the configured lag source, None for ``holdfast.lag.source=none``."""
     given: LagSource | str = settings["holdfast.lag.source"]
     if given == "broker":
         return BrokerLags(coordinator, lookup, settings["auto.offset.reset"])

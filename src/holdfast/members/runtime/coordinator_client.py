@@ -1,13 +1,13 @@
-"""The group requests of one member: actions of its machine go out, answers come back as events.
+"""The group requests of one member: sends the machine's actions, returns answers as events.
 
 **Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
 other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
 as long as the round takes. Each request is answered exactly once, by ``post``, on the IO thread. An
-error that no retry can mend (a refused login, no right to the group) goes to ``fail`` instead.
+error that no retry can fix (a refused login, no permission for the group) goes to ``fail`` instead.
 
 **Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
-:data:`~holdfast.cluster.versions.REQUESTS`. A request is built anew for each attempt: it
-keeps the version in which it was sent, and the next broker may know another one.
+:data:`~holdfast.cluster.versions.REQUESTS`. Each attempt builds a new request: a request keeps the
+version in which it was sent, and the next broker may support another one.
 
 References: KIP-345, KIP-447 (require_stable), KIP-709 (OffsetFetch v8), KIP-800, KIP-814.
 """
@@ -36,7 +36,7 @@ from holdfast.members.runtime.offsets import OffsetToCommit
 if TYPE_CHECKING:
     from holdfast.core.machine.member.identity import Identity
 
-_GROUPS_SINCE = 8  # the version of OffsetFetch that asks for many groups
+_GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
 
 
 class CoordinatorClient:
@@ -93,7 +93,7 @@ class CoordinatorClient:
         self._connections.submit(work, self._post, failed)
 
     def locate(self) -> concurrent.futures.Future[None]:
-        """Find the coordinator, for a link without a machine."""
+        """Find the coordinator, for a client without a machine."""
         return self._connections.future(lambda: self._locate(self._connections.timeout_ms))
 
     async def _find(self, action: actions.FindCoordinator) -> events.Event:
@@ -196,12 +196,12 @@ class CoordinatorClient:
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], who: Identity
     ) -> concurrent.futures.Future[int]:
-        """Commit with exactly the identity given.
+        """Commit with exactly the given identity.
 
         Returns
         -------
         Future of int
-            Kafka's first error code that is not 0, else 0; -1 where there was no answer.
+            Kafka's first error code that is not 0, else 0; -1 if no answer came.
         """
         kind = self._requests.OffsetCommitRequest
         request = kind(
@@ -218,7 +218,7 @@ class CoordinatorClient:
             refused = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
             topic, code = next((one for one in refused if one[1]), ("", 0))
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                # The caller gets the code only, and does not know which topic it is about.
+                # The caller gets only the code, and does not know the topic.
                 text = f"topic {topic!r}: {describe(code)}"
                 self._fail(RemoteProtocolError(text, error_code=code))
             return code
@@ -226,13 +226,13 @@ class CoordinatorClient:
         return self._connections.future(work)
 
     def pause(self, seconds: float) -> concurrent.futures.Future[None]:
-        """Wait on the IO thread; its error is that the connections are closed."""
+        """Wait on the IO thread; fail if the connections are closed."""
         return self._connections.pause(seconds)
 
     def committed(
         self, partitions: Collection[TopicPartition], *, stable: bool = True
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
-        """Fetch committed offsets, -1 where there is none; ``stable`` waits out transactions."""
+        """Fetch committed offsets, -1 for none; ``stable`` waits for open transactions."""
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(partitions):
             topics.setdefault(topic, []).append(partition)
@@ -260,7 +260,7 @@ class CoordinatorClient:
 
 
 def _fetch_request(kind: Any, group: str, topics: Mapping[str, list[int]], stable: bool) -> Any:
-    """A question for one group, in the fields of every version."""
+    """Build a request for one group, in the fields of every version."""
     alone, grouped = kind.OffsetFetchRequestTopic, kind.OffsetFetchRequestGroup
     return kind(
         group_id=group,

@@ -1,4 +1,4 @@
-"""A member's standing in its group, as the producer of a transaction takes it.
+"""The group metadata of a member, for a transactional producer.
 
 References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
 """
@@ -12,7 +12,7 @@ from holdfast.core.machine.member.identity import Identity
 
 
 def group_metadata(settings: Settings, identity: Identity) -> bytes:
-    """Bytes for ``confluent_kafka.Producer.send_offsets_to_transaction``."""
+    """Return the metadata for ``confluent_kafka.Producer.send_offsets_to_transaction``."""
     instance = settings["group.instance.id"]
     return b"".join(
         (

@@ -2,12 +2,12 @@
 
 **Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policies`), and
 ``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
-is offered to the group, in order, so each step of KIP-726's two bounces can be configured. Under
-the policy of a design one assignor alone computes targets. A policy and a list that contradict each
-other are refused. A topic that cannot be described is left out of the round, and costs nothing
-else. A leader that cannot ask for topics or plan at all lets every member keep what it claims. If a
-lag source is slow or broken, the leader plans by counts (the fall-back of KAFKA-5337): no round
-waits for lags longer than ``holdfast.lag.timeout.ms``.
+is sent to the group, in order, so each step of KIP-726's two bounces can be configured. Under the
+policy of a design only one assignor computes targets. A policy and a list that contradict each
+other are refused. A topic that cannot be described is left out of the round, without other effects.
+A leader that cannot look up topics or plan at all lets every member keep what it claims. If a lag
+source is slow or fails, the leader plans by counts (the fall-back of KAFKA-5337): no round waits
+for lags longer than ``holdfast.lag.timeout.ms``.
 
 References: KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader
 process".
@@ -106,23 +106,23 @@ def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy
 
 
 def policy_named(settings: Settings) -> PolicyInfo:
-    """The row of ``holdfast.policy``.
+    """Return the row of ``holdfast.policy``.
 
     Raises
     ------
     ConfigError
-        A function that cannot be imported, or something that is no policy.
+        If a function cannot be imported, or an object is not a policy.
     """
     return resolve_policy(settings["holdfast.policy"])
 
 
 def design_of(policy: str | PolicyInfo, who: str) -> Design:
-    """The design that a policy's name means for one kind, or for a worker.
+    """Return the design that a policy's name means for one kind, or for a worker.
 
     Raises
     ------
     ConfigError
-        A policy that is no design, such as ``eager``; the text begins with ``who``.
+        If the policy is not a design, such as ``eager``; the text begins with ``who``.
     """
     runs = worker_policy(policy)
     if runs is None or runs.design is None:
@@ -144,28 +144,26 @@ def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
 
 
 def _check_targets(policy: Policy) -> None:
-    """Refuse weights and isolation beside an assignor that would not look at them."""
+    """Refuse weights and isolation with an assignor that would ignore them."""
     if not (policy.isolate or policy.weights):
         return
     assignor = find(policy.assignor)
     if not isinstance(policy.assignor, str):
         raise ConfigError(
-            f"assignor {assignor.name}: it decides alone who gets what, and takes no "
-            "holdfast.isolate and no weights beside it"
+            f"assignor {assignor.name}: it alone decides the assignment, and takes no "
+            "holdfast.isolate and no weights"
         )
     if assignor.uses_lags and policy.weights:
-        raise ConfigError(
-            f"holdfast.kinds: {assignor.name} balances by lag, and takes no weights beside it"
-        )
+        raise ConfigError(f"holdfast.kinds: {assignor.name} balances by lag, and takes no weights")
 
 
 def listed_in(settings: Settings) -> tuple[AssignorSpec, ...]:
-    """The entries of ``partition.assignment.strategy``, or none if the user wrote none.
+    """Return the entries of ``partition.assignment.strategy``; none if the user wrote none.
 
     Raises
     ------
     ConfigError
-        An entry that is neither an assignor's name nor a factory or an assignor of the user.
+        If an entry is neither an assignor's name nor a factory or an assignor of the user.
     """
     if "partition.assignment.strategy" not in settings.given:
         return ()
@@ -173,7 +171,7 @@ def listed_in(settings: Settings) -> tuple[AssignorSpec, ...]:
 
 
 def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
-    """Return the assignors that a consumer offers, in order of preference.
+    """Return the assignors that a consumer supports, in order of preference.
 
     Raises
     ------
@@ -203,22 +201,22 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
 
 
 def check_leave(settings: Settings, offered_: Sequence[Assignor]) -> None:
-    """Refuse ``holdfast.clean.leave=deferred`` in a group that never waits for a member that left.
+    """Refuse ``holdfast.clean.leave=deferred`` if the group never waits for a departed member.
 
-    ``immediate`` is what such a group does anyway. A static member says by the key whether it stays
-    in its group until its session ends.
+    Such a group always behaves as for ``immediate``. For a static member the key says whether it
+    stays in its group until its session ends.
     """
     key = "holdfast.clean.leave"
     is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, offered_))
     if key in settings.given and settings.comes_back and not is_honoured:
         raise ConfigError(
-            f"{key}: found deferred, but nobody waits for a member that left: set holdfast.policy "
+            f"{key}: found deferred, but no member waits for one that left: set holdfast.policy "
             "to deferred, incremental or failback, or give a group.instance.id"
         )
 
 
 def uses_lags(assignor: Assignor) -> bool:
-    """Whether the targets of an assignor depend on lags; a user's own says so by ``uses_lags``."""
+    """Return whether the targets of an assignor depend on lags (``uses_lags`` of a user's own)."""
     if isinstance(assignor, DesignAssignor):
         return find(assignor.policy.assignor).uses_lags
     own = assignor.own if isinstance(assignor, EagerAssignor | CooperativeAssignor) else None
@@ -239,11 +237,11 @@ def make_member(
     Parameters
     ----------
     settings : Settings
-        Times, identity, commit rules.
+        Timeouts, identity, commit rules.
     protocol_type : str
-        The group's; all members must agree.
+        Protocol type of the group; all members must agree.
     polls : bool
-        Whether the application polls, so that ``max.poll.interval.ms`` can tell that it stopped.
+        Whether the application polls, so that ``max.poll.interval.ms`` detects that it stopped.
     """
     poll_ms: int = settings["max.poll.interval.ms"]
     beat_ms: int = settings["heartbeat.interval.ms"]
@@ -256,8 +254,8 @@ def make_member(
         rack=settings["client.rack"] or None,
         session_timeout_ms=settings["session.timeout.ms"],
         heartbeat_interval_ms=beat_ms,
-        # A round begins up to a heartbeat before the member hears of it, and ends for the member
-        # with its last commit. A shorter time would expel it while it is within its rights.
+        # A round begins up to a heartbeat before the member is notified, and ends for the member
+        # with its last commit. A shorter time would expel a member that is in time.
         rebalance_timeout_ms=min(poll_ms + beat_ms + LAST_COMMIT_MS, INT32_MAX),
         max_poll_interval_ms=poll_ms if polls else 0,
         drain_timeout_ms=max(1, settings[drain]),
@@ -275,7 +273,7 @@ def make_member(
 
 
 def _carries_state(assignor: Assignor) -> bool:
-    """Whether its leader remembers departed members, and so waits for them."""
+    """Return whether an assignor's leader keeps state, and so waits for departed members."""
     return isinstance(assignor, DesignAssignor) and assignor.policy.carries_state
 
 
@@ -285,18 +283,16 @@ class Leadership:
     Parameters
     ----------
     settings : Settings
-        The lag source's time-out.
+        Settings with the time-out of the lag source.
     count_partitions : callable
-        Takes topics; returns their present partition counts, and why others have none.
+        Takes topics; returns their current partition counts, and the reason for each missing topic.
     lag_source : callable, optional
         Called if the assignor uses lags.
     find_racks : callable, optional
         Takes topics; returns the racks with a replica of each of their partitions. Called when a
         member has a rack.
-    version : callable, optional
-        The version of a worker's own resources.
-    log : MemberLog, optional
-        The member's.
+    version : callable, optional Returns the version of a worker's own resources.
+    log : MemberLog, optional The log of the member.
     """
 
     def __init__(
@@ -316,14 +312,14 @@ class Leadership:
         self._ask = TimedLagSource(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
         self._find_racks = find_racks
         self._version = version
-        self.newest_version: int | None = None  # that the last round has reported
+        self.newest_version: int | None = None  # reported in the last round
         self._missing = MissingTopics(self._log)
         self._wants_lags = any(map(uses_lags, assignors))
         self.waits = PlannedWaits(self._log)
         self._shared = SharedLocations(settings, self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
-        """Plan a round; other members' topics are looked up, not guessed."""
+        """Plan a round; topics of other members are looked up."""
         done = self._computed(request)
         self.waits.note(request, done)
         return done
@@ -334,7 +330,7 @@ class Leadership:
             done = self._planned(request, counts)
         except (HoldfastError, TimeoutError) as error:
             done = stay(self._assignors, _of_existing(request, counts), error)
-        except Exception as error:  # our bug; the group goes on
+        except Exception as error:  # our bug; the group continues
             self._log.exception("the leader's plan failed")
             done = stay(self._assignors, _of_existing(request, counts), error)
         return replace(done, partitions=tuple(sorted(counts.items())))
@@ -342,7 +338,7 @@ class Leadership:
     def _planned(
         self, request: actions.ComputeAssignment, counts: dict[str, int]
     ) -> events.AssignmentComputed:
-        """Plan with ``counts``, which get the round's topics; 0 for one that does not exist."""
+        """Plan with ``counts``, which get the topics of the round; 0 for a missing topic."""
         known = {topic: count for topic, count in counts.items() if count}
         topics = frozenset(named_in_round(request))
         counts.clear()
@@ -359,14 +355,14 @@ class Leadership:
         leader_round = read_round(self._assignors, fresh)
         self._shared.warn(
             leader_round.said or ()
-        )  # under a stock assignor nobody says where it lives
+        )  # under a stock assignor no member sends its location
         if self._version is not None:
             leader_round = replace(leader_round, newer=self._newer(leader_round, self._version()))
         racks = self._racks(existing) if leader_round.has_racks else None
         return compute(self._assignors, fresh, lags=lags, racks=racks, leader_round=leader_round)
 
     def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
-        """The newest version in a round, if this leader does not have it; told once."""
+        """Return the group's newest version if newer than this leader's; log it once."""
         from holdfast.core.machine.leader.counts import newest_reported
 
         newest = newest_reported(leader_round.subscribed_members())
@@ -375,9 +371,9 @@ class Leadership:
             return None
         if newest.version != before:
             self._log.warning(
-                "this leader has %s of the resources, and another worker version %d: what is new "
-                "runs on the workers that report that version, and what is gone stays where it is, "
-                "until this worker is told of it or leaves",
+                "this leader has %s of the resources, and another worker version %d: new ones run "
+                "on the workers that report that version, and removed ones stay where they are, "
+                "until this worker gets that version or leaves",
                 "no version" if own is None else f"version {own}",
                 newest.version,
             )
@@ -396,12 +392,12 @@ class Leadership:
 def _of_existing(
     request: actions.ComputeAssignment, counts: Mapping[str, int]
 ) -> actions.ComputeAssignment:
-    """The request with the counts of the topics that exist, in the order of their names."""
+    """Return the request with the counts of the topics that exist, sorted by name."""
     return replace(request, partitions=tuple(sorted((t, n) for t, n in counts.items() if n)))
 
 
 def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
-    """Racks of exactly the partitions counted: a topic may have grown between two questions."""
+    """Return racks for exactly the counted partitions: a topic may grow between two requests."""
     return {
         topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
         for topic, count in counts.items()

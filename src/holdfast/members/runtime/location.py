@@ -1,14 +1,14 @@
-"""Where a member lives: what stays the same when its process restarts, and is its own.
+"""The location of a member: unique to its process, and the same after a restart.
 
-**Rules.** ``holdfast.location`` says it. Without the key it is the host name and ``client.id``, and
-the name that a supervisor gives the process: each is the same after a restart, and different for
-each process that the supervisor runs. On Kubernetes the host is the pod; only a pod with the
-network of its node has the node's name, and there ``POD_NAME`` from the downward API tells pods of
-one node apart. The number of a process or a container id is no such name: both change.
+**Rules.** ``holdfast.location`` sets it. Without the key it consists of the host name,
+``client.id``, and the name that a supervisor gives the process: each is the same after a restart,
+and different for each process that the supervisor runs. On Kubernetes the host is the pod; only a
+pod with the network of its node has the node's name, and there ``POD_NAME`` from the downward API
+distinguishes pods of one node. Process ids and container ids are not used: both change.
 
 **Strategy.** A leader sees the digests of all members
-(:mod:`holdfast.core.machine.leader.locations`). Where several members have one, it warns once
-(:class:`SharedLocations`).
+(:mod:`holdfast.core.machine.leader.locations`). If several members have the same location, it warns
+once (:class:`SharedLocations`).
 
 References: Incremental Cooperative Rebalancing, "Member bounces"; systemd.unit(5), templates.
 """
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 _KEY, _SHOWN = "holdfast.location", 5
 _NAMES = ("POD_NAME", "SUPERVISOR_PROCESS_NAME", "NOMAD_ALLOC_NAME", "DYNO")
-"""Variables with a name that is the same after a restart: Kubernetes's downward API as its
-documents have it, supervisord, Nomad, Heroku."""
+"""Variables with a name that is the same after a restart: Kubernetes's downward API (as in its
+documentation), supervisord, Nomad, Heroku.
+"""
 _UNIT = re.compile(r"/([^/]+\.service)$")
 _CGROUPS = Path("/proc/self/cgroup")
 
 
 def location_of(settings: Settings) -> bytes:
-    """The digest of where a member lives, from the key or by default; see the module."""
+    """Return the digest of a member's location, from the key or by default."""
     said: str | None = settings[_KEY]
     if said:
         return digest_of(said)
@@ -47,24 +48,24 @@ def location_of(settings: Settings) -> bytes:
 
 
 def supervisor_names(environ: Mapping[str, str], cgroups: Path = _CGROUPS) -> tuple[str, ...]:
-    """Names that a supervisor has given this process, none where nothing supervises it.
+    """Return the names that a supervisor has given this process, none without a supervisor.
 
     Parameters
     ----------
     environ : mapping of str to str
-        The variables of the process.
+        The environment variables of the process.
     cgroups : Path
-        Where Linux says in which service of systemd the process runs.
+        The file in which Linux lists the cgroups, and so the systemd service, of the process.
     """
     names = [f"{name}={value}" for name in _NAMES if (value := environ.get(name))]
-    with suppress(OSError):  # no Linux, or a process that may not look
+    with suppress(OSError):  # not Linux, or no permission to read
         lines = cgroups.read_text(errors="replace").splitlines()
         names += sorted({found[1] for line in lines if (found := _UNIT.search(line))})
     return tuple(names)
 
 
 class SharedLocations:
-    """The warning of a leader that sees several members in one place; it comes once."""
+    """The warning of a leader that sees several members with one location; logged once."""
 
     def __init__(self, settings: Settings, log: Log):
         self._words = settings.word(_KEY), settings.word("client.id")
@@ -72,7 +73,7 @@ class SharedLocations:
         self._has_reported = False
 
     def warn(self, members: Iterable[SubscribedMember]) -> None:
-        """Look at the members of a round."""
+        """Check the members of a round, and warn."""
         from holdfast.core.machine.leader.locations import shared_locations
 
         if self._has_reported or not (shared := shared_locations(members)):

@@ -1,10 +1,10 @@
 """A queue with one reader, safe against signals as :mod:`holdfast.cluster.signal_safe` is.
 
-**Rules.** Any thread puts, also a signal handler or a finaliser in the middle of another put or
+**Rules.** Any thread may put, also a signal handler or a finaliser in the middle of another put or
 get. One thread gets; it never waits longer than its time-out.
 
 **Strategy.** Each of the standard library's two queues has one fault. CPython's
-``SimpleQueue.get`` waits for ever if a signal's handler lasts beyond its time-out (seen with 3.11:
+``SimpleQueue.get`` waits for ever if a signal handler lasts beyond its time-out (seen with 3.11:
 a member did not end at SIGTERM). ``Queue.put`` in a signal handler waits for the lock that the
 interrupted thread holds. Here a deque takes the items, and ``put`` releases one lock, which wakes
 the reader: ``Lock.acquire`` keeps to its time-out.
@@ -23,12 +23,12 @@ _T = TypeVar("_T")
 
 
 class Mailbox(Generic[_T]):
-    """Items in the order they came.
+    """Items in the order of their arrival.
 
     Attributes
     ----------
     items : collections.deque
-        What waits; only to look at.
+        The waiting items; read-only for others.
     """
 
     def __init__(self) -> None:
@@ -39,17 +39,17 @@ class Mailbox(Generic[_T]):
     def put(self, item: _T) -> None:
         """Add an item and wake the reader."""
         self.items.append(item)
-        with suppress(RuntimeError):  # news already
+        with suppress(RuntimeError):  # already released
             self._news.release()
 
     def get(self, timeout: float | None = None) -> _T:
-        """Take the first item; see :meth:`first`."""
+        """Remove and return the first item; see :meth:`first`."""
         item = self.first(timeout)
         self.items.popleft()
         return item
 
     def first(self, timeout: float | None = None) -> _T:
-        """Return the first item, and leave it there.
+        """Return the first item without removing it.
 
         Parameters
         ----------

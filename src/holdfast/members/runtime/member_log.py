@@ -1,10 +1,10 @@
 """The log of a member, with its group, client id, member id and generation as fields.
 
-**Rules.** Every record of the logger ``holdfast.member`` carries the four, whichever thread wrote
-it, so that one filter or one JSON formatter serves all members of a process. A secret is never
-logged.
+**Rules.** Every record of the logger ``holdfast.member`` carries the four fields, whichever thread
+wrote it, so that one filter or one JSON formatter serves all members of a process. A secret is
+never logged.
 
-**Strategy.** A logger adapter asks the member for its identity whenever it writes.
+**Strategy.** A logger adapter reads the member's identity for each record.
 
 References: Python's ``logging``: ``LoggerAdapter`` (which would drop a call's own ``extra`` before
 3.13).
@@ -31,12 +31,12 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
     Parameters
     ----------
     settings : Settings
-        Its group and client id.
+        Settings with the group and client id.
 
     Attributes
     ----------
     identify : callable
-        Returns the member's identity now; a host sets it.
+        Returns the member's current identity; a member thread sets it.
     """
 
     def __init__(self, settings: Settings):
@@ -45,7 +45,7 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
         self.identify: Callable[[], Identity] = lambda: _NOT_IN_A_GROUP
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, Any]:
-        """Add the fields; fields of the call itself win."""
+        """Add the fields; fields of the call itself take precedence."""
         who = self.identify()
         fields = {
             **(self.extra or {}),

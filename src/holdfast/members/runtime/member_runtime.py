@@ -1,8 +1,8 @@
-"""The parts of one running member, made and closed in order: connections, machine, watch.
+"""The runtime of one member, opened and closed in order: connections, machine, watch.
 
-**Rules.** Parts are closed in the opposite order. But no part waits for an answer that a closed
-connection cannot bring: threads that ask a broker end after the connections, whose close fails all
-open questions. If a part fails to start, the parts made before it are closed.
+**Rules.** Components are closed in reverse order. But none waits for an answer that a closed
+connection cannot bring: threads that query a broker end after the connections, whose close fails
+all open requests. If a component fails to start, those made before it are closed.
 
 References: KIP-429.
 """
@@ -33,26 +33,27 @@ class ClientRebalanceHandler(RebalanceHandler, Protocol):
     """The application's side of a member, which :class:`MemberRuntime` closes."""
 
     def is_orphaned(self) -> bool:
-        """Whether no call of the application can ever come again; from any thread."""
+        """Return whether no call of the application can ever come again; from any thread."""
 
     def end(self) -> None:
-        """Start nothing more."""
+        """Stop starting tasks."""
 
     def close(self) -> None:
-        """Release what was opened; the connections are closed by now."""
+        """Release what was opened; the connections are already closed."""
 
 
 class MemberRuntime:
-    """The parts of one running member of a group of topics, whatever fetches its records.
+    """The runtime of one member of a group of topics, whatever fetches its records.
 
     Parameters
     ----------
     assignors : sequence of Assignor
-        What it offers, from :func:`~holdfast.members.runtime.leadership.assignors_of`.
-    duties : ClientRebalanceHandler
+        The protocols that it supports, from
+        :func:`~holdfast.members.runtime.leadership.assignors_of`.
+    rebalance_handler : ClientRebalanceHandler
         The application's side.
     connections : Connections, optional
-        What it opens, and closes in the end; somebody else may close it while it is being opened.
+        Opened here, and closed at the end; another thread may close them while they open.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class MemberRuntime:
             raise
 
     def _is_orphaned(self) -> bool:
-        """Whether the member has to end alone; it begins to close its parts then."""
+        """Return whether the member has to end alone; start closing the runtime then."""
         if not self._rebalance_handler.is_orphaned():
             return False
         self.log.warning("the application's event loop is closed, and its member ends")
@@ -118,12 +119,12 @@ class MemberRuntime:
         return self._watch.look(topics)
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
-        """Subscribe, and join the group if that has not been done."""
+        """Subscribe, and join the group if the member has not joined."""
         self.member_thread.start(self.coordinator)
         self._watch.subscribe(topics, pattern)
 
     def look_again(self) -> None:
-        """Ask for the partition counts at once, because they were seen to change."""
+        """Request the partition counts at once, because they were seen to change."""
         self._watch.look_soon()
 
     @property
@@ -137,22 +138,22 @@ class MemberRuntime:
         return self._watch.missing
 
     def exists(self, topic: str) -> bool:
-        """Whether a topic of the subscription existed at the last look."""
+        """Return whether a topic of the subscription existed at the last check."""
         return self._watch.exists(topic)
 
     def metrics(self) -> MemberMetrics:
-        """Return what was counted so far."""
+        """Return the counters."""
         return metrics_of(
             self._settings, self.member_thread, self._leadership, self.counters, self._watch.missing
         )
 
     def note_unreported(self, error: RemoteProtocolError) -> None:
-        """Log and count a commit by the clock that cannot be: its records were lost."""
+        """Log and count an automatic commit that is impossible because its records were lost."""
         self.counters.add("commit_failed")
         self.log.error("%s", error)
 
     def close(self) -> None:
-        """Close every part; a second call goes on where an exception came into the first."""
+        """Close every component; a second call continues where the first was interrupted."""
         while self._closers:
             closer = self._closers[-1]
             try:
@@ -160,7 +161,7 @@ class MemberRuntime:
             except Exception:
                 self._closers.remove(closer)
                 raise
-            if closer in self._closers:  # a second thread may close beside this one
+            if closer in self._closers:  # a second thread may close at the same time
                 self._closers.remove(closer)
 
 
@@ -171,7 +172,7 @@ def metrics_of(
     counters: Counters,
     missing: tuple[str, ...] = (),
 ) -> MemberMetrics:
-    """The numbers of a running member."""
+    """Return the metrics of a running member."""
     snapshot, times, counts = member_thread.snapshot, member_thread.times, counters.read()
     return MemberMetrics(
         group=settings["group.id"],

@@ -1,12 +1,12 @@
-"""The host of one member machine: a thread, a queue of events, a clock, and a doer of actions.
+"""The thread of one member machine: takes events from a queue and performs actions.
 
-**Rules.** Only this thread touches the machine. The actions of one answer are done in order, all of
-them before the next event; what is lost is dropped first. Nothing here decides anything about the
-group: this module carries events in and actions out, as the simulation does.
+**Rules.** Only this thread touches the machine. The actions of one event are performed in order,
+all of them before the next event; lost resources are dropped first. This module makes no decision
+about the group: it passes events in and actions out, as the simulation does.
 
 **Strategy.** Requests go to
 :class:`~holdfast.members.runtime.coordinator_client.CoordinatorClient`; records, callbacks and
-offsets to :class:`RebalanceHandler`, which a topic consumer and a worker fill in their own way; the
+offsets to :class:`RebalanceHandler`, which a consumer of topics and a worker implement; the
 leader's plan is computed on a thread of its own, so a slow lag source never delays a heartbeat.
 
 References: KIP-62 (background heartbeats); the Incremental Cooperative Rebalancing document, "join
@@ -45,16 +45,16 @@ _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.Re
 
 
 class RebalanceHandler(Protocol):
-    """The application's side of a member, which the host calls on its thread."""
+    """The application's side of a member; called on the member thread."""
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Hand out no more of ``resources``; call ``drained`` when nothing is in flight."""
+        """Stop delivery of ``resources``; call ``drained`` when none of them is in flight."""
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Stop ``resources`` at once: the member lost them. ``LOST`` is called for ``lost``."""
+        """Stop the lost ``resources`` at once; ``LOST`` is called for those in ``lost``."""
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Begin with ``resources``, in the term of ownership with the number ``term``."""
+        """Start ``resources``, in the term of ownership with the number ``term``."""
 
     def call(
         self,
@@ -65,15 +65,15 @@ class RebalanceHandler(Protocol):
         """Call the listener; ``done`` takes the text of its error, or None."""
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit what is processed of the resources; ``done`` takes a code, -1 for no answer."""
+        """Commit processed offsets of revoked resources; ``done`` takes a code, -1: no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSnapshot:
-    """A member's standing as of the last event, whose actions may still be under way.
+    """The state of a member after the last event, whose actions may still be running.
 
-    What is lost in the last event is dropped already. ``terms`` numbers the term of everything
-    owned.
+    Resources lost in the last event are already dropped. ``terms`` numbers the term of each owned
+    resource.
     """
 
     state: MemberState
@@ -84,7 +84,7 @@ class MemberSnapshot:
 
 
 class _Work(NamedTuple):
-    """Something to do on the member's thread, after the events before it."""
+    """A function for the member thread, called after the events before it."""
 
     work: Callable[[], object]
 
@@ -95,20 +95,18 @@ class MemberThread:
     Parameters
     ----------
     member : Member
-        The machine; nobody else touches it from :meth:`start` on.
-    duties : Duties
-        The application's side.
+        The machine; only this thread uses it from :meth:`start` on.
+    rebalance_handler : RebalanceHandler The application's side.
     compute : callable
         Plans a round for a member that leads.
-    name : str
-        For the threads.
+    name : str Name of the threads.
     log : MemberLog, optional
-        Gets the member's identity from now on.
+        Gets the member's identity.
     ready : ReadyFile, optional
-        Is there while the member is stable.
+        The file that exists while the member is stable.
     is_orphaned : callable, optional
-        Whether no call of the application can ever come again: then the member ends, and the
-        coordinator hears no heartbeat more.
+        Returns whether no call of the application can ever come again: then the member ends, and
+        sends no more heartbeats.
     """
 
     def __init__(
@@ -127,7 +125,7 @@ class MemberThread:
         self._ready = ready
         self._rebalance_handler = rebalance_handler
         self._compute = compute
-        self._planned: actions.LedRound | None = None  # in this round
+        self._planned: actions.LedRound | None = None  # in the current round
         self._led: actions.LedRound | None = None  # the last round that was completed
         self._coordinator: CoordinatorClient | None = None
         self._events: Mailbox[events.Event | _Work | None] = Mailbox()
@@ -143,33 +141,33 @@ class MemberThread:
         self.snapshot = _snapshot(member)
         self.times = RoundTimes()
         self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
-        self.answered_at = 0.0  # when the coordinator last acknowledged one
+        self.answered_at = 0.0  # when the coordinator last acknowledged a heartbeat
 
     def start(self, coordinator: CoordinatorClient) -> None:
-        """Begin; requests go through ``coordinator``, whose answers come to :meth:`post`.
+        """Start; requests go through ``coordinator``, whose answers come to :meth:`post`.
 
         The machine joins after the event :class:`~holdfast.core.machine.events.Started`.
         """
         self._coordinator = coordinator
-        if self._thread.ident is None:  # else an earlier call was interrupted behind this
+        if self._thread.ident is None:  # else an earlier call was interrupted after this
             self._thread.start()
 
     def leave(self, *, returns: bool, process_ends: bool = True) -> None:
-        """Ask the machine to hand everything over and to leave; see :attr:`over`."""
+        """Request that the machine revokes everything and leaves; see :attr:`over`."""
         self.post(events.LeaveRequested(returns, process_ends))
         if self._thread.ident is None:  # it never began
             self._over.set()
 
     def note_polled(self) -> None:
-        """The application has polled (``max.poll.interval.ms``)."""
+        """Record that the application has polled (``max.poll.interval.ms``)."""
         self.post(events.Polled())
 
     def note_refused(self, generation: int, code: int) -> None:
-        """A commit of ``generation`` was refused with ``code``."""
+        """Record that a commit of ``generation`` was refused with ``code``."""
         self.post(events.CommitRefused(generation, code))
 
     def rejoin(self, reason: str) -> None:
-        """Ask for a round (KIP-568)."""
+        """Request a round (KIP-568)."""
         self.post(events.RejoinRequested(reason))
 
     def post(self, event: events.Event) -> None:
@@ -177,7 +175,7 @@ class MemberThread:
         self._events.put(event)
 
     def catch_up(self, timeout_s: float) -> bool:
-        """Wait until all events posted so far and their actions are done; False at the time-out."""
+        """Wait until all posted events and their actions are done; return False at the time-out."""
         if self._has_ended:
             return False
         reached = Flag()
@@ -185,16 +183,16 @@ class MemberThread:
         return reached.wait(timeout_s)
 
     def after(self, work: Callable[[], object]) -> None:
-        """Have ``work`` done on the member's thread once all events posted so far are done.
+        """Call ``work`` on the member thread once all posted events are done.
 
-        After the end of that thread the work is done at once.
+        After the end of the thread ``work`` is called at once.
         """
         self._events.put(_Work(work))
         if self._has_ended:
             self._finish_work()
 
     def _finish_work(self) -> None:
-        """Do the work that was given to :meth:`after` and is left at the thread's end."""
+        """Do the work of :meth:`after` that is left when the thread ends."""
         while self._events.items:
             with suppress(IndexError):  # another thread does the same
                 left = self._events.items.popleft()
@@ -230,19 +228,19 @@ class MemberThread:
                     event.work()
                     continue
                 if self._member.state in _GOING and isinstance(event, _DROPPED_AT_END):
-                    continue  # it was on its way when the application closed
+                    continue  # it was queued when the application closed
                 if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
                     self.answered_at = time.monotonic()
                 self.times.record_event(event)
                 answer = self._member.step(_now_ms(), event)
-                # A commit on another thread looks at the standing first, then at the records. If
-                # the standing were changed first, that commit could find nothing owned and nothing
+                # A commit on another thread reads the snapshot first, then the offsets. If
+                # the snapshot were changed first, that commit could find nothing owned and nothing
                 # lost, and would return as if there were nothing to commit.
                 drops = [action for action in answer if isinstance(action, actions.DropNow)]
                 for drop in drops:
                     self.times.lose(drop)
                     self._rebalance_handler.drop(drop.resources, drop.lost)
-                self.snapshot = _snapshot(self._member)  # before a callback can ask for it
+                self.snapshot = _snapshot(self._member)  # before a callback can read it
                 if self._ready is not None:
                     self._ready.leave(self.snapshot.state)
                 for action in answer:
@@ -251,9 +249,9 @@ class MemberThread:
                 if self._member.state in ENDED:
                     self._over.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
-            self._log.exception("the member's thread failed")
+            self._log.exception("the member thread failed")
             self.fail(
-                OperationalError(f"the member's thread failed: {type(error).__name__}: {error}")
+                OperationalError(f"the member thread failed: {type(error).__name__}: {error}")
             )
         finally:
             if self._ready is not None:
@@ -288,7 +286,7 @@ class MemberThread:
                     action.resources, lambda: self.post(events.Drained(token))
                 )
             case actions.DropNow():
-                pass  # done before the others
+                pass  # performed before the others
             case actions.StartFetching(term=term):
                 rebalance_handler.take_over(action.resources, term)
             case actions.CallListener(token=token):
@@ -334,7 +332,7 @@ class MemberThread:
         is_mine = planned is not None and planned.generation == action.generation
         self._led = planned if is_mine and action.is_leader else None
         self._log.info(
-            "generation %d: owns %d, gained %d, gave up %d%s",
+            "generation %d: owns %d, gained %d, revoked %d%s",
             action.generation,
             len(action.owned),
             len(action.gained),

@@ -1,6 +1,6 @@
-"""Watches which topics there are, and with how many partitions.
+"""Watches which topics exist, and their partition counts.
 
-**Strategy.** The watch asks for partition counts on a thread of its own, every
+**Strategy.** The watch requests partition counts on a thread of its own, every
 ``metadata.max.age.ms`` and whenever the subscription changes.
 
 References: KIP-429; Kafka's ConsumerCoordinator ("metadata snapshot").
@@ -29,13 +29,13 @@ Matches = Callable[[str], bool]
 class MetadataWatch:
     """Keeps the machine's partition counts up to date.
 
-    A topic that is asked for and has no partitions known, for whatever reason, counts 0: when it
-    gets some, the leader sees a change. A member fails if one of its own topics may not be read, or
-    cannot exist. The topics of other members never end it, and until its application has heard of
-    its failure it leads on for the others.
+    A topic that is subscribed to and has no known partitions, for whatever reason, counts 0: when
+    it gets some, the leader sees a change. A member fails if one of its own topics may not be read,
+    or cannot exist. The topics of other members never end it, and it keeps leading the others until
+    its application gets the error.
 
-    A member that subscribes to a pattern joins once it knows what matches: before that it would
-    take part in a round with no topic, and be given its partitions in a second one.
+    A member that subscribes to a pattern joins once it knows the matching topics: before, it would
+    take part in a round without a topic, and get its partitions in a second one.
 
     References: ``maybeThrowAnyException`` of Kafka's Metadata; ``poll`` of its ConsumerCoordinator
     ("ensure fresh metadata" for a pattern).
@@ -82,21 +82,23 @@ class MetadataWatch:
         return self._subscribed or ()
 
     def exists(self, topic: str) -> bool:
-        """Whether a topic of the subscription existed at the last look."""
+        """Return whether a topic of the subscription existed at the last check."""
         return self._counts.get(topic, 0) > 0
 
     def look_soon(self) -> None:
-        """Look once more, before the interval is over."""
+        """Check once more, before the interval has passed."""
         self._wake.put(None)
 
     def look(self, topics: frozenset[str]) -> FoundTopics:
-        """Count partitions of a leader's ``topics`` now, and go on watching them."""
+        """Count the partitions of a leader's ``topics`` now, and keep watching them."""
         with self._lock:
             self._others = topics
         try:
             found = self._report()
         except HoldfastError:
-            self._post_counts(self._counts)  # the leader plans without the rest: see it come
+            self._post_counts(
+                self._counts
+            )  # the leader plans without the rest; notice when it appears
             self._wake.put(None)
             raise
         unknown = dict.fromkeys(topics - found.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -120,7 +122,7 @@ class MetadataWatch:
         self._post(events.MetadataChanged(told))
 
     def _send_subscription(self, topics: tuple[str, ...]) -> None:
-        """Give the machine a new subscription; with the first one it joins. Holds the lock."""
+        """Send the machine a new subscription; with the first one it joins. Holds the lock."""
         if topics == self._subscribed:
             return
         self._post(events.SubscriptionChanged(topics))
@@ -149,7 +151,7 @@ class MetadataWatch:
                 self._wake.first(wait_s)
 
     def _refresh(self) -> bool:
-        """Look once; False if a subscribed topic does not exist yet."""
+        """Check once; return False if a subscribed topic does not exist yet."""
         counts = self._report().counts
         with self._lock:
             pattern, topics = self._pattern, self._topics
@@ -159,7 +161,7 @@ class MetadataWatch:
         return pattern is not None or topics <= counts.keys()
 
     def _report_missing(self, missing: tuple[str, ...]) -> None:
-        """Say once which subscribed topics do not exist, with the nearest name that does."""
+        """Log once which subscribed topics do not exist, with the nearest name that does."""
         news, self.missing = set(missing) - set(self.missing), missing
         if not news:
             return
@@ -170,11 +172,11 @@ class MetadataWatch:
                 self._log.warning("topic %r does not exist%s", topic, hint)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._ended.set()
         self._wake.put(None)
 
     def join(self) -> None:
-        """Wait for the last look, which the closed connections end."""
+        """Wait for the last check, which the closed connections end."""
         if self._thread.ident is not None:
             self._thread.join(5)

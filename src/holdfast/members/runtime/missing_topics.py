@@ -1,10 +1,10 @@
-"""Warnings about topics that a leader leaves out of its rounds, with the members that ask for them.
+"""Warnings about topics that a leader leaves out of its rounds, with their subscribers.
 
-**Rules.** A topic that is left out costs its own subscribers alone. A topic is logged once, and
+**Rules.** A topic that is left out affects only its own subscribers. A topic is logged once, and
 again when the reason or the members change. A topic that does not exist, and that the leader
-subscribes to, is left to the leader's own look at its topics, which names the nearest one that
-does. A round says at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names
-does not fill a log.
+subscribes to, is left to the leader's metadata watch, which names the nearest existing topic. A
+round logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does not
+fill a log.
 
 References: KIP-429, "Consumer leader"; Kafka's ConsumerCoordinator, ``onLeaderElected``.
 """
@@ -25,7 +25,7 @@ _LONGEST = 249  # characters of a topic's name that Kafka allows
 _REASONS: Mapping[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         "this leader may not describe it (TOPIC_AUTHORIZATION_FAILED); grant DESCRIBE on the topic "
-        "to the principal of every member, for each of them may lead"
+        "to the principal of every member, since each of them may lead"
     ),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist (UNKNOWN_TOPIC_OR_PARTITION)",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have this name (INVALID_TOPIC_EXCEPTION)",
@@ -33,7 +33,7 @@ _REASONS: Mapping[int, str] = {
 
 
 class MissingTopics:
-    """Says which topics have no owner in a round, and why."""
+    """Logs which topics have no owner in a round, and why."""
 
     def __init__(self, log: MemberLog):
         self._log = log
@@ -42,7 +42,7 @@ class MissingTopics:
     def warn(
         self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
     ) -> None:
-        """Log what is new about topics that are left out.
+        """Log what has changed about topics that are left out.
 
         Parameters
         ----------
@@ -60,7 +60,7 @@ class MissingTopics:
         now = {
             topic: (refused[topic], asked_by.get(topic, ()))
             for topic in sorted(refused)
-            if asked_by.get(topic)  # named by a message that cannot be read: nobody waits for it
+            if asked_by.get(topic)  # named by a message that cannot be read: no member needs it
             and not (
                 refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 and leader in asked_by.get(topic, ())
@@ -81,7 +81,7 @@ class MissingTopics:
 
 
 def _shown(name: str) -> str:
-    """A name from another member, quoted, and cut to the length that a topic's name may have."""
+    """Return another member's name, quoted and cut to the length limit of topic names."""
     return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
 
 

@@ -1,7 +1,7 @@
-"""What a commit says of partitions, as every member of ours hands it on.
+"""The offsets of a commit, with metadata and epoch.
 
-**Rules.** A position is a value with its note and its epoch, never a number with something hung on
-it. The note and the epoch go to the broker with the offset, or not at all.
+**Rules.** A position is a value with its note and its epoch, never a bare number. The note and the
+epoch go to the broker with the offset, or not at all.
 
 References: KIP-320 (the epoch); OffsetCommit.
 """
@@ -15,14 +15,14 @@ from holdfast.core.model.partitions import Resource
 
 
 class OffsetToCommit(NamedTuple):
-    """What a commit says of one partition.
+    """The committed offset of one partition.
 
     Attributes
     ----------
     offset : int
         The next offset to read.
     note : str
-        The application's, kept beside it.
+        Metadata of the application, stored with the offset.
     epoch : int
         Epoch of the leader that gave the record, -1 for none (KIP-320).
     """
@@ -33,4 +33,4 @@ class OffsetToCommit(NamedTuple):
 
 
 Offsets = Mapping[Resource, OffsetToCommit]
-"""What a commit says, by partition."""
+"""The offsets of a commit, by partition."""

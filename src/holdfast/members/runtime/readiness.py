@@ -1,14 +1,14 @@
-"""The file that says that a member is ready: for the probe of an orchestrator.
+"""The readiness file of a member, for the probe of an orchestrator.
 
-**Rules.** The file is there while the member's machine is ``STABLE``, and at no other time: not
-before the first round is complete, not during a hand-over or a later round, not once it leaves or
-has failed. Its time is that of the last heartbeat that the coordinator acknowledged, so a file that
-is older than the session belongs to a process that hangs. One left by a process that was killed is
+**Rules.** The file exists while the member's machine is ``STABLE``, and at no other time: not
+before the first round is complete, not during a revocation or a later round, not once it leaves or
+has failed. Its modification time is that of the last heartbeat that the coordinator acknowledged,
+so a file older than the session belongs to a process that hangs. A file left by a killed process is
 removed when a client is made. A file that cannot be written never ends the member.
 
-**Strategy.** The member's own thread keeps the file, so what it says is what the machine is,
-however the application polls. The file is taken away before the actions of an event are done and
-put there after them.
+**Strategy.** The member thread keeps the file, so the file shows the machine's state however the
+application polls. The file is removed before the actions of an event are performed and created
+after them.
 
 References: Kubernetes, "Configure Liveness, Readiness and Startup Probes".
 """
@@ -32,30 +32,30 @@ class ReadyFile:
     Parameters
     ----------
     path : Path
-        Where; the folder exists.
+        Path of the file; the folder exists.
     log : Log
         Gets a warning if the file cannot be written.
 
     Raises
     ------
     ConfigError
-        If there is no such folder, or an older file cannot be removed.
+        If the folder does not exist, or an older file cannot be removed.
     """
 
     def __init__(self, path: Path, log: Log):
         self._path = path
         self._log = log
         self._is_there = False
-        self._is_warned = False  # that it cannot be written
+        self._is_warned = False  # about a file that cannot be written
         _clear(path)
 
     def leave(self, state: MemberState) -> None:
-        """Take the file away unless the member is stable; before what that state brings is done."""
+        """Remove the file unless the member is stable; before the actions of that state."""
         if state is not MemberState.STABLE:
             self.end()
 
     def enter(self, state: MemberState, generation: int) -> None:
-        """Put the file there if the member is stable; it says the generation."""
+        """Create the file if the member is stable; its text is the generation."""
         if state is not MemberState.STABLE or self._is_there:
             return
         made = self._path.with_name(f".{self._path.name}.{os.getpid()}")
@@ -70,16 +70,16 @@ class ReadyFile:
             self._warn(error)
 
     def beat(self) -> None:
-        """Note the time: the coordinator has acknowledged a heartbeat."""
+        """Update the file's time: the coordinator has acknowledged a heartbeat."""
         if self._is_there:
             try:
                 os.utime(self._path)
             except OSError as error:
-                self._is_there = False  # somebody took it away: it is written again
+                self._is_there = False  # another process removed it: it is written again
                 self._warn(error)
 
     def end(self) -> None:
-        """Take the file away."""
+        """Remove the file."""
         if self._is_there:
             self._is_there = False
             try:
@@ -94,14 +94,14 @@ class ReadyFile:
 
 
 def clear_ready_file(settings: Settings) -> None:
-    """Remove what a killed process left; for a client that makes its member later."""
+    """Remove the file of a killed process; for a client that makes its member later."""
     if settings[KEY] is not None:
         _clear(Path(settings[KEY]))
 
 
 def _clear(path: Path) -> None:
     if not path.parent.is_dir():
-        raise ConfigError(f"{KEY}: there is no folder {str(path.parent)!r}")
+        raise ConfigError(f"{KEY}: folder {str(path.parent)!r} does not exist")
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -109,6 +109,6 @@ def _clear(path: Path) -> None:
 
 
 def ready_file(settings: Settings, log: Log) -> ReadyFile | None:
-    """The file that the configuration names, if it names one."""
+    """Return the configured readiness file, None without one."""
     path = settings[KEY]
     return None if path is None else ReadyFile(Path(path), log)

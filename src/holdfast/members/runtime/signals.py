@@ -2,13 +2,14 @@
 
 **Rules.** Only a signal without another handler is handled, and only in the main thread: a program
 or a framework with a handler of its own keeps it. The first signal ends a consumer's loop at its
-next poll, so the batch in hand is finished and committed; it ends a worker's block at once, because
-the work is done in callbacks. A second signal raises at once, wherever the program is. SIGTERM
-raises ``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then hands over and
-leaves. A fork inside the block has the old handlers: nothing there would end it otherwise.
+next poll, so the batch in flight is finished and committed; it ends a worker's block at once,
+because the work is done in callbacks. A second signal raises at once, at any line of the program.
+SIGTERM raises ``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then revokes
+everything and leaves. A fork inside the block has the old handlers: otherwise no signal would end
+it.
 
-**Strategy.** One handler serves all members of the process; the last one that goes puts the old
-handlers back.
+**Strategy.** One handler serves all members of the process; the last one that ends restores the old
+handlers.
 
 References: POSIX (128 + the signal's number); Java's shutdown hooks end with the same codes.
 """
@@ -35,7 +36,7 @@ class EndSignals:
     Parameters
     ----------
     at_once : bool
-        Whether the first signal already raises where the program is.
+        Whether the first signal already raises at the current line.
     """
 
     def __init__(self, *, at_once: bool = False):
@@ -43,7 +44,7 @@ class EndSignals:
         self.caught: signal.Signals | None = None
 
     def watch(self) -> None:
-        """Begin; does nothing outside of the main thread."""
+        """Start watching; does nothing outside of the main thread."""
         if not _is_main():
             return
         _watches.append(self)
@@ -52,7 +53,7 @@ class EndSignals:
                 signal.signal(number, _catch)
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self not in _watches:
             return
         _watches.remove(self)
@@ -60,7 +61,7 @@ class EndSignals:
             _put_back()
 
     def raise_caught(self) -> None:
-        """Raise what the caught signal means, if there is one."""
+        """Raise the exception of the caught signal, if any."""
         if self.caught is not None:
             raise _exit_of(self.caught)
 
@@ -81,7 +82,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _is_free(number: signal.Signals) -> bool:
-    """Whether nobody handles a signal, and it can be handled here: in the main thread."""
+    """Return whether a signal has no other handler and can be handled here, in the main thread."""
     return _is_main() and signal.getsignal(number) is _OURS[number]
 
 
@@ -90,7 +91,7 @@ def _is_main() -> bool:
 
 
 def _exit_of(number: signal.Signals) -> BaseException:
-    """The exception that ends a program as the signal does."""
+    """Return the exception that ends a program as the signal does."""
     return KeyboardInterrupt() if number is signal.SIGINT else SystemExit(128 + number)
 
 

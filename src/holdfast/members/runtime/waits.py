@@ -1,10 +1,9 @@
-"""What waits for whom under Designs II and III, as a leader plans it: for people and for metrics.
+"""Partitions that wait for departed members, as a leader plans: for the log and for metrics.
 
-**Rules.** The log has one line when a wait begins, one when it ends, and none in between. A leader
-that takes over tells the waits that it finds as if they had begun. A plan that failed changes
-nothing here.
+**Rules.** The log has one line when a wait begins, one when it ends, and none in between. A new
+leader logs the waits that it finds as if they had just begun. A failed plan changes nothing.
 
-References: Incremental Cooperative Rebalancing, Design II.
+References: Incremental Cooperative Rebalancing, Designs II and III.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ class _Open:
 
 
 class PlannedWaits:
-    """The waits of the group that a member leads; planned on one thread, read on any."""
+    """The waits of a group, for its leader; written on one thread, read on any."""
 
     def __init__(self, log: Log):
         self._log = log
-        self.n_reassigned = 0  # partitions that are with others until their members are back
+        self.n_reassigned = 0  # partitions that others have until their members are back
         self._open: dict[str, _Open] = {}
         self._members: tuple[JoinedMember, ...] = ()  # of the last round that was planned
 
     def read(self) -> tuple[Wait, ...]:
-        """What waits now."""
+        """Return the current waits."""
         now_s = time.monotonic()
         return tuple(
             Wait(departed=o.name, partitions=o.partitions, seconds_left=max(0.0, o.until_s - now_s))
@@ -49,11 +48,11 @@ class PlannedWaits:
         )
 
     def note(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
-        """A round was planned."""
+        """Record a planned round."""
         if done.failure is not None:
             return
         self.n_reassigned = sum(len(own) for who in done.reassigned for _, own in who.owned or ())
-        if request.led is None:  # others may have led since
+        if request.led is None:  # other members may have led since
             self._open, self._members = {}, ()
         if done.waiting or self._open:
             self._compare(request, done)
@@ -91,7 +90,7 @@ class PlannedWaits:
 
 
 def _key(identity: str, before: Iterable[str]) -> str:
-    """Return the key of a wait that has begun: rounds cut one identity to different sizes."""
+    """Return the key of a known wait: rounds cut one identity to different lengths."""
     from holdfast.core.machine.leader.successors import alike
 
     return next((key for key in before if key == identity or alike(key, identity)), identity)
@@ -108,7 +107,7 @@ def _end_of(wait: _Open, identity: str, present: Mapping[str, str], now_s: float
 
 
 def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
-    """Names of members by their identities in the leader's memory."""
+    """Return names of members by their identities in the leader state."""
     from holdfast.core.machine.leader.ring import identities_of
     from holdfast.core.machine.leader.subscriptions import subscribed_members
 
@@ -118,7 +117,7 @@ def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
 
 def _name(identity: str, names: Mapping[str, str], static: bool) -> str:
     if not identity:
-        return "the first members" if static else "a member that nobody remembers"
+        return "the first members" if static else "an unknown member"
     from holdfast.core.machine.leader.ring import shown
 
     found = (name for whole, name in names.items() if whole.startswith(identity))

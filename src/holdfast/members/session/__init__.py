@@ -1,7 +1,8 @@
-"""What every member of ours does, with no client in it.
+"""The session of a member: what every member does, whatever client fetches for it.
 
-``session`` joins the parts; ``membership`` and ``opening`` are a member's way in and out,
-``subscription_state`` and ``commits`` what may be committed and how, ``in_flight`` what the
-application has not processed, and ``starts`` asks where partitions begin. ``in_poll`` and
-``on_loop`` are the two places where a client works. ``adapter`` is what a client brings.
+``session`` connects the others; ``membership`` and ``connecting`` start and end a member,
+``subscription_state`` and ``commits`` say what may be committed and commit it, ``in_flight`` has
+what the application has not processed, and ``start_offsets`` requests where partitions start.
+``poll_session`` and ``async_session`` are for the two kinds of clients. ``client_adapter``
+is the interface of a client.
 """

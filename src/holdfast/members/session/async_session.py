@@ -1,16 +1,16 @@
-"""A seat whose client works on an event loop.
+"""The session of a member whose client works on an event loop.
 
-**Rules.** The member's thread never waits for the loop, and the loop never for the member: every
-duty is a job of the loop, done in the order in which the member asked. A hand-over with automatic
-commits waits until the application has asked past what it holds of the hand-over's partitions. A
-loss takes effect before its callback, which may take as long as it likes: what is lost is hidden at
-once. A callback is a task, answered however it ends: the application may cancel every task there
-is. A loop that is closed does its jobs by not doing them: nothing of them was handed out.
+**Rules.** The member thread never waits for the loop, and the loop never for the member: every
+call of the rebalance handler is a job of the loop, in the order in which the member requested it. A
+revocation with automatic commits waits until the application has asked for records beyond those of
+the revoked partitions. A loss takes effect before its callback, which may take any time: lost
+partitions are hidden at once. A callback is a task, answered however it ends: the application may
+cancel any task. A closed loop counts its jobs as done: none of their records was delivered.
 
-**Strategy.** An exception of a signal's handler may come into a job and end the loop's run. The job
-is done again when the loop goes on (:mod:`holdfast.members.runtime.application_tasks`), so each may
-be begun twice. :meth:`AsyncSession.look` does whatever is due; it is called for every job, and now
-and then by the client, in case that an exception has come between a job and its turn.
+**Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
+is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_tasks`), so each
+may be begun twice. :meth:`AsyncSession.look` does whatever is due; every job calls it, and the
+client does now and then, in case an exception came after a job was queued and before it ran.
 
 References: KIP-429 (callbacks).
 """
@@ -40,24 +40,24 @@ _LOOK_S = 0.01
 
 
 class AsyncClientAdapter(ClientAdapter, Protocol):
-    """One client's, which works on an event loop."""
+    """Client adapter of a client that works on an event loop."""
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """Hand out no more records of ``partitions``, which are lost and not asked for again."""
+        """Stop delivery of the lost ``partitions``, and fetch no more of them."""
 
     def assigned(self, partitions: Collection[Resource]) -> None:
-        """Begin to fetch ``partitions``, maybe none. The callback of the assignment begins next."""
+        """Begin to fetch ``partitions``, maybe none; the callback of the assignment follows."""
 
     def begun(self, partitions: Collection[Resource]) -> None:
-        """The callback of the assignment has ended: hand out records of ``partitions``."""
+        """Deliver records of ``partitions``: the callback of the assignment has ended."""
 
     async def notify(self, callback: Callback) -> None:
-        """Run a callback of the application, if there is one; what it raises is not raised."""
+        """Run a callback of the application, if it has one; its error is not raised."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Drain:
-    """A hand-over that waits for the application."""
+    """A revocation that waits for the application."""
 
     resources: frozenset[Resource]
     drained: Callable[[], None]
@@ -70,7 +70,7 @@ class _Notification:
     callback: Callback
     done: Callable[[str | None], None]
     task: asyncio.Task[None] | None = None
-    runs: asyncio.Task[None] | None = None  # the task that has begun it, if the job came twice
+    runs: asyncio.Task[None] | None = None  # the task that began it, if the job ran twice
 
 
 class AsyncSession(GroupSession):
@@ -79,8 +79,7 @@ class AsyncSession(GroupSession):
     Parameters
     ----------
     in_flight : dict of partition to int
-        The first record of each partition that was handed out and not asked past; the client's
-        calls write it.
+        Offset of the first record in flight of each partition; the client's calls write it.
     """
 
     def __init__(
@@ -99,19 +98,20 @@ class AsyncSession(GroupSession):
         self._jobs = ApplicationTasks()
         self._drains: list[_Drain] = []
         self._notifications: list[_Notification] = []
-        self._has_taken = False  # the listener heard of a revocation, and of no assignment since
+        self._has_taken = False  # a revocation was reported, and no assignment since
         self._is_over = False
 
     # The application, on the loop
 
     def note(self) -> None:
-        """Read from the client how far the application has come."""
+        """Read from the client how far the application has processed."""
         self.note_processed({tp: OffsetToCommit(at) for tp, at in self.in_flight.items()})
 
     def begin_poll(self, partitions: Collection[Resource] = ()) -> None:
-        """The application asks for more: what it has of ``partitions`` (none: of all) is processed.
+        """Count what the application has of ``partitions`` (by default of all) as processed.
 
-        An application that asks for single partitions may still work on the others.
+        The application asks for more records. If it asks for single partitions, it may still work
+        on the others.
         """
         self.membership.process.check()
         if partitions:
@@ -123,12 +123,12 @@ class AsyncSession(GroupSession):
             self._check_drains()
 
     def go_on_elsewhere(self, partitions: Collection[Resource]) -> None:
-        """The application does not wait for what comes after its records of ``partitions``."""
+        """Count the records of ``partitions`` as processed, without a request for more of them."""
         for tp in partitions:
             self.in_flight.pop(tp, None)
 
     def finish_others(self, topics: Collection[str]) -> None:
-        """Count as processed what was handed out of topics that are not in ``topics``.
+        """Count as processed what was delivered of topics that are not in ``topics``.
 
         An application that asks for single partitions never asks again for the partitions of a
         topic that is not subscribed to.
@@ -137,7 +137,7 @@ class AsyncSession(GroupSession):
         self._check_drains()
 
     async def leave(self, deadline: float, *, returns: bool | None = None) -> None:
-        """Hand everything over and leave, as a process that ends; a second call goes on.
+        """Revoke everything and leave, as a process that ends; a second call continues.
 
         ``returns`` as for :meth:`~holdfast.members.session.membership.Membership.leave`.
         """
@@ -152,7 +152,7 @@ class AsyncSession(GroupSession):
     async def finish(
         self, deadline: float, *, returns: bool | None = None, process_ends: bool = False
     ) -> None:
-        """Leave, and do what the member wants until it is out; all that was handed out counts."""
+        """Leave, and do the member's jobs until it has left; everything delivered is processed."""
         self.membership.leave(returns=returns, process_ends=process_ends)
         while not self.membership.is_over() and time.monotonic() < deadline:
             self.begin_poll()
@@ -160,7 +160,7 @@ class AsyncSession(GroupSession):
             await asyncio.sleep(_LOOK_S)
 
     def stop_callbacks(self) -> None:
-        """Cancel the callbacks that run; their member is closed and does not wait."""
+        """Cancel the running callbacks; their member is closed and does not wait."""
         for notified in self._notifications:
             if notified.task is not None:
                 notified.task.cancel()
@@ -168,15 +168,15 @@ class AsyncSession(GroupSession):
     async def committed_offsets(
         self, partitions: Collection[Resource]
     ) -> dict[Resource, int] | None:
-        """Ask where the group has committed, -1 for nowhere.
+        """Return the committed offsets, -1 for none.
 
-        None if a partition has come or gone meanwhile: then another member may have committed since
-        the answer, and the question is to be asked again.
+        None if a partition was revoked or assigned during the request: another member may have
+        committed since the answer, and the caller must request again.
 
         Raises
         ------
         HoldfastError
-            If nobody answered, or the group refused the question.
+            If no broker answered, or the group refused the request.
         """
         terms = _terms(self.membership, partitions)
         found = await asyncio.wrap_future(self.request_committed(partitions))
@@ -188,7 +188,7 @@ class AsyncSession(GroupSession):
     # What is due
 
     def look(self) -> None:
-        """Do what the member wants, and answer for callbacks that are over."""
+        """Do the member's jobs, and answer for callbacks that have ended."""
         try:
             while not self._is_over and self._jobs.items:
                 self._jobs.do_next(0.0)
@@ -199,7 +199,7 @@ class AsyncSession(GroupSession):
         except queue.Empty:
             return
         except BaseException:
-            self._loop.call_soon(self.look)  # the job is in its place again
+            self._loop.call_soon(self.look)  # the job is queued again
             raise
 
     def _later(
@@ -207,7 +207,7 @@ class AsyncSession(GroupSession):
         work: Callable[[], None],
         answer: Callable[[BaseException | None], None] = lambda _: None,
     ) -> bool:
-        """Have a job done on the loop; False if the loop is closed."""
+        """Queue a job for the loop; return False if the loop is closed."""
         self._jobs.put(ApplicationTask(work, answer))
         try:
             self._loop.call_soon_threadsafe(self.look)
@@ -238,7 +238,7 @@ class AsyncSession(GroupSession):
         self.adapter.hide(resources)
 
     def _call(self, notified: _Notification) -> None:
-        """Begin a callback, before calls that wait for the assignment learn it."""
+        """Begin a callback, before calls that wait for the assignment are released."""
         callback = notified.callback
         is_assigned = callback.call is ListenerCall.ASSIGNED
         if notified.task is None:
@@ -253,7 +253,7 @@ class AsyncSession(GroupSession):
             self.adapter.assigned(callback.resources)
 
     def _end(self, notified: _Notification) -> None:
-        """A callback is over; begun twice at most."""
+        """Finish a callback; safe to repeat after an interruption."""
         if notified.callback.call is ListenerCall.ASSIGNED:
             self.has_begun()
             self.adapter.begun(notified.callback.resources)
@@ -265,11 +265,11 @@ class AsyncSession(GroupSession):
     # Callbacks
 
     def is_news(self, resources: Collection[Resource]) -> bool:
-        """Whether the application hears of an assignment, which may change nothing."""
+        """Return whether to report an assignment, which may be empty, to the application."""
         return super().is_news(resources) or self._has_taken
 
     async def _run(self, notified: _Notification, *, is_news: bool) -> None:
-        """Run a callback once; the second task of a job that was interrupted waits for its end."""
+        """Run a callback once; the second task of an interrupted job waits for its end."""
         if notified.runs is not None:
             await asyncio.wait([notified.runs])
             return
@@ -291,16 +291,16 @@ class AsyncSession(GroupSession):
             await self.adapter.notify(Callback(ListenerCall.REVOKED, ()))
         await self.adapter.notify(Callback(ListenerCall.ASSIGNED, self.subscription_state.active()))
 
-    # The member's thread: see holdfast.members.runtime.member_thread.Duties
+    # On the member thread: see holdfast.members.runtime.member_thread.RebalanceHandler
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Have ``resources`` held back; drained once the application has asked past what it has."""
+        """Hold back ``resources``; call ``drained`` when the application has processed them."""
         drain = _Drain(resources=frozenset(resources), drained=drained)
         if not self._later(partial(self._hold_back, drain)):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Have ``resources`` hidden; nothing handed out of them is committed afterwards."""
+        """Hide ``resources``; nothing delivered of them is committed afterwards."""
         self.subscription_state.lose(resources, notified=lost)
         self._later(partial(self._hide, resources))
 
@@ -310,22 +310,22 @@ class AsyncSession(GroupSession):
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
-        """Have a callback run, and what goes with it."""
+        """Run a callback, with the steps before and after it."""
         notified = _Notification(callback=Callback(call, resources), done=done)
         if not self._later(partial(self._call, notified)):
             done(None)
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit what is processed of partitions that are given up."""
+        """Commit the processed offsets of revoked partitions."""
         if not self._later(self.note, lambda _: self.commits.commit_revoked(action, done)):
             done(-1)
 
     def is_orphaned(self) -> bool:
-        """A loop that is closed runs nothing any more."""
+        """Return whether the loop is closed, so that nothing runs on it."""
         return self._loop.is_closed()
 
     def end(self) -> None:
-        """Do no more jobs."""
+        """Stop doing jobs."""
         self._is_over = True
 
 

@@ -1,8 +1,8 @@
-"""What a client does for the seat of its member, and what its programs expect.
+"""The interface of a client to its member's session, and the traits of its programs.
 
-**Rules.** The seat decides; the hands do. Hands never hold back, begin, drop or run a callback by
-themselves. Unless a method says otherwise, it is called where the client works: on the thread of
-the application's calls, or on its event loop.
+**Rules.** The session decides; the adapter executes. An adapter never holds back, starts, drops or
+runs a callback by itself. Unless a method says otherwise, it is called where the client works: on
+the thread of the application's calls, or on its event loop.
 
 References: KIP-429 (callbacks).
 """
@@ -20,7 +20,7 @@ from holdfast.members.runtime.offsets import Offsets
 
 
 def before(positions: Offsets, in_flight: Offsets) -> Offsets:
-    """Positions, where the application has not processed what it has in its hand."""
+    """Return positions, lowered to the first record in flight of each partition."""
     return {tp: min(at, in_flight.get(tp, at)) for tp, at in positions.items()}
 
 
@@ -28,15 +28,15 @@ def before(positions: Offsets, in_flight: Offsets) -> Offsets:
 class ClientTraits:
     """What programs of a client expect of its member; ``docs/clients.md`` has a row for each."""
 
-    # ``on_partitions_assigned`` comes in every round, also in a cooperative one without news.
+    # ``on_partitions_assigned`` comes in every round, also if a cooperative one changes nothing.
     reports_empty_changes: bool
-    # What a callback of a hand-over raises keeps the hand-over from committing.
+    # An error of a revocation's callback prevents the revocation's commit.
     error_stops_commit: bool
     reports_on_close: bool = True  # callbacks come also when the application itself leaves
     # The listener was written for eager rebalances. In a cooperative round that changes anything it
     # is called with a revocation, maybe of nothing, and then with the whole assignment.
     reports_full_assignment: bool = False
-    # What a cooperative member gives up of a topic that is deleted is lost: nobody can commit it.
+    # Revoked partitions of a deleted topic are lost: no member can commit them.
     deleted_are_lost: bool = False
 
 
@@ -52,44 +52,44 @@ class Callback(Once):
         callback(*arguments)
 
     def in_order(self) -> list[Resource]:
-        """The partitions of the callback, sorted."""
+        """Return the partitions of the callback, sorted."""
         return sorted(self.resources)
 
 
 class ClientAdapter(Protocol):
-    """What every client does for its seat."""
+    """What every client does for its session."""
 
     def hold_back(self, partitions: Collection[Resource]) -> None:
-        """Hand out no more records of ``partitions``; their positions can still be read."""
+        """Stop delivery of ``partitions``; their positions can still be read."""
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """Stop fetching ``partitions``, and forget everything about them."""
+        """Stop fetching ``partitions``, and forget them."""
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        """The positions after what was handed out; a partition without a position is missing."""
+        """Return the positions after delivered records; a partition may have none."""
 
     def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        """What a commit commits, where the application holds records from ``in_flight`` on."""
+        """Return the offsets to commit while records from ``in_flight`` on are in flight."""
 
     def has_callback(self, call: ListenerCall) -> bool:
         """Whether the application has a callback for ``call``.
 
-        An application without a callback of its own for losses hears a loss as a revocation. Safe
+        An application without a callback for losses gets a loss as a revocation. Safe
         from any thread.
         """
 
 
 class PollClientAdapter(ClientAdapter, Protocol):
-    """One client's, which works on the thread of the application's calls."""
+    """Client adapter of a client that works on the thread of the application's calls."""
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """Hand out no more records of ``partitions``, which are lost; on the member's thread."""
+        """Stop delivery of the lost ``partitions``; called on the member thread."""
 
     def firsts(self, held: Any) -> Offsets:
-        """The first record of each partition in what a call has handed out; from any thread."""
+        """Return the first record of each partition in a call's result; from any thread."""
 
     def notify(self, callback: Callback) -> BaseException | None:
-        """Run the callback of a revocation or a loss, if there is one; return what it raised."""
+        """Run the callback of a revocation or a loss, if any; return its error."""
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
         """Begin to fetch what was assigned, and run the callback if it ``is_news``."""

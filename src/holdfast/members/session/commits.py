@@ -1,22 +1,23 @@
-"""The commits of one member: one way, one rule for another attempt.
+"""The commits of one member: one path, one retry rule.
 
 **Rules.**
 
 - A commit goes with the identity that the member has when the commit is sent, and only with what
-  the member owns then, in the term in which it was handed out
+  the member owns then, in the term in which it was delivered
   (:mod:`holdfast.members.session.subscription_state`).
-- While the coordinator is away or moves, or a round overtakes the commit, it is sent again until
-  its time is over (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
-  anew, and leaves out the partitions of a later commit: a commit never goes back.
-- The commit of a hand-over is the last one of its partitions: no earlier one is sent after it.
-- The member hears of a refusal before the caller does, so a loss has happened when the error comes.
+- While the coordinator is unavailable or moves, or a round overtakes the commit, it is sent again
+  until its timeout (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
+  again, and omits the partitions of a later commit: a commit never moves an offset back.
+- The commit of a revocation is the last one of its partitions: no earlier one is sent after it.
+- The member is notified of a refusal before the caller, so the loss has happened when the error
+  comes.
 
 **Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
 thread, which also takes the answers. The sending thread holds the lock :attr:`Commits.order`, so
 requests go out in the order in which they were decided; inside it
 :class:`~holdfast.members.session.subscription_state.SubscriptionState` takes its own lock. No
-thread waits inside either lock, and nothing is answered there, because the application may hear the
-answer.
+thread waits inside either lock, and no future is completed there, because its callbacks may be the
+application's.
 
 References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
 """
@@ -53,11 +54,11 @@ OnLastCommit = Callable[[Offsets, BaseException | None], None]
 
 
 class CommitOrigin(Enum):
-    """Who wants a commit."""
+    """Who requests a commit, and what is an error of it."""
 
-    NAMED = "the application, of these offsets: one that may not be committed is an error"
+    NAMED = "the application, with offsets: one that may not be committed is an error"
     ALL = "the application, of what is processed: what was lost uncommitted is an error"
-    CLOCK = "nobody: it is time for an automatic commit"
+    CLOCK = "the timer of automatic commits"
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -65,13 +66,13 @@ class _SentCommit:
     """One commit, through all its attempts."""
 
     offsets: Offsets
-    terms: Mapping[Resource, int]  # in which the records were handed out
+    terms: Mapping[Resource, int]  # in which the records were delivered
     origin: CommitOrigin
     deadline: float
     done: SignalSafeFuture[None] = field(default_factory=SignalSafeFuture)
 
     def __post_init__(self) -> None:
-        self.done.set_running_or_notify_cancel()  # a waiter that gives up does not end it
+        self.done.set_running_or_notify_cancel()  # a waiter that stops waiting does not end it
 
 
 class Commits:
@@ -80,13 +81,12 @@ class Commits:
     Parameters
     ----------
     membership : Membership
-        Whose commits; they begin once it runs.
-    progress : SubscriptionState
-        What may be committed.
+        The membership that commits; commits begin once it runs.
+    subscription_state : SubscriptionState What may be committed.
     begins : callable
         Partitions whose ``on_partitions_assigned`` runs.
     on_last_commit : callable
-        Takes the offsets of a hand-over's commit, and its error or None; called on the IO thread.
+        Takes the offsets of a revocation's commit, and its error or None; called on the IO thread.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Commits:
         self._begins = begins
         self._on_last_commit = on_last_commit
         self.order = threading.RLock()
-        self._newest: dict[Resource, _SentCommit | None] = {}  # last commit of the partition
+        self._newest: dict[Resource, _SentCommit | None] = {}  # latest commit of the partition
         self._open: set[SignalSafeFuture[None]] = set()
 
     @property
@@ -120,21 +120,21 @@ class Commits:
         ----------
         offsets : mapping of partition to OffsetToCommit
             The next offset to read of each.
-        asked : CommitOrigin
-            Who wants it. Where no offsets were named, partitions that are handed over meanwhile
-            are left out.
+        origin : CommitOrigin
+            Who requests it. Unless offsets were named, partitions that are revoked meanwhile are
+            left out.
         timeout_s : float
-            How long it is tried, in s.
+            Time limit of all attempts, in s.
 
         Returns
         -------
         Future of None
-            Done once the coordinator has accepted it; its error is one of those below.
+            Done once the coordinator has accepted it; its error is one of the errors below.
 
         Raises
         ------
         RemoteProtocolError
-            If the group refused it, or records were handed out before their partitions were lost.
+            If the group refused it, or records were delivered before their partitions were lost.
         LocalProtocolError
             If the member does not own a partition.
         OperationalError
@@ -152,17 +152,17 @@ class Commits:
                 commit.done.add_done_callback(self._open.discard)
                 on_sent = self._send(commit, snapshot)
             on_sent()
-        except BaseException:  # interrupted, maybe: then nobody waits for the answer
+        except BaseException:  # maybe an interruption: then no caller waits for the answer
             self._open.discard(commit.done)
             raise
         return commit.done
 
     def _checked(self, commit: _SentCommit, offsets: Offsets) -> MemberSnapshot:
-        """The member's standing, in which ``offsets`` may be committed."""
+        """Return the member snapshot in which ``offsets`` may be committed."""
         member_thread = self._runtime.member_thread
         if member_thread.failure is not None:
             raise member_thread.failure
-        snapshot = member_thread.snapshot  # before the progress: see MemberThread
+        snapshot = member_thread.snapshot  # before the subscription state: see MemberThread
         lost = None
         if commit.origin is CommitOrigin.ALL:
             lost = self.loss()
@@ -177,13 +177,13 @@ class Commits:
         return snapshot
 
     def loss(self, partitions: Collection[Resource] | None = None) -> RemoteProtocolError | None:
-        """The error about records (of ``partitions``) that were lost uncommitted, if any."""
+        """Return the error about records (of ``partitions``) that were lost uncommitted, if any."""
         return loss_of(
             self._subscription_state.take_unreported(partitions), self._subscription_state
         )
 
     def _send(self, commit: _SentCommit, snapshot: MemberSnapshot) -> Callable[[], None]:
-        """Send a commit; return what hears the answer, to be called outside :attr:`order`."""
+        """Send a commit; return what takes the answer, to be called outside :attr:`order`."""
         offsets = {
             tp: at
             for tp, at in commit.offsets.items()
@@ -223,7 +223,7 @@ class Commits:
             pause.add_done_callback(lambda over: self._again(commit, over.exception()))
 
     def _noted(self, offsets: Offsets, answer: Future[int]) -> tuple[int, HoldfastError | None]:
-        """The code of an answer, -1 for none, and an error that no other attempt can mend."""
+        """Return the code of an answer, -1 for none, and an error that no retry can fix."""
         failed = None if answer.cancelled() else answer.exception()
         code = -1 if answer.cancelled() or failed is not None else answer.result()
         self._runtime.counters.add("commit" if code == 0 else "commit_failed")
@@ -254,10 +254,10 @@ class Commits:
             self._subscription_state.take_unreported(commit.offsets)
             commit.done.set_exception(error)
 
-        self._runtime.member_thread.after(report_loss)  # the member knows of its loss by then
+        self._runtime.member_thread.after(report_loss)  # the member has recorded its loss by then
 
     def commit_revoked(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit what is processed of partitions that are given up; once, as the last commit."""
+        """Commit the processed offsets of revoked partitions, once, as their last commit."""
         who = Identity(
             generation=action.generation,
             member_id=action.member_id,
@@ -281,7 +281,7 @@ class Commits:
         origin.add_done_callback(note)
 
     def wait_for_open(self, timeout_s: float) -> None:
-        """Wait for the commits that are under way."""
+        """Wait for the pending commits."""
         wait_for_all(list(self._open), timeout_s)
 
 
@@ -297,9 +297,9 @@ def _check_owned(snapshot: MemberSnapshot, offsets: Iterable[Resource]) -> None:
 def loss_of(
     refused: Collection[Resource], subscription_state: SubscriptionState
 ) -> RemoteProtocolError | None:
-    """The error of a commit of records that were handed out before a loss, None for no record.
+    """Return the error of a commit of records delivered before a loss, None for no record.
 
-    A member that gave the partitions up at a deadline is still a member, of a newer generation.
+    A member that lost the partitions at a deadline is still a member, of a newer generation.
     """
     if not refused:
         return None
@@ -307,16 +307,16 @@ def loss_of(
     more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
     code, word = ErrorCode.UNKNOWN_MEMBER_ID, "lost"
     if subscription_state.were_revoked(refused):
-        code, word = ErrorCode.ILLEGAL_GENERATION, "given up"
+        code, word = ErrorCode.ILLEGAL_GENERATION, "revoked"
     return RemoteProtocolError(
-        f"the commit was refused: {names}{more} had been {word} since these records were "
-        "handed out; they are read again from the committed offset, here or elsewhere",
+        f"the commit was refused: {names}{more} had been {word} since the records were "
+        "delivered; they are read again from the committed offset, here or elsewhere",
         error_code=code,
     )
 
 
 def not_committed(code: int) -> HoldfastError:
-    """The error of a commit that was answered with ``code``, -1 for no answer."""
+    """Return the error of a commit that was answered with ``code``, -1 for no answer."""
     if code < 0:
         return OperationalError("the commit was not answered in time: it may be done, or not")
     return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

@@ -1,11 +1,11 @@
-"""Opens a member's parts on a thread of their own: the application waits for no broker.
+"""Connects a member on a thread of its own: the application waits for no broker.
 
-**Rules.** A broker that is away is asked again until it answers or the opening is closed. Any other
-error is final, and the application's next call raises it. Parts that have been opened are taken
-once; parts that are not taken are closed.
+**Rules.** A broker that is unavailable is tried again until it answers or the connecting is closed.
+Any other error is final, and the application's next call raises it. A member runtime that was made
+is taken once; one that is not taken is closed.
 
-**Strategy.** Between two attempts the thread holds no reference to the consumer, so one that is
-forgotten can be collected.
+**Strategy.** Between two attempts the thread holds no reference to the consumer, so a forgotten
+consumer can be collected.
 
 References: Kafka's ConsumerCoordinator, ``ensureCoordinatorReady``; librdkafka,
 ``rd_kafka_subscribe``.
@@ -29,24 +29,24 @@ _AGAIN_S = (0.1, 0.2, 0.5, 1.0)  # between attempts to reach a broker; the last 
 
 
 class Closeable(Protocol):
-    """What can be closed."""
+    """An object that can be closed."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release its resources."""
 
 
 _P = TypeVar("_P", bound=Closeable)
 
 
 class PendingConnection(Generic[_P]):
-    """A member on its way.
+    """A member that is being connected.
 
     Parameters
     ----------
     make : bound method
-        Makes the parts from connections; its object is referred to weakly.
+        Makes the member runtime from connections; its object is referred to weakly.
     group : str
-        The group's id, for the log.
+        The group id, for the log.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PendingConnection(Generic[_P]):
         self._thread = threading.Thread(target=self._run, name="holdfast-connect", daemon=True)
 
     def start(self) -> None:
-        """Begin; an earlier call may have been interrupted."""
+        """Start the thread; an earlier call may have been interrupted."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -80,7 +80,10 @@ class PendingConnection(Generic[_P]):
                 if self._open():
                     break
             except SourceError as error:
-                before, said = said, str(error)  # a log may keep the error, and so the consumer
+                before, said = (
+                    said,
+                    str(error),
+                )  # a log may keep the error alive, and with it the consumer
                 if said != before and not self._ended.is_set():
                     _log.warning("group %s: %s", self._group, said)
             except BaseException as error:
@@ -89,7 +92,7 @@ class PendingConnection(Generic[_P]):
                 break
 
     def _open(self) -> bool:
-        """Try once; whether there is nothing left to do."""
+        """Try once; return whether nothing is left to do."""
         make = self._make()
         if make is None:
             return True
@@ -107,7 +110,7 @@ class PendingConnection(Generic[_P]):
         return True
 
     def take(self, wait_s: float) -> _P | None:
-        """The opened parts, None if they are not there within ``wait_s``.
+        """Return the member runtime, None if it is not ready within ``wait_s``.
 
         Raises
         ------
@@ -121,7 +124,7 @@ class PendingConnection(Generic[_P]):
         return self._runtime
 
     def close(self) -> None:
-        """Open nothing, and close what was opened and not taken."""
+        """Stop connecting, and close a member runtime that was not taken."""
         self._ended.set()
         with self._lock:
             runtime, connections = self._runtime, self.connections

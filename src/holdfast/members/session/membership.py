@@ -1,8 +1,8 @@
-"""One membership, from ``subscribe`` to the end: what opens, joins, leaves and closes it.
+"""One membership, from ``subscribe`` to the end: connecting, joining, leaving, closing.
 
 **Rules.** The member joins in the background. Its connections open on a thread of their own, or in
-the call of an application that wants to hear at once that no broker answers. What is subscribed to
-before the member is there, it joins with. A membership that has ended opens nothing.
+the call of an application that wants to know at once that no broker answers. The member joins with
+the latest subscription made before it was connected. A membership that has ended connects nothing.
 
 References: Incremental Cooperative Rebalancing, "join group in the background thread".
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """A member on its way, running, or gone.
+    """A member that is connecting, running, or closed.
 
     Parameters
     ----------
     connect : callable, optional
-        Makes its connections, which are not open yet; by default from the settings.
+        Makes the connections without opening them; by default from the settings.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Membership:
         self._has_ended = False
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
-        """Join in the background, or change what is subscribed to."""
+        """Join in the background, or change the subscription."""
         with self._lock:
             self._desired = topics, pattern
             if self.runtime is not None:
@@ -69,7 +69,7 @@ class Membership:
         self._connecting.start()
 
     def join_now(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
-        """As :meth:`subscribe`, and wait for a broker."""
+        """Subscribe as :meth:`subscribe`, and wait for a broker."""
         if self.runtime is not None:
             self.subscribe(topics, pattern)
             return
@@ -89,12 +89,12 @@ class Membership:
         return runtime
 
     def wait_until_open(self, seconds: float) -> bool:
-        """Whether the member is there, within so many seconds.
+        """Return whether the member is connected, waiting at most ``seconds``.
 
         Raises
         ------
         HoldfastError
-            If no broker will ever let it in.
+            If no broker will ever accept it.
         """
         return self._connecting is not None and self._connecting.take(seconds) is not None
 
@@ -108,36 +108,36 @@ class Membership:
 
     @property
     def member_thread(self) -> MemberThread | None:
-        """The running machine, None before a broker has answered."""
+        """The running member thread, None before a broker has answered."""
         return None if self.runtime is None else self.runtime.member_thread
 
     @property
     def snapshot(self) -> MemberSnapshot | None:
-        """The member's, None before a broker has answered."""
+        """The member snapshot, None before a broker has answered."""
         return None if self.runtime is None else self.runtime.member_thread.snapshot
 
     def metrics(self) -> MemberMetrics | None:
-        """The member's numbers, None before a broker has answered."""
+        """Return the member's metrics, None before a broker has answered."""
         return None if self.runtime is None else self.runtime.metrics()
 
     @property
     def is_member(self) -> bool:
-        """Whether it is in a generation of its group."""
+        """Whether the member belongs to a generation of its group."""
         snapshot = self.snapshot
         return snapshot is not None and snapshot.identity.generation >= 0
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended the member, or will never let it in."""
+        """The error that has ended the member, or that keeps it from ever joining."""
         if self.runtime is not None:
             return self.runtime.member_thread.failure
         return None if self._connecting is None else self._connecting.failure
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another process has taken this static member.
+        """Whether another process has taken over this static member.
 
-        Who joins again after that takes the member back, and the two fence each other for ever.
+        If the fenced process joined again, the two would fence each other for ever.
         """
         failure = self.failure
         if not isinstance(failure, RemoteProtocolError):
@@ -145,14 +145,14 @@ class Membership:
         return failure.error_code == ErrorCode.FENCED_INSTANCE_ID
 
     def leave(self, *, returns: bool | None = None, process_ends: bool = True) -> None:
-        """Ask the member to hand everything over and to leave; of two wishes the first counts.
+        """Request that the member revokes everything and leaves; the first request counts.
 
         Parameters
         ----------
         returns : bool, optional
-            Whether it comes back; without it ``holdfast.clean.leave`` says so.
+            Whether the member comes back; by default ``holdfast.clean.leave``.
         process_ends : bool
-            False where the application unsubscribes and goes on.
+            False where the application unsubscribes and continues.
         """
         with self._lock:
             self._has_ended = self.is_leaving = True
@@ -161,13 +161,13 @@ class Membership:
             self.runtime.member_thread.leave(returns=said, process_ends=process_ends)
 
     def is_over(self) -> bool:
-        """Whether the member has left, has failed, or never was a member."""
+        """Return whether the member has left, has failed, or never was a member."""
         return self.is_leaving and (
             self.runtime is None or self.runtime.member_thread.over.is_set()
         )
 
     def close(self) -> None:
-        """Release everything; the group is not told. A fork of the process has nothing of it."""
+        """Release all resources without notice to the group; does nothing in a fork."""
         if not self.process.is_this():
             return
         with self._lock:

@@ -1,17 +1,16 @@
-"""A seat whose client works on the thread of the application's calls.
+"""The session of a member whose client works on the thread of the application's calls.
 
-**Rules.** What changes the assignment, and every callback, is an errand of the application's next
-call, and errands are done in order. What was handed out before that call is processed when the call
-begins, so nothing is in flight then. A loss alone does not wait: what is lost is hidden at once.
-
-A hand-over does not wait for an application that is away and has no record of its partitions in its
-hand, nor for a callback that the application does not have: the application's next call finds the
-errand, before it hands anything out. At the deadline of a hand-over the application may be away
-still. What it has in its hand is not committed then. Positions are read on a thread of their own,
+**Rules.** Every change of the assignment, and every callback, is a task of the application's next
+call; tasks run in order. When a call begins, the records of the previous call are processed, so
+nothing is in flight then. A loss alone does not wait: lost partitions are hidden at once. A
+revocation does not wait for an application that is away and has no record of the revoked partitions
+in flight, nor for a callback that the application does not have: the application's next call does
+the task before it returns anything. If the application is still away at the deadline of a
+revocation, its records in flight are not committed. Positions are read on a thread of their own,
 which may wait for the client.
 
-**Strategy.** An errand that is interrupted by an exception of a signal's handler is done again
-(:mod:`holdfast.members.runtime.application_tasks`): each errand may be begun twice.
+**Strategy.** A task that is interrupted by an exception of a signal handler is repeated
+(:mod:`holdfast.members.runtime.application_tasks`): each task may be begun twice.
 
 References: KIP-429 (callbacks), KIP-62.
 """
@@ -47,12 +46,12 @@ class PollSession(GroupSession):
     Parameters
     ----------
     in_flight : InFlight
-        What the last call handed out; the client's calls write it.
+        The records in flight; the client's calls write it.
 
     Attributes
     ----------
-    errands : Errands
-        What waits for the application's next call.
+    tasks : ApplicationTasks
+        The tasks that wait for the application's next call.
     """
 
     def __init__(
@@ -68,23 +67,23 @@ class PollSession(GroupSession):
         membership.rebalance_handler = self
         self.tasks = ApplicationTasks()
         self.in_flight = in_flight
-        self._held_back: set[Resource] = set()  # by an errand that was done
+        self._held_back: set[Resource] = set()  # by a task that was done
         self.unprocessed: Offsets = (
-            NO_OFFSETS  # in the hand of an application that does not come back
+            NO_OFFSETS  # in flight in an application that does not come back
         )
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
 
     # The application's thread
 
     def note(self) -> None:
-        """Read from the client how far the application has come."""
+        """Read from the client how far the application has processed."""
         self.note_processed(self.unprocessed)
 
     def begin_poll(self) -> BaseException | None:
-        """The application is back: do the errands that wait; return what a callback raised.
+        """Do the waiting tasks at the start of a call; return the error of a callback.
 
-        A hand-over is several errands, one after the other, and the member's thread asks for each
-        when the one before is done. If the application got records first, the hand-over and its
+        A revocation is several tasks, one after the other, and the member thread requests each
+        when the one before is done. If the application got records first, the revocation and the
         next owners would wait until the new records are processed as well.
         """
         self.note_polled()
@@ -106,11 +105,11 @@ class PollSession(GroupSession):
     def leave(
         self, deadline: float, *, returns: bool | None = None, process_ends: bool = True
     ) -> BaseException | None:
-        """Hand everything over and leave; return what a callback raised.
+        """Revoke everything and leave; return the error of a callback.
 
         ``returns`` and ``process_ends`` as for
         :meth:`~holdfast.members.session.membership.Membership.leave`. If it is interrupted, a
-        second call goes on.
+        second call continues.
         """
         self._spare_unseen()
         self.subscription_state.come_back()
@@ -121,17 +120,17 @@ class PollSession(GroupSession):
         return self.finish(deadline)
 
     def _spare_unseen(self) -> None:
-        """Count nothing as processed that the application may not have processed."""
+        """Exclude from the commit what the application may not have processed."""
         if not self.in_flight.may_be_processed():
             self.unprocessed = self.in_flight_from()
 
     def in_flight_from(self) -> Offsets:
-        """Return where what the application has in its hand begins."""
+        """Return the first record in flight of each partition."""
         held = self.in_flight.last
         return self.adapter.firsts(NOTHING if held is None else held)
 
     def finish(self, deadline: float) -> BaseException | None:
-        """Do what a leaving member wants until it is out."""
+        """Do the tasks of a leaving member until it has left."""
         self._spare_unseen()
         first: BaseException | None = None
         while not self.membership.is_over() and time.monotonic() < deadline:
@@ -144,7 +143,7 @@ class PollSession(GroupSession):
 
     def _hold_back(self, resources: Collection[Resource]) -> None:
         self.note()
-        # The application's commits that are on their way come first, for a moment: the member joins
+        # Wait briefly for the application's pending commits: the member joins
         # without its partitions, and a later commit is refused.
         self.commits.wait_for_open(_OPEN_COMMITS_S)
         self.adapter.hold_back(resources)
@@ -168,19 +167,19 @@ class PollSession(GroupSession):
         self.adapter.drop(resources)
         self._held_back.difference_update(resources)
 
-    # The member's thread: see holdfast.members.runtime.member_thread.Duties
+    # On the member thread: see holdfast.members.runtime.member_thread.RebalanceHandler
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Let the application's next call hold ``resources`` back; it finds them processed."""
+        """Queue a task that holds ``resources`` back; the next call counts them as processed."""
         held = self.in_flight.last
         self.tasks.put(ApplicationTask(partial(self._hold_back, resources), lambda _: drained()))
         if held is None or self.adapter.firsts(held).keys() & set(resources):
             return
-        if self.in_flight.last is held:  # else it came in before the errand was there
+        if self.in_flight.last is held:  # else a call began before the task was queued
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Hide ``resources`` at once; those with a callback are dropped after the callback."""
+        """Hide ``resources`` at once; drop those with a callback after the callback."""
         self.subscription_state.lose(resources, notified=lost)
         self.adapter.hide(resources)
         unreported = [tp for tp in resources if tp not in set(lost)]
@@ -192,7 +191,7 @@ class PollSession(GroupSession):
         resources: tuple[Resource, ...],
         done: Callable[[str | None], None],
     ) -> None:
-        """Have a callback run, and what goes with it."""
+        """Queue a callback, with the steps before and after it."""
         if call is ListenerCall.REVOKED and (gone := self._deleted(resources)):
             self.subscription_state.forget(gone)
             self.tasks.put(ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, gone))))
@@ -207,14 +206,14 @@ class PollSession(GroupSession):
             done(None)
 
     def _deleted(self, resources: Collection[Resource]) -> set[Resource]:
-        """Those that the application hears of as lost, because their topics are deleted."""
+        """Return the partitions to report as lost because their topics are deleted."""
         runtime = self.membership.runtime
         if not self._traits.deleted_are_lost or not self.is_cooperative or runtime is None:
             return set()
         return {tp for tp in resources if not runtime.exists(tp[0])}
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit what is processed of partitions that are given up, unless nobody wants that."""
+        """Commit the processed offsets of revoked partitions, if commits are automatic."""
         if not self.is_automatic:
             done(0)
             return
@@ -234,7 +233,7 @@ class PollSession(GroupSession):
                 runtime.log.warning("positions could not be read for the last commit: %r", error)
             done(-1)
             return
-        if found is None:  # it is inside a call, and knows itself
+        if found is None:  # it is inside a call, which does the task itself
             self.tasks.put(
                 ApplicationTask(self.note, lambda _: self.commits.commit_revoked(action, done))
             )
@@ -243,7 +242,7 @@ class PollSession(GroupSession):
         self.commits.commit_revoked(action, done)
 
     def _asked_past(self, partitions: Collection[Resource]) -> Offsets | None:
-        """How far the application has come, None if it is inside a call."""
+        """Return the processed offsets, None while the application is inside a call."""
         held = self.in_flight.last
         if held is None:
             return None
@@ -254,5 +253,5 @@ class PollSession(GroupSession):
         return {tp: at for tp, at in found.items() if tp in set(partitions)}
 
     def end(self) -> None:
-        """Read no more positions."""
+        """Stop reading positions."""
         self._aside.shutdown(wait=False, cancel_futures=True)

@@ -1,22 +1,22 @@
-"""The seat of one member: what a member of ours does, whatever client fetches for it.
+"""The session of one member: what every member does, whatever client fetches for it.
 
 **Rules.**
+- A session is one membership, from ``subscribe`` to the end. The member joins in the background,
+  and the application waits for no broker: connections open on a thread of their own.
+- The machine orders the steps of a revocation: hold back, drained, callback, commit, drop. A
+  partition is started by :meth:`PollClientAdapter.assigned`, in a term that begins before its
+  callback.
+- All commits go through :mod:`holdfast.members.session.commits`;
+  :mod:`holdfast.members.session.subscription_state` says what may be committed.
 
-- A seat is one membership, from ``subscribe`` to the end. The member joins in the background, and
-  the application waits for no broker: connections open on a thread of their own.
-- The order of a hand-over is the machine's: hold back, drained, callback, commit, drop. A partition
-  is begun by :meth:`PollClientAdapter.assigned`, in a term that begins before its callback.
-- Commits take one way (:mod:`holdfast.members.session.commits`); what may be committed stands in
-  :mod:`holdfast.members.session.subscription_state`.
-
-**Locks.** Three, each held for look-ups alone: the one of
-:class:`~holdfast.members.session.membership.Membership` for what is opened and wished,
-:attr:`Commits.order` for the order of commits, and inside it the one of
+**Locks.** Three, each held for look-ups alone: the lock of
+:class:`~holdfast.members.session.membership.Membership` for its connections and its subscription,
+:attr:`Commits.order` for the order of commits, and inside it the lock of
 :class:`SubscriptionState`. None is held while a broker, a client's call that may wait, or the
 application is called.
 
-**Threads.** The member's thread calls the five duties of
-:class:`~holdfast.members.runtime.member_thread.RebalanceHandler`. They put errands where the client
+**Threads.** The member thread calls the five methods of
+:class:`~holdfast.members.runtime.member_thread.RebalanceHandler`. They queue tasks where the client
 works: :class:`~holdfast.members.session.poll_session.PollSession` on the thread of the
 application's calls, :class:`~holdfast.members.session.async_session.AsyncSession` on its event
 loop.
@@ -42,21 +42,21 @@ from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 
 CATCH_UP_S = 0.25
-"""How long a call of the application waits for the member's thread."""
+"""How long a call of the application waits for the member thread, in s."""
 LAST_COMMIT_S = 2.0
-"""How long the commit before leaving is waited for."""
+"""How long to wait for the commit before leaving, in s."""
 NO_OFFSETS: Offsets = {}
-_BESIDE_S = 0.1  # a heartbeat that long ago is just now
+_BESIDE_S = 0.1  # a heartbeat counts as just sent for that long
 _POLLED_EVERY_S = 0.1
 
 
 class GroupSession:
-    """What every member of ours does.
+    """What every member does, whatever client fetches for it.
 
     Parameters
     ----------
     on_last_commit : callable, optional
-        Takes the offsets of a last commit (of a hand-over, or before leaving), and its error or
+        Takes the offsets of a last commit (of a revocation, or before leaving), and its error or
         None; called on the IO thread.
     """
 
@@ -82,8 +82,8 @@ class GroupSession:
             on_last_commit=on_last_commit,
         )
         self._on_last_commit = on_last_commit
-        self._has_reported = False  # some assignment
-        self._begins: frozenset[Resource] = frozenset()  # their ASSIGNED callback runs
+        self._has_reported = False  # whether any assignment was reported
+        self._begins: frozenset[Resource] = frozenset()  # partitions whose ASSIGNED callback runs
         self._polled_at = 0.0
         self.is_automatic: bool = settings["enable.auto.commit"]
         self._every_s: float = settings["auto.commit.interval.ms"] / 1000
@@ -92,18 +92,18 @@ class GroupSession:
     # What is assigned
 
     def note(self) -> None:
-        """Read from the client how far the application has come."""
+        """Read from the client how far the application has processed."""
         self.note_processed(NO_OFFSETS)
 
     def note_processed(self, in_flight: Offsets) -> None:
-        """As :meth:`note`, where the application holds records from ``in_flight`` on."""
+        """Read as :meth:`note`, with records in flight from ``in_flight`` on."""
         if lost := self.subscription_state.unrecorded():
             self.subscription_state.record_lost(self.adapter.positions(lost))
         positions = self.adapter.positions(self.subscription_state.active())
         self.subscription_state.note(positions, self.adapter.processed(positions, in_flight))
 
     def is_news(self, resources: Collection[Resource]) -> bool:
-        """Whether the application hears of an assignment, which may change nothing."""
+        """Return whether to report an assignment, which may be empty, to the application."""
         return (
             not self._has_reported
             or bool(resources)
@@ -112,18 +112,18 @@ class GroupSession:
         )
 
     def begin(self, resources: Collection[Resource]) -> None:
-        """Begin the terms of what is assigned; its callback may commit where they begin."""
+        """Begin the terms of what is assigned; its callback may commit start offsets."""
         self._begins = frozenset(resources)
         snapshot = self.membership.snapshot
         terms = {} if snapshot is None else snapshot.terms
         self.subscription_state.begin({tp: terms[tp] for tp in resources if tp in terms})
 
     def has_begun(self) -> None:
-        """The callback of the assignment is over."""
+        """Record that the callback of the assignment has ended."""
         self._begins, self._has_reported = frozenset(), True
 
     def has_ended(self, callback: Callback) -> None:
-        """The callback of a revocation or a loss is over: drop what it was about."""
+        """Drop the partitions of a revocation or a loss, whose callback has ended."""
         if callback.call is ListenerCall.LOST:
             heard = self.adapter.has_callback(ListenerCall.LOST)
             self.subscription_state.mark_reported(callback.resources, by_callback=heard)
@@ -132,36 +132,36 @@ class GroupSession:
         self.subscription_state.end(callback.resources)
 
     def answer_of(self, error: BaseException | None) -> str | None:
-        """What the machine hears of a callback."""
+        """Return the outcome of a callback for the machine: an error text, or None."""
         if error is None or not self._traits.error_stops_commit:
             return None
         return f"{type(error).__name__}: {error}"
 
     def request_committed(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
-        """Ask where the group has committed, -1 for nowhere; waits out transactions (KIP-447)."""
+        """Request committed offsets, -1 for none; open transactions are waited for (KIP-447)."""
         assert self.membership.runtime is not None
         return self.membership.runtime.coordinator.committed(partitions)
 
     # Commits
 
     def to_commit(self) -> Offsets:
-        """What is processed and not committed."""
+        """Return the offsets that are processed and not committed."""
         self.note()
         snapshot = self.membership.snapshot
         return {} if snapshot is None else self.subscription_state.to_commit(snapshot.terms)
 
     def wanted(self, named: Offsets | None) -> tuple[Offsets, CommitOrigin]:
-        """What the application commits: what it has named, or for None what is processed."""
+        """Return the offsets to commit, the named ones or by default the processed ones."""
         if named is None:
             return self.to_commit(), CommitOrigin.ALL
         self.note()
         return named, CommitOrigin.NAMED
 
     def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
-        """Commit what is processed, if ``auto.commit.interval.ms`` is over; never wait.
+        """Commit what is processed, if ``auto.commit.interval.ms`` has passed; never wait.
 
-        A commit is a sign of life. Beside a heartbeat it does not put off the moment at which the
-        coordinator notices a death, so a heartbeat takes with it what is due soon.
+        A commit is a sign of life. Just after a heartbeat it does not delay the moment at which the
+        coordinator notices a death, so a heartbeat takes along a commit that is due soon.
         """
         runtime, now = self.membership.runtime, time.monotonic()
         if not self.is_automatic or runtime is None or self.membership.is_leaving:
@@ -182,14 +182,14 @@ class GroupSession:
         timeout_s = self.settings.call_timeout_s
         try:
             return offsets, self.commits.begin(offsets, CommitOrigin.CLOCK, timeout_s=timeout_s)
-        except HoldfastError:  # the member has failed just now, of which the next call tells
+        except HoldfastError:  # the member has just failed, which the next call reports
             return None
 
     def commit_before_leaving(self, timeout_s: float) -> SignalSafeFuture[None] | None:
-        """Commit before leaving, which gives up the round that is going on.
+        """Commit before leaving, which abandons the current round.
 
         The coordinator may have ended that round, with its answer on the way. The commit of the
-        hand-over would then be too late for the old generation, and this member would never know
+        revocation would then be too late for the old generation, and this member would never know
         the new one.
         """
         member = self.membership
@@ -202,10 +202,10 @@ class GroupSession:
         sent.add_done_callback(lambda done: self._on_last_commit(offsets, done.exception()))
         return sent
 
-    # Duties that are the same wherever the client works
+    # Methods of the rebalance handler that are the same wherever the client works
 
     def note_polled(self) -> None:
-        """The application is alive (``max.poll.interval.ms``)."""
+        """Record that the application is alive (``max.poll.interval.ms``)."""
         self.membership.process.check()
         member_thread, now = self.membership.member_thread, time.monotonic()
         if member_thread is not None and now - self._polled_at >= _POLLED_EVERY_S:
@@ -213,11 +213,11 @@ class GroupSession:
             member_thread.note_polled()
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Nothing is left to do: :meth:`PollClientAdapter.assigned` has begun the resources."""
+        """Do nothing: :meth:`PollClientAdapter.assigned` has started the resources."""
 
     def is_orphaned(self) -> bool:
-        """A consumer that is forgotten closes its membership itself."""
+        """Return False: a forgotten consumer closes its membership itself."""
         return False
 
     def close(self) -> None:
-        """Nothing is open: the client closes itself."""
+        """Do nothing: the client closes itself."""

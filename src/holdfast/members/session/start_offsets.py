@@ -1,9 +1,10 @@
-"""Where partitions begin: a question that is asked until somebody answers it.
+"""The request for start offsets, which is repeated until a broker answers.
 
-**Rules.** One question is open at a time. Nobody answers: it is asked again after a pause, each one
-longer than the one before. A question from before a change of the assignment counts no more:
-another member may have read on since, and committed. Whether a later question could be answered at
-all is one decision for every client (:func:`~holdfast.cluster.connections.ends_member`).
+**Rules.** One request is open at a time. Without an answer it is repeated after an interval, each
+one longer than the one before. The answer of a request from before a change of the assignment is
+discarded: another member may have read and committed since. Whether a later request could be
+answered at all is one decision for every client
+(:func:`~holdfast.cluster.connections.ends_member`).
 
 References: KIP-447; Kafka's ConsumerCoordinator, ``initWithCommittedOffsetsIfNeeded``.
 """
@@ -23,18 +24,18 @@ _Start = TypeVar("_Start")
 
 
 class StartOffsetsRequest(Generic[_Start]):
-    """The question where partitions begin.
+    """The request for start offsets.
 
     Parameters
     ----------
     ask : callable
-        Asks for the places of partitions; None before there is a member. An answer may lack some,
-        which are asked for again.
+        Requests the start offsets of partitions; None before the member is connected. An answer may
+        lack partitions, which are requested again.
 
     Attributes
     ----------
     asked_at : float
-        When the open question was asked, by the monotonic clock.
+        When the open request was sent, by the monotonic clock.
     """
 
     def __init__(
@@ -45,26 +46,26 @@ class StartOffsetsRequest(Generic[_Start]):
         self.begin()
 
     def begin(self) -> None:
-        """The assignment has changed: take no answer to what was asked before."""
+        """Discard open requests: the assignment has changed."""
         self._pending: Future[dict[Resource, _Start]] | None = None
         self._ask_at, self._pause_s = 0.0, _AGAIN_S
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a question whose answer was not taken."""
+        """Return whether a request is open whose answer was not taken."""
         return self._pending is not None
 
     def answer(
         self, partitions: Collection[Resource], wait_s: float | None
     ) -> Mapping[Resource, _Start]:
-        """Places of these, as far as somebody tells within ``wait_s``; None waits without an end.
+        """Return start offsets known within ``wait_s``; None waits for ever.
 
-        The answer stays until :meth:`take`, so whoever is interrupted goes on with the same one.
+        The answer stays until :meth:`take`, so an interrupted caller gets the same one again.
 
         Raises
         ------
         HoldfastError
-            If no broker will ever tell.
+            If no broker will ever answer.
         """
         if self._pending is None and partitions and self._is_time(wait_s):
             self.asked_at = time.monotonic()
@@ -85,7 +86,7 @@ class StartOffsetsRequest(Generic[_Start]):
         return found
 
     def _is_time(self, wait_s: float | None) -> bool:
-        """Whether the pause before another question is over, or will be within ``wait_s``."""
+        """Wait for the next request's time, at most ``wait_s``; return whether it has come."""
         left_s = max(0.0, self._ask_at - time.monotonic())
         waited_s = left_s if wait_s is None else min(left_s, wait_s)
         if waited_s > 0.0:
@@ -93,7 +94,7 @@ class StartOffsetsRequest(Generic[_Start]):
         return waited_s >= left_s
 
     def take(self, answer: Mapping[Resource, _Start], partitions: Collection[Resource]) -> None:
-        """The answer was used; what it lacks of these is asked for again."""
+        """Mark an answer as used; partitions that it lacks are requested again."""
         if answer and answer.keys() >= set(partitions):
             self._pending = None
         elif answer:

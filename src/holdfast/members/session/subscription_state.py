@@ -1,26 +1,26 @@
-"""How far the application has come with each partition, by terms of ownership.
+"""Positions and commits of each partition, by terms of ownership.
 
-**Rules.** What was handed out in a term of a partition is committed in that term only
+**Rules.** What was delivered in a term of a partition is committed in that term only
 (:mod:`holdfast.core.machine.member.holdings`). An offset that the application names itself carries
-no term, so three rules stand in:
+no term, so three rules replace the term:
 
 - Between a loss and the next poll, or the callback of the loss where there is one, the application
   holds records from before the loss. All its offsets of the partition are refused.
-- Later, offsets of a partition that had an earlier term are accepted from where the present term
-  began up to where it has come. Before the present term has handed anything out, they are accepted
-  in ``on_partitions_assigned`` alone, where the application decides where the term begins.
-- In its first term a partition is committed as the application likes.
+- Later, offsets of a partition that had an earlier term are accepted from the start of the present
+  term up to its position. Before the present term has delivered anything, they are accepted in
+  ``on_partitions_assigned`` alone, where the application decides where the term begins.
+- In its first term the application may commit any offset of a partition.
 
-Example: offsets 107 to 306 of ``t-0`` are handed out, ``t-0`` is lost, another member commits 307,
+Example: offsets 107 to 306 of ``t-0`` are delivered, ``t-0`` is lost, another member commits 307,
 ``t-0`` comes back and starts at 307. A commit of 207 is refused, although this member owns ``t-0``
-again. A commit of 308 is refused until record 307 was handed out.
+again. A commit of 308 is refused until record 307 was delivered.
 
-A loss of records that were not committed is *untold* until a callback of the loss has run. Where no
-such callback comes, an error reports the loss to the application, and the loss is untold until the
+A loss of uncommitted records is *unreported* until a callback of the loss has run. If the
+application has no such callback, an error reports the loss, and the loss is unreported until the
 application polls after that error.
 
-**Strategy.** One record a partition for its term, one for its last loss, all of them behind one
-lock. It is held for look-ups alone, never while a client, a broker or the application is called.
+**Strategy.** One entry a partition for its term, one for its last loss, all behind one lock. It is
+held for look-ups alone, never while a client, a broker or the application is called.
 
 References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
 """
@@ -41,26 +41,26 @@ class _PartitionTerm:
 
     number: int
     is_again: bool  # the partition had an earlier term here
-    began: int | None = None  # the lowest offset that the application may name, once it is known
-    is_active: bool = True  # handed out; False once it was given up or lost
+    began: int | None = None  # the lowest offset that the application may commit, once known
+    is_active: bool = True  # may be delivered; False once it was revoked or lost
     processed: OffsetToCommit | None = None
-    start: OffsetToCommit | None = None  # what a hand-over commits where nothing is processed
-    furthest: int = -1  # highest offset before which records were handed out
-    committed: int | None = None  # what stands committed, as far as is known
+    start: OffsetToCommit | None = None  # what a revocation commits if nothing is processed
+    furthest: int = -1  # highest offset before which records were delivered
+    committed: int | None = None  # the committed offset, as far as is known
 
     def to_commit(self) -> OffsetToCommit | None:
         at = self.processed
         return None if at is None or at.offset == self.committed else at
 
     def last_commit(self) -> OffsetToCommit | None:
-        """What the last commit of the term commits."""
+        """Return the offset that the last commit of the term commits, None for none."""
         is_blank = self.processed is None and self.committed is None
         return self.start if is_blank else self.to_commit()
 
     def refuses(self, offset: int, number: int | None, *, begins: bool) -> bool:
-        """Whether the application may not name this offset; ``number`` is of the present term."""
+        """Return whether the application may not commit ``offset`` in the term ``number``."""
         if number is None or begins:
-            return False  # it is not owned, which somebody else refuses; or it begins here
+            return False  # not owned, which another check refuses; or it starts here
         if self.number != number:
             return True
         if not self.is_again:
@@ -70,13 +70,13 @@ class _PartitionTerm:
 
 @dataclass(slots=True, kw_only=True)
 class _PartitionLoss:
-    """The last loss of a partition, or the end of a hand-over whose commit was refused."""
+    """The last loss of a partition, or the end of a revocation whose commit was refused."""
 
-    notified: bool = False  # by a callback, which has run or will
+    notified: bool = False  # by a callback, which has run or will run
     is_in_flight: bool = False  # the application holds records from before it
-    is_unreported: bool = False  # it took records that were not committed
+    is_unreported: bool = False  # records were lost uncommitted
     is_raised: bool = False  # an error has reported it
-    is_revoked: bool = False  # by a hand-over that was late: membership went on
+    is_revoked: bool = False  # by a late revocation: membership continued
 
     def is_open(self) -> bool:
         return self.is_in_flight or self.is_unreported
@@ -90,7 +90,9 @@ class SubscriptionState:
         self._terms: dict[Resource, _PartitionTerm] = {}
         self._losses: dict[Resource, _PartitionLoss] = {}
         self._open: set[Resource] = set()  # losses that a callback or an error has still to report
-        self._unrecorded: dict[Resource, set[int | None]] = {}  # lost while no thread could look
+        self._unrecorded: dict[
+            Resource, set[int | None]
+        ] = {}  # lost while no thread could read positions
 
     # Terms
 
@@ -103,7 +105,7 @@ class SubscriptionState:
                 self._terms[tp] = _PartitionTerm(number=number, is_again=is_again)
 
     def stands(self, committed: Mapping[Resource, int]) -> None:
-        """Note what stands committed, -1 for nothing, where a term begins there."""
+        """Record committed offsets, -1 for none, of terms that start there."""
         with self._lock:
             for tp, at in committed.items():
                 term = _active(self._terms, tp)
@@ -112,10 +114,10 @@ class SubscriptionState:
                     term.committed = at if at >= 0 else None
 
     def resets(self, start_offsets: Mapping[Resource, int], *, as_processed: bool = True) -> None:
-        """A term begins at the offsets ``start_offsets``, where nothing stood committed.
+        """Start terms at ``start_offsets``, where no offset was committed.
 
         The offsets count as processed: a commit before the first record commits them. Without
-        ``as_processed`` the last commit of the term does so alone, if nothing was processed.
+        ``as_processed`` only the last commit of the term commits them, if nothing was processed.
         """
         with self._lock:
             for tp, at in start_offsets.items():
@@ -125,27 +127,27 @@ class SubscriptionState:
                         term.processed = term.start
 
     def seek(self, tp: Resource, offset: int) -> None:
-        """The application goes on at ``offset``, and may commit from there on, and there."""
+        """Continue at ``offset``; the application may commit it, and offsets after it."""
         with self._lock:
             if (term := _active(self._terms, tp)) is not None:
                 term.began = offset if term.began is None else min(term.began, offset)
                 term.furthest = max(term.furthest, offset)
 
     def begins_at(self, tp: Resource, offset: int) -> None:
-        """The application has chosen where a term begins."""
+        """Start a term at the offset that the application has chosen."""
         with self._lock:
             if (term := _active(self._terms, tp)) is not None:
                 term.began, term.committed = offset, None
 
     def end(self, partitions: Iterable[Resource]) -> None:
-        """The partitions are given up; how far each has come stays known for its last commit."""
+        """End terms; the processed offset of each stays known for its last commit."""
         with self._lock:
             for tp in partitions:
                 if tp in self._terms:
                     self._terms[tp].is_active = False
 
     def forget(self, partitions: Iterable[Resource]) -> None:
-        """Nothing of ``partitions`` is ever committed: their topics are gone."""
+        """Never commit offsets of ``partitions`` again: their topics are deleted."""
         with self._lock:
             for tp in partitions:
                 if tp in self._terms:
@@ -153,12 +155,12 @@ class SubscriptionState:
                     self._terms[tp].is_active = False
 
     def active(self) -> set[Resource]:
-        """Partitions that are handed out."""
+        """Return the partitions that may be delivered."""
         with self._lock:
             return {tp for tp, term in self._terms.items() if term.is_active}
 
     def numbers(self, partitions: Iterable[Resource]) -> dict[Resource, int]:
-        """Numbers of the terms in which ``partitions`` were handed out last."""
+        """Return the numbers of the terms in which ``partitions`` were delivered last."""
         with self._lock:
             return {tp: self._terms[tp].number for tp in partitions if tp in self._terms}
 
@@ -169,14 +171,14 @@ class SubscriptionState:
         positions: Mapping[Resource, OffsetToCommit],
         processed: Mapping[Resource, OffsetToCommit] | None = None,
     ) -> None:
-        """Note how far the application has come.
+        """Record the application's positions.
 
         Parameters
         ----------
         positions : mapping of partition to OffsetToCommit
-            The client's: after what it has handed out.
+            The client's: after what it has delivered.
         processed : mapping of partition to OffsetToCommit, optional
-            What a commit commits; by default all that was handed out.
+            The offsets that a commit commits; by default all that was delivered.
         """
         with self._lock:
             for tp, at in positions.items():
@@ -187,7 +189,7 @@ class SubscriptionState:
                     term.processed = at
 
     def note_at_least(self, processed: Mapping[Resource, OffsetToCommit]) -> None:
-        """Note how far the application has come at least, while it is away."""
+        """Record the least offsets that the application has processed, while it is away."""
         with self._lock:
             for tp, at in processed.items():
                 term = _active(self._terms, tp)
@@ -200,7 +202,7 @@ class SubscriptionState:
     def to_commit(
         self, terms: Mapping[Resource, int], only: Collection[Resource] | None = None
     ) -> dict[Resource, OffsetToCommit]:
-        """What is processed, not committed, and of ``terms`` (and among ``only``)."""
+        """Return the offsets processed and not committed in ``terms`` (and of ``only``)."""
         with self._lock:
             found = {}
             for tp, number in terms.items():
@@ -212,13 +214,13 @@ class SubscriptionState:
             return found
 
     def revoked_offsets(self, partitions: Iterable[Resource]) -> dict[Resource, OffsetToCommit]:
-        """What is processed and not committed of partitions that a hand-over gives up."""
+        """Return the offsets processed and not committed of partitions that are revoked."""
         with self._lock:
             known = {tp: self._terms[tp].last_commit() for tp in partitions if tp in self._terms}
             return {tp: at for tp, at in known.items() if at is not None}
 
     def committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
-        """Note that ``offsets`` stand committed."""
+        """Record offsets as committed."""
         with self._lock:
             for tp, at in offsets.items():
                 if tp in self._terms:
@@ -230,7 +232,7 @@ class SubscriptionState:
         offsets: Mapping[Resource, OffsetToCommit],
         begins: Collection[Resource] = (),
     ) -> set[Resource]:
-        """Partitions of which the application names an offset that is not of the present term.
+        """Return the partitions with a named offset that is not of the present term.
 
         Parameters
         ----------
@@ -252,9 +254,9 @@ class SubscriptionState:
     # Losses
 
     def lose(self, partitions: Collection[Resource], notified: Collection[Resource]) -> None:
-        """The partitions are lost; a callback reports the loss of ``notified``.
+        """Record a loss; a callback reports the loss of ``notified``.
 
-        The others were given up: ``on_partitions_revoked`` has run for them, or follows.
+        The others were revoked: ``on_partitions_revoked`` has run for them, or follows.
         """
         with self._lock:
             for tp in partitions:
@@ -277,12 +279,12 @@ class SubscriptionState:
                 term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
 
     def unrecorded(self) -> set[Resource]:
-        """Lost partitions of which the client knows more than was noted."""
+        """Return the lost partitions whose last positions are not recorded."""
         with self._lock:
             return set(self._unrecorded)
 
     def record_lost(self, positions: Mapping[Resource, OffsetToCommit]) -> None:
-        """Note how far the client had come with what was lost while no thread could look."""
+        """Record the client's positions of partitions lost while no thread could read them."""
         with self._lock:
             unrecorded, self._unrecorded = self._unrecorded, {}
             for tp, known in unrecorded.items():
@@ -291,7 +293,7 @@ class SubscriptionState:
                     self._open.add(tp)
 
     def leave_unreported(self, partitions: Iterable[Resource]) -> None:
-        """Records of ``partitions`` can never be committed, and no callback reports that."""
+        """Record that records of ``partitions`` can never be committed; no callback reports it."""
         with self._lock:
             for tp in partitions:
                 loss = self._losses.setdefault(tp, _PartitionLoss())
@@ -299,7 +301,7 @@ class SubscriptionState:
                 self._open.add(tp)
 
     def mark_reported(self, partitions: Iterable[Resource], *, by_callback: bool) -> None:
-        """A callback has reported the loss of ``partitions``, or none will."""
+        """Record that a callback has reported the loss of ``partitions``, or that none will."""
         with self._lock:
             for tp in self._open.intersection(partitions):
                 loss = self._losses[tp]
@@ -309,7 +311,7 @@ class SubscriptionState:
                     self._open.discard(tp)
 
     def come_back(self) -> None:
-        """The application polls: what it held is processed, and an error has been heard."""
+        """Record a poll: earlier records are processed, and raised errors are reported."""
         if not self._open:  # without the lock: every poll comes here
             return
         with self._lock:
@@ -323,7 +325,7 @@ class SubscriptionState:
                     self._open.discard(tp)
 
     def take_unreported(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
-        """Partitions with records that cannot be committed, whose loss was not reported yet.
+        """Return partitions with records that cannot be committed, whose loss is unreported.
 
         The caller reports them by an error.
         """
@@ -335,7 +337,7 @@ class SubscriptionState:
             return found
 
     def drain_unreported(self) -> set[Resource]:
-        """Lost partitions that no callback will report; they count as reported afterwards."""
+        """Return lost partitions that no callback will report, and mark them as reported."""
         if not self._open:  # without the lock: every poll comes here
             return set()
         with self._lock:
@@ -346,12 +348,12 @@ class SubscriptionState:
             return found
 
     def were_revoked(self, partitions: Iterable[Resource]) -> bool:
-        """Whether ``partitions`` were all given up, and membership went on."""
+        """Return whether all ``partitions`` were revoked, and membership continued."""
         with self._lock:
             return all(tp in self._losses and self._losses[tp].is_revoked for tp in partitions)
 
     def in_flight(self, partitions: Iterable[Resource]) -> set[Resource]:
-        """The ``partitions`` of which the application holds records from before a loss."""
+        """Return the ``partitions`` of which the application holds records from before a loss."""
         with self._lock:
             return {
                 tp for tp in self._open.intersection(partitions) if self._losses[tp].is_in_flight

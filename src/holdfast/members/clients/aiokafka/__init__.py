@@ -1,9 +1,9 @@
-"""``AIOKafkaConsumer`` with a member of ours in the place of its group coordinator.
+"""``AIOKafkaConsumer`` with a member of holdfast instead of its group coordinator.
 
-``consumer`` is the class, ``coordinator`` what aiokafka wants in that place, answered from the
-seat. ``adapter`` is what aiokafka does for the seat and its record of what the consumer has,
-``fetcher`` hands out lists of records, ``errors`` has aiokafka's classes for errors, and
-``settings`` reads the keywords.
+``consumer`` is the class, ``coordinator`` the interface of aiokafka's coordinator over the session.
+``adapter`` is aiokafka's client adapter, with its record of the assignment, ``fetcher`` delivers
+lists of records, ``errors`` has aiokafka's classes for errors, and ``config`` reads the keywords.
+``assignors`` are for the stock aiokafka.
 """
 
 from holdfast.cluster.client_versions import check

@@ -1,20 +1,19 @@
-"""aiokafka in the hands of a seat: its record of what a consumer has, changed in place.
+"""The client adapter of aiokafka: changes its record of the assignment in place.
 
-**Rules.** A cooperative member loses what a callback has revoked once that callback is over. An
-eager one keeps it until the next assignment, as aiokafka does: a round is short, and a commit of it
-is then refused by the group, not by aiokafka. What is lost is gone at once in both. What a listener
-raises is logged, as by aiokafka.
+**Rules.** A cooperative member drops revoked partitions once their callback has ended. An eager one
+keeps them until the next assignment, as aiokafka does: a round is short, and a commit is then
+refused by the group, not by aiokafka. Both drop lost partitions at once. Errors of a listener are
+logged, as by aiokafka.
 
-A partition that stays keeps its position, its fetched records, its pause and the fetch that is
-under way. A partition that is given up is *held back* first: its records wait, and its position can
-still be committed. A partition that is gone is never handed out again, however late a fetch of it
-is answered.
+A partition that stays keeps its position, its fetched records, its pause and its pending fetch. A
+revoked partition is *held back* first: its records wait, and its position can still be committed. A
+dropped partition is never delivered again, however late a fetch of it is answered.
 
 **Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
-record and every request. :class:`KeepingAssignment` is changed instead, and the fetcher looks at it
-again. A state that the fetcher may still ask for is left behind, without a position, so its answer
-is dropped. This module uses private parts of aiokafka, so other versions of it than those of
-:mod:`holdfast.cluster.client_versions` are refused.
+record and every request. :class:`KeepingAssignment` is changed instead, and the fetcher reads it
+again. A dropped partition leaves a state without a position for the fetcher, so a late answer is
+dropped. This module uses private parts of aiokafka, so only the versions of
+:mod:`holdfast.cluster.client_versions` are accepted.
 
 References: KIP-429 (partitions that stay keep flowing); aiokafka,
 ``GroupCoordinator._on_join_prepare`` and ``_on_join_complete``.
@@ -55,21 +54,21 @@ _AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
 
 class AssignmentObserver(Protocol):
-    """What hears of an assignment."""
+    """The interface by which the coordinator is notified of an assignment."""
 
     def request_rejoin(self) -> None:
-        """Partitions are given up."""
+        """Request a rejoin: partitions are being revoked."""
 
     def has_joined(self, assignment: KeepingAssignment | None) -> None:
-        """A round is over; an assignment is given if it is a new one."""
+        """Record the end of a round, and its assignment if it is a new one."""
 
     async def look_for_topics(self) -> None:
-        """Partitions were given up: the reason may be a new topic."""
+        """Look for new topics, which may be the reason of a revocation."""
 
 
 @dataclass(eq=False, slots=True)
 class RunningCallback:
-    """A callback that runs. Tasks and threads that it begins know it, too."""
+    """A callback that runs; tasks and threads that it starts know it, too."""
 
     adapter: AiokafkaAdapter
     task: asyncio.Task[Any] | None
@@ -80,12 +79,12 @@ _running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", d
 
 
 class AiokafkaAdapter:
-    """aiokafka as a seat's :class:`~holdfast.members.session.async_session.AsyncClientAdapter`."""
+    """aiokafka's :class:`~holdfast.members.session.async_session.AsyncClientAdapter`."""
 
     def __init__(self, subscription: KeepingSubscriptions, coordinator: AssignmentObserver):
         self._subscription = subscription
         self._coordinator = coordinator
-        self._assignment: KeepingAssignment | None = None  # a hand-over commits from it
+        self._assignment: KeepingAssignment | None = None  # a revocation commits from it
         self.is_closing = False
         self.session: AsyncSession
 
@@ -93,7 +92,7 @@ class AiokafkaAdapter:
 
     @property
     def is_new(self) -> bool:
-        """Whether there was no assignment yet."""
+        """Return whether there was no assignment yet."""
         return self._assignment is None
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
@@ -120,12 +119,12 @@ class AiokafkaAdapter:
         self._subscription.drop(_listed(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """A closed consumer keeps all."""
+        """Drop partitions; a closed consumer keeps all."""
         if self._subscription.is_cooperative and not self.is_closing:
             self._subscription.drop(_listed(partitions))
 
     def assigned(self, partitions: Collection[Resource]) -> None:
-        """Nothing is handed out before the callback, which begins next, has ended."""
+        """Begin to fetch; no record is delivered before the callback, which is next, has ended."""
         holds = self.has_callback(ListenerCall.ASSIGNED)
         self._subscription.take(_listed(partitions), self.session.subscription_state, holds=holds)
         assignment = getattr(self._subscription.subscription, "assignment", None)
@@ -138,7 +137,7 @@ class AiokafkaAdapter:
         self._subscription.hand_out(_listed(partitions))
 
     def forget(self) -> None:
-        """The member is gone, and owns nothing; a closed consumer keeps what it had."""
+        """Drop everything: the member has ended. A closed consumer keeps its assignment."""
         if self._assignment is not None and not self.is_closing:
             if self._subscription.partitions_auto_assigned():
                 self._subscription.begin_reassignment()
@@ -175,13 +174,13 @@ class AiokafkaAdapter:
             _running.reset(before)
 
     def running(self) -> RunningCallback | None:
-        """The callback of this consumer that has made this call, itself or by another task."""
+        """Return the callback of this consumer that made this call, itself or by another task."""
         found = _running.get()
         return found if found is not None and found.adapter is self and not found.is_over else None
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
-    """A partition in one term of ownership, which tells where it begins and is moved to."""
+    """A partition in one term of ownership, which records its start and seeks."""
 
     def __init__(self, assignment: Any, tp: TopicPartition, subscription_state: SubscriptionState):
         super().__init__(assignment)
@@ -199,7 +198,7 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
 
 
 class GoneState(TopicPartitionState):  # type: ignore[misc]
-    """What is left of a partition that is gone: no position, now or later."""
+    """The state of a dropped partition: it never has a position."""
 
     def __init__(self, assignment: Any):
         super().__init__(assignment)
@@ -224,33 +223,33 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
         self.add(list(partitions), subscription_state)
 
     def state_value(self, tp: TopicPartition) -> Any:
-        """The state of a partition, or what is left of one that is gone, for a late answer."""
+        """Return the state of a partition, or of a dropped one, for a late answer."""
         return self._tp_state.get(tp) or self._gone.get(tp)
 
     def keeps(self, tp: TopicPartition) -> bool:
-        """Whether the partition is still in it."""
+        """Return whether the partition is still assigned."""
         return tp in self._tp_state
 
     def add(
         self, partitions: Collection[TopicPartition], subscription_state: SubscriptionState
     ) -> None:
-        """Gain these; they begin without a position."""
+        """Add partitions; they begin without a position."""
         for tp in partitions:
             self._tp_state[tp] = TermState(self, tp, subscription_state)
             self._gone.pop(tp, None)
         self._topic_partitions = frozenset(self._tp_state)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Lose these; nobody waits for them any longer.
+        """Drop partitions, and wake up whatever waits for them.
 
-        It may be interrupted, and is begun again then: what is in the assignment has a state.
+        It may be interrupted and repeated: every partition of the assignment has a state.
         """
         for tp in partitions:
             state = self._tp_state.get(tp)
             if state is None:
                 continue
             self._gone.setdefault(tp, GoneState(self))
-            state.resume()  # who waits for that wakes up
+            state.resume()  # wakes up the waiters
             if not state._position_fut.done():
                 state._position_fut.set_result(None)
             state.update_committed(OffsetAndMetadata(0, ""))  # else a fetch would wait for ever
@@ -259,14 +258,13 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
 
 
 class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
-    """What a consumer subscribes to and has.
+    """The subscription and the assignment of a consumer.
 
     Parameters
     ----------
-    loop : asyncio.AbstractEventLoop
-        The consumer's.
+    loop : asyncio.AbstractEventLoop The loop of the consumer.
     cooperative : bool
-        Whether partitions that stay are kept; else every assignment begins anew.
+        Whether partitions that stay are kept; else every assignment starts empty.
     """
 
     _subscription: Any
@@ -283,8 +281,8 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         )  # the callback of their assignment has not ended
         self._paused_by_user: set[TopicPartition] = set()
 
-    # The consumer has the listener. Tasks of the loop have this, and a listener often refers to its
-    # consumer, which could not be forgotten then.
+    # The consumer keeps the listener alive. Tasks of the loop refer to this object, and a listener
+    # often to its consumer, which could then not be collected.
 
     @property
     def _listener(self) -> Any:
@@ -295,7 +293,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         self._kept_listener = None if listener is None else weakref.ref(listener)
 
     def _change_subscription(self, subscription: Any) -> None:
-        """Take over what is still subscribed to, where both are of a group."""
+        """Keep partitions that are still subscribed to, if both subscriptions are of a group."""
         old = self._subscription
         keeps = (
             self.is_cooperative
@@ -321,7 +319,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         self._notify_subscription_waiters()
 
     def hold_back(self, partitions: Collection[TopicPartition]) -> None:
-        """Hand out no record of these; their positions stay."""
+        """Stop delivery of partitions; their positions stay."""
         if not self.is_cooperative:
             if self.partitions_auto_assigned():
                 self.begin_reassignment()
@@ -347,9 +345,9 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         *,
         holds: bool = False,
     ) -> None:
-        """Gain these partitions; those of topics that nobody subscribes to any more are left.
+        """Add partitions, except those of topics that are no subscription.
 
-        With ``holds`` none of their records is handed out before :meth:`hand_out`.
+        With ``holds`` none of their records is delivered before :meth:`hand_out`.
         """
         subscription = self._subscription
         if subscription is None or not self.partitions_auto_assigned():
@@ -375,7 +373,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         self._notify_assignment_waiters()
 
     def hand_out(self, partitions: Collection[TopicPartition]) -> None:
-        """The callback of their assignment has ended: hand out what the application wants."""
+        """Deliver records that the application has not paused: the callback has ended."""
         told = self._unannounced.intersection(partitions)
         self._unannounced -= told
         for tp in told:
@@ -386,21 +384,21 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             self._paused_by_user.discard(tp)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Lose these at once."""
+        """Drop partitions at once."""
         for held in (self._held_back, self._unannounced, self._paused_by_user):
             held.difference_update(partitions)
         subscription = self._subscription
         if subscription is None or not isinstance(subscription.assignment, KeepingAssignment):
-            return  # the application has chosen partitions meanwhile, and what is fetched is theirs
+            return  # the application has assigned partitions itself, and fetches those
         subscription.assignment.remove(partitions)
         if self.fetcher is not None:
             for tp in partitions:
                 self.fetcher._records.pop(tp, None)
 
     async def wait_for_assignment(self) -> None:
-        """Wait for the next assignment that is still there when the one who waits wakes up.
+        """Wait for the next assignment that still exists when the waiter wakes up.
 
-        A new topic of a pattern may take it away in between, and aiokafka's fetcher, which asserts
+        A new topic of a pattern may remove it in between, and aiokafka's fetcher, which asserts
         that it has one, would end for good.
         """
         while True:
@@ -410,11 +408,11 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
                 return
 
     def _look_again(self) -> None:
-        """Wake the fetcher, which goes through the assignment at every turn."""
+        """Wake the fetcher, which goes through the assignment in every iteration."""
         if self.fetcher is not None:
             self.fetcher._notify(self.fetcher._wait_consume_future)
 
-    # What the application pauses is apart from what is held back.
+    # Pauses of the application are separate from partitions held back.
 
     def pause(self, tp: TopicPartition) -> None:
         if self._is_held(tp):
@@ -422,14 +420,14 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         super().pause(tp)
 
     def resume(self, tp: TopicPartition) -> None:
-        """What is being given up stays held back, and what is new waits for its callback."""
+        """Resume unless the partition is being revoked or waits for its callback."""
         if self._is_held(tp):
             self._paused_by_user.discard(tp)
         else:
             super().resume(tp)
 
     def paused_partitions(self) -> set[TopicPartition]:
-        """Partitions that the application has paused."""
+        """Return the partitions that the application has paused."""
         paused: set[TopicPartition] = super().paused_partitions()
         held = self._held_back | self._unannounced
         return (paused - held) | (paused & self._paused_by_user)

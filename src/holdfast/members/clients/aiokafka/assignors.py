@@ -1,4 +1,4 @@
-"""holdfast's eager assignors for the stock aiokafka, and aiokafka's own for a member of ours.
+"""holdfast's eager assignors for the stock aiokafka, and aiokafka's own for a member of holdfast.
 
 ::
 
@@ -8,22 +8,22 @@
 **Rules.** aiokafka has the eager protocol only: cooperative assignors and designs are refused. An
 instance belongs to one consumer and keeps its own state. (aiokafka's own sticky assignor keeps its
 state on the class, so two consumers of one process overwrite each other.) No private part of the
-client is touched. A claim is the last assignment, without a generation: aiokafka tells an assignor
-none.
+client is used. A claim is the last assignment, without a generation: aiokafka passes none to an
+assignor.
 
 **Strategy.** aiokafka gives a leader only the topics and user data of each member; an eager
-assignor needs no more. Every claim has generation -1, so these claims are all of one age
+assignor needs no more. Every claim has generation -1, so all claims are of one age
 (:mod:`holdfast.core.assignors.claims`, rules 2 and 3):
 
-- A member that stops gives no claim, and a process that begins claims nothing. So in a bounce no
+- A member that stops makes no claim, and a process that starts claims nothing. So in a bounce no
   partition is claimed twice, and members keep what they have.
-- A member that was away while others took its partitions, and did not stop, still claims them.
-  Then two members claim a partition alike, and no member owns it: it may move. It still gets one
+- A member that was away while others took its partitions, and did not stop, still claims them. Then
+  two members have equal claims to a partition, and neither owns it: it may move. It still gets one
   owner, and the balance is the same.
-- Beside members that know their generation (Java, ``holdfast.aiokafka``), a claim at -1 counts
-  where nobody else claims the partition. Java's leaders before KAFKA-14639 drop it.
-- A leader does not know the generation of its round either. A claim of a generation that cannot
-  exist yet counts as the newest, and again costs no more than moves.
+- Among members that know their generation (Java, ``holdfast.aiokafka``), a claim at -1 counts if no
+  other member claims the partition. Java's leaders before KAFKA-14639 drop it.
+- A leader does not know the generation of its round either. A claim of a future generation counts
+  as the newest; at worst partitions move.
 
 References: KIP-54, KIP-341 (generations of claims), KAFKA-14639 (claims of older generations).
 """
@@ -64,20 +64,20 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
     ----------
     name : str or assignor
         A name of docs/assignors.md, a Java class, an eager assignor of your own
-        (:func:`holdfast.assignor`) or where it is, as ``module:name``.
+        (:func:`holdfast.assignor`) or its import path, ``module:name``.
     lags : LagSource, optional
-        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`holdfast.BrokerLags.connect`, whose
-        ``auto.offset.reset`` should be the consumer's.
+        Takes partition counts, returns ``{topic: [lag of each partition, in messages]}`` to the
+        leader: a function, or :meth:`holdfast.BrokerLags.connect`, whose ``auto.offset.reset``
+        should be the consumer's.
     lag_timeout_ms : int
-        How long the client's event loop may wait for it; then the round is planned by counts.
+        Time limit for the client's event loop, in ms; after it the round is planned by counts.
     **options
-        Those of the assignor.
+        Options of the assignor.
 
     Raises
     ------
     ConfigError
-        An unknown or cooperative assignor, or an unknown option.
+        For an unknown or cooperative assignor, or an unknown option.
     """
 
     without_plan = "partitions go by range"
@@ -95,12 +95,12 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
         self._written_at = time.monotonic()
 
     def metadata(self, topics: Iterable[str]) -> bytes:
-        """Bytes of this member's subscription.
+        """Return the bytes of this member's subscription.
 
         Raises
         ------
         LocalProtocolError
-            If the assignor needs the group's id and was not given it.
+            If the assignor needs the group id and does not have it.
 
         References: KIP-341 (a claim outlives lost membership).
         """
@@ -116,11 +116,11 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
         )
 
     def on_assignment(self, assignment: Any) -> None:
-        """Remember the assignment: the next subscription claims it."""
+        """Record the assignment: the next subscription claims it."""
         self._last = frozenset((tp.topic, tp.partition) for tp in assignment.partitions())
 
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:
-        """Take the leader's turn: bytes of every member's assignment."""
+        """Lead a round: return the bytes of every member's assignment."""
         counts = partition_counts(cluster, (t for m in members.values() for t in m.subscription))
         joined = [
             JoinedMember(member_id=member_id, metadata=_subscription(metadata))
@@ -131,7 +131,7 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
 
 
 def _eager(given: AssignorSpec, options: Mapping[str, Any]) -> designs.Assignor:
-    """The assignor, if aiokafka can run it."""
+    """Return the assignor, if aiokafka can run it."""
     if isinstance(given, str | AssignorInfo):
         row = known(given)
         runs = row is not None and not row.cooperative
@@ -141,13 +141,13 @@ def _eager(given: AssignorSpec, options: Mapping[str, Any]) -> designs.Assignor:
         return made(given, options)
     name = given if isinstance(given, str) else given.name
     raise ConfigError(
-        f"{name} is cooperative and aiokafka runs eager assignors alone: use 'sticky', or "
+        f"{name} is cooperative, but aiokafka runs only eager assignors: use 'sticky', or "
         "holdfast.aiokafka"
     )
 
 
 def _subscription(metadata: Any) -> bytes:
-    """The version 0 part of a subscription, which is all that aiokafka reads."""
+    """Return the version 0 part of a subscription, which is all that aiokafka reads."""
     return encode_subscription(
         Subscription(
             version=0, topics=tuple(metadata.subscription), user_data=metadata.user_data or None
@@ -181,10 +181,10 @@ class RoundRobin(AiokafkaAssignor):
 
 
 class ForeignAssignor:
-    """One eager assignor of aiokafka, offered by a member of ours.
+    """One eager assignor of aiokafka, run by a member of holdfast.
 
-    It runs as aiokafka runs it: eager, on aiokafka's decoded messages. What it raises costs the
-    round and not the member; the round begins anew.
+    It runs as aiokafka runs it: eager, on aiokafka's decoded messages. An error fails the round,
+    not the member; the group rebalances again.
 
     Parameters
     ----------
@@ -201,11 +201,11 @@ class ForeignAssignor:
         self._cluster = cluster
 
     def subscribe(self, view: MemberView) -> bytes:
-        """As :class:`~holdfast.core.machine.leader.assignor_protocol.AssignorProtocol` has it."""
+        """Return the bytes of a subscription, as aiokafka's assignor writes them."""
         return bytes(self._theirs.metadata(set(view.topics)).encode())
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
-        """As :class:`~holdfast.core.machine.leader.assignor_protocol.AssignorProtocol` has it."""
+        """Read an assignment, and pass it to aiokafka's assignor."""
         found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
         self._theirs.on_assignment(found)
         return ReceivedAssignment(
@@ -213,7 +213,7 @@ class ForeignAssignor:
         )
 
     def lead(self, leader_round: designs.LeaderRound) -> dict[str, bytes]:
-        """As :class:`~holdfast.core.machine.leader.designs.Assignor` has it."""
+        """Return the assignments that aiokafka's assignor computes."""
         members = {
             m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in leader_round.members
         }
@@ -221,12 +221,12 @@ class ForeignAssignor:
         return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
 
     def stay(self, leader_round: designs.LeaderRound) -> dict[str, bytes]:
-        """Give up this round: an eager member claims nothing that it could keep."""
-        raise OperationalError(f"assignor {self.name}: the round begins anew")
+        """Fail this round: an eager member claims nothing that it could keep."""
+        raise OperationalError(f"assignor {self.name}: assignment failed; rebalancing again")
 
 
 class _Counted:
-    """aiokafka's metadata, which knows the partition counts of this round."""
+    """aiokafka's metadata, with the partition counts of this round."""
 
     def __init__(self, cluster: Any, counts: Mapping[str, int]):
         self._cluster = cluster

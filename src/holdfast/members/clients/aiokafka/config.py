@@ -1,13 +1,13 @@
-"""The keywords of aiokafka's consumer as a configuration of our member.
+"""Converts the keywords of aiokafka's consumer to a member's configuration.
 
-**Rules.** Every keyword of aiokafka keeps its meaning. Ours begin with ``holdfast_`` and are the
-``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms`` is the one more.
-``partition_assignment_strategy`` takes names of the registry beside aiokafka's classes, which stand
-for the assignors of the same name. What cannot be honoured is refused by ``ValueError``, the class
-that aiokafka raises for its own keywords.
+**Rules.** Every keyword of aiokafka keeps its meaning. Keywords of holdfast begin with
+``holdfast_`` and are the ``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms``
+is the only other one. ``partition_assignment_strategy`` takes names of the registry as well as
+aiokafka's classes, which mean the assignors of the same name. A value that cannot be honoured is
+refused by ``ValueError``, the class that aiokafka raises for its own keywords.
 
-**Strategy.** aiokafka's roundrobin is the default, as in aiokafka, so members of both kinds live in
-one group and a rolling deployment needs no pause.
+**Strategy.** aiokafka's roundrobin is the default, as in aiokafka, so members of both kinds work in
+one group and a rolling deployment needs no downtime.
 
 References: KIP-726; KIP-429.
 """
@@ -56,7 +56,7 @@ def settings_of(
     cluster: Any,
     strategies: Iterable[Any] | None,
 ) -> Settings:
-    """The member's settings.
+    """Return the member's settings.
 
     Parameters
     ----------
@@ -65,16 +65,16 @@ def settings_of(
     ours : mapping of str to object
         The keywords of :func:`~holdfast.members.clients.keywords.is_ours`.
     loop : asyncio.AbstractEventLoop
-        Where a token provider runs.
+        The loop on which a token provider runs.
     cluster
-        aiokafka's metadata, for assignors that are written for it.
+        aiokafka's metadata, for assignors written for aiokafka.
     strategies : iterable, optional
-        ``partition_assignment_strategy``; None where a policy is named and nothing else.
+        ``partition_assignment_strategy``; None if only a policy is named.
 
     Raises
     ------
     ValueError
-        For a keyword that is unknown, out of range, or at odds with another.
+        For a keyword that is unknown, out of range, or in conflict with another.
     """
     config: dict[str, Any] = {
         "bootstrap.servers": servers(options["bootstrap_servers"]),
@@ -84,7 +84,7 @@ def settings_of(
     listed = None if strategies is None else list(strategies)
     if listed is not None:
         config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in listed]
-    # aiokafka itself never waits for records in hand. So a hand-over waits no longer than aiokafka
+    # aiokafka itself never waits for records in flight. So a revocation waits no longer than it
     # tells the group that a member may take.
     waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
     named = words(_SAME)
@@ -117,13 +117,13 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
 
 
 def _assignor(given: Any, cluster: Any) -> Any:
-    """A name, an assignor of ours, or one that is written for aiokafka."""
+    """Return a name, an assignor of holdfast, or one written for aiokafka."""
     kind = given if isinstance(given, type) else type(given)
     if kind in _KEEP:
         return _KEEP[kind]
     if not issubclass(kind, AbstractPartitionAssignor):
         return given
-    # aiokafka's own, and the leader's code, are loaded where they are needed, not with the module.
+    # aiokafka's own, and the leader's code, are loaded on first use, not with the module.
     from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
     if kind is StickyPartitionAssignor:

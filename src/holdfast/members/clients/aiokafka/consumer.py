@@ -1,6 +1,6 @@
-"""aiokafka's consumer with our membership: cooperative rebalances and the designs.
+"""aiokafka's consumer with a member of holdfast: cooperative rebalances and the designs.
 
-**Rules.** Everything that is not about the group is aiokafka's own: records, errors, positions,
+**Rules.** Everything that does not concern the group is aiokafka's own: records, errors, positions,
 fetching, a consumer without a group and one that assigns partitions itself. The application's calls
 keep their names, arguments, results and errors. ``docs/clients.md`` lists what differs.
 
@@ -47,7 +47,7 @@ _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
 WHOLE = "holdfast_whole_assignment"
 INSTALLED = ClassReplacement(policy="holdfast_policy", strategy="partition_assignment_strategy")
-"""What :func:`install` gives every consumer of a group."""
+"""Options that :func:`install` gives every consumer of a group."""
 
 
 class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no types
@@ -59,18 +59,18 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         Topics to subscribe to.
     **options
         aiokafka's keywords; ``partition_assignment_strategy`` takes names of the registry, too.
-        Ours begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II, and
-        ``scheduled_rebalance_max_delay_ms`` how long its group waits for a member. With
-        ``holdfast_whole_assignment=True`` a cooperative member tells its listener what an eager one
-        tells: a revocation, maybe of nothing, and then the whole assignment; for a listener that
-        was written for eager rebalances, as Faust's.
+        Keywords of holdfast begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II,
+        and ``scheduled_rebalance_max_delay_ms`` the time that its group waits for a member. With
+        ``holdfast_whole_assignment=True`` a cooperative member notifies its listener as an eager
+        one: of a revocation, maybe an empty one, and then of the whole assignment; for a listener
+        written for eager rebalances, such as Faust's.
 
     Raises
     ------
     ValueError
         For a value that cannot be honoured.
     TypeError
-        For a keyword that nobody knows.
+        For an unknown keyword.
 
     Examples
     --------
@@ -134,11 +134,11 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._subscription.subscribe(topics=self._validate_topics(topics))
 
     async def start(self) -> None:
-        """Connect, and join the group if there is a subscription; see aiokafka."""
+        """Connect, and join the group if there is a subscription, as aiokafka does."""
         if self._member_settings is None:
             await super().start()
             return
-        # These two in the original's words: programs and their tests know them.
+        # The original's two texts: programs and their tests know them.
         assert self._loop is get_running_loop(), (
             "Please create objects with the same loop as running with"
         )
@@ -176,16 +176,16 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._coordinator.start_commit_offsets_refresh_task(subscription.assignment)
 
     async def stop(self, *, returns: bool | None = None) -> None:
-        """Leave the group and close; a call after one that was interrupted goes on.
+        """Leave the group and close; a call after an interrupted one continues.
 
-        In a callback, or in a task that a callback has begun and that runs before its end, it
-        happens when the callback has ended.
+        In a callback, or in a task that a callback has started and that runs before its end, it
+        takes effect when the callback has ended.
 
         Parameters
         ----------
         returns : bool, optional
-            Whether this member comes back soon; see :meth:`holdfast.Consumer.close`. Of two calls
-            the first that says it counts.
+            Whether this member comes back soon; see :meth:`holdfast.Consumer.close`. The first call
+            that sets it counts.
         """
         if self._member_settings is not None:
             self._process.check()
@@ -212,12 +212,12 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             await self.stop()
 
     def _callback(self) -> RunningCallback | None:
-        """The callback of this consumer that has made this call, itself or by another task."""
+        """Return the callback of this consumer that made this call, itself or by another task."""
         adapter = getattr(self._coordinator, "adapter", None)
         return None if adapter is None else adapter.running()
 
     def _is_in_callback(self) -> bool:
-        """Whether a callback makes this call and waits for it, and so would wait for itself."""
+        """Return whether a callback makes this call and would wait for itself."""
         found = self._callback()
         return found is not None and found.task is asyncio.current_task()
 
@@ -250,15 +250,15 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         pattern: str | None = None,
         listener: aiokafka.ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Subscribe to topics or to a pattern; see aiokafka."""
+        """Subscribe to topics or to a pattern, as aiokafka does."""
         super().subscribe(topics, pattern, listener)
         self._listener = listener
 
-    # Records. aiokafka counts a call that was cancelled as one that waits for ever, so these
+    # Records. aiokafka counts a cancelled call as one that waits for ever, so these
     # calls count for themselves.
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """Return the next record; see aiokafka."""
+        """Return the next record, as aiokafka does."""
         if self._member_settings is None:
             return await super().getone(*partitions)
         if self._is_in_callback():
@@ -284,7 +284,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return the next records by partition; see aiokafka."""
+        """Return the next records by partition, as aiokafka does."""
         if self._member_settings is None or _is_no_limit(max_records):
             found: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
                 *partitions, timeout_ms=timeout_ms, max_records=max_records
@@ -309,13 +309,13 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     # Offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
-        """Commit, and wait until it is done; see aiokafka.
+        """Commit, and wait until it is done, as aiokafka does.
 
         Raises
         ------
         CommitFailedError
             If the group refused it, or the member does not own a partition, or did not when the
-            records were handed out. Nothing is committed.
+            records were delivered. Nothing is committed.
         """
         assignment = getattr(self._subscription.subscription, "assignment", None)
         if self._member_settings is None or assignment is None:
@@ -330,25 +330,25 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
                 raise
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue a partition at ``offset``; see aiokafka."""
+        """Continue a partition at ``offset``, as aiokafka does."""
         super().seek(partition, offset)
         if self._member_settings is not None:
             self._coordinator.note_seek([partition])
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
-        """Continue at the oldest record; see aiokafka."""
+        """Continue at the oldest record, as aiokafka does."""
         moved: bool = await self._seek_to(super().seek_to_beginning, partitions)
         return moved
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Continue behind the newest record; see aiokafka."""
+        """Continue after the newest record, as aiokafka does."""
         moved: bool = await self._seek_to(super().seek_to_end, partitions)
         return moved
 
     async def seek_to_committed(
         self, *partitions: TopicPartition
     ) -> dict[TopicPartition, int | None]:
-        """Continue at the committed offset; see aiokafka, which asks once for each partition."""
+        """Continue at the committed offsets; aiokafka requests each partition's by itself."""
         committed_offsets: dict[TopicPartition, int | None]
         wanted = partitions or self.assignment()
         is_for_aiokafka = self._member_settings is None or not wanted
@@ -373,7 +373,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
 
 def _is_no_limit(max_records: object) -> bool:
-    """Whether aiokafka refuses it; its own check and its own words are the original's."""
+    """Return whether aiokafka refuses ``max_records``; its own check raises the error."""
     return max_records is not None and (not isinstance(max_records, int) or max_records < 1)
 
 
@@ -384,7 +384,7 @@ def _end_call(subscription: Any) -> None:
 
 
 def _signature() -> inspect.Signature:
-    """Aiokafka's own, and ours behind it."""
+    """Return aiokafka's own signature, followed by holdfast's keywords."""
     _, *parameters = _THEIRS.parameters.values()
     ours = [
         inspect.Parameter(DELAY, inspect.Parameter.KEYWORD_ONLY, default=None),
@@ -397,17 +397,17 @@ AIOKafkaConsumer.__signature__ = _signature()
 
 
 def install(**keywords: Any) -> Callable[[], None]:
-    """Have everybody who asks aiokafka for a consumer get ours; what is returned undoes it.
+    """Replace aiokafka's consumer by holdfast's; the returned function undoes it.
 
-    It replaces the class in every loaded module that has it as a global. Classes that were derived
+    It replaces the class in every loaded module that has it as a global. Classes already derived
     from the original before, and consumers that exist, stay as they are: call it first. The
-    keywords go over those of every consumer of a group that is made from now on. With
+    keywords go over those of every consumer of a group that is made later. With
     ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
     is given here as well.
 
     Warns
     -----
     RuntimeWarning
-        For each class that was derived from the original before.
+        For each class already derived from the original.
     """
     return INSTALLED.install({_ORIGINAL: AIOKafkaConsumer}, keywords)

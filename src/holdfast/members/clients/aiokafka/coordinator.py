@@ -1,11 +1,11 @@
-"""What stands in the place of aiokafka's group coordinator, which a consumer of aiokafka needs.
+"""The coordinator of a consumer of aiokafka, over a member of holdfast.
 
-**Rules.** A consumer that subscribes is a member of ours; one that assigns partitions itself has
-aiokafka's own coordinator. What the consumer asks about its group is answered from the seat.
+**Rules.** A consumer that subscribes is a member of holdfast; one that assigns partitions itself
+has aiokafka's own coordinator. The session answers the consumer's calls about its group.
 
-**Strategy.** The class is a subclass of aiokafka's coordinator: questions for offsets, the refresh
-of committed offsets and errors for the application are aiokafka's. One task looks after the member
-every :data:`LOOK_S` and whenever the subscription changes. There is one
+**Strategy.** The class is a subclass of aiokafka's coordinator: requests for offsets, the refresh
+of committed offsets and errors for the application are aiokafka's. One task serves the member every
+:data:`LOOK_S` and whenever the subscription changes. It has one
 :class:`~holdfast.members.session.async_session.AsyncSession` from ``subscribe`` to the end of the
 membership.
 
@@ -52,18 +52,18 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.1
 _LEAVE_S = 30.0
 _TOPICS_S = 1.0
-_OUT = "the commit was refused: the member is out of its group, and has lost what it had"
+_OUT = "the commit was refused: the member is out of its group, and has lost its partitions"
 
 
 class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
-    """What a consumer of aiokafka asks about its group.
+    """The coordinator that a consumer of aiokafka calls.
 
     Parameters
     ----------
     reports_full_assignment : bool
         See :class:`~holdfast.members.session.client_adapter.ClientTraits`.
     **options
-        Those of aiokafka's coordinator.
+        Options of aiokafka's coordinator.
     """
 
     # aiokafka has no types
@@ -83,7 +83,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     ):
         self._settings = settings
         self._offered = tuple(offered)
-        # aiokafka's listener hears nothing more once the consumer unsubscribes or stops.
+        # aiokafka's listener is not called once the consumer unsubscribes or stops.
         self._traits = ClientTraits(
             reports_empty_changes=False,
             error_stops_commit=False,
@@ -94,7 +94,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self.session: AsyncSession | None = None
         self.adapter = AiokafkaAdapter(subscription, self)
         self.in_flight: dict[Resource, int] = {}  # the first offset that is not processed
-        self._known_subscription: Any = None  # the subscription that the member knows
+        self._known_subscription: Any = None  # the subscription that was sent to the member
         self._topics: frozenset[str] = frozenset()
         self._wants_leave = False
         self.returns: bool | None = None  # whether the member comes back, as the program has said
@@ -107,16 +107,16 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # The application
 
     def begin(self) -> None:
-        """Let the group's task join, now that the consumer holds what can stop it."""
+        """Let the group's task join, now that the consumer has what can stop it."""
         self._begun.set_result(None)
 
     def note_poll(self, partitions: Collection[TopicPartition]) -> None:
-        """Count as processed what was handed out before: of these, or of all for none given."""
+        """Count as processed what was delivered of ``partitions`` before, by default of all."""
         if self.session is not None:
             self.session.begin_poll(partitions)
 
     def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application goes on elsewhere: that is what a commit commits."""
+        """Record a seek: a commit commits the new position."""
         for tp in partitions:
             self.in_flight.pop(tp, None)
 
@@ -181,7 +181,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if (sent := session.commit_by_clock()) is not None:
             sent[1].add_done_callback(_log_refusal)
         now = time.monotonic()
-        # As with aiokafka, nobody is idle before the first assignment: start() waits for it.
+        # As with aiokafka, no consumer is idle before the first assignment: start() waits for it.
         if self.adapter.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
             session.note_polled()
         self._looked_at = now
@@ -192,7 +192,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             await self._push_error_to_user(theirs(failure))
 
     async def _update_member(self, subscription: Any) -> AsyncSession:
-        """Begin to be a member, or tell it what is subscribed to now."""
+        """Start a member, or update its subscription."""
         session = self.session
         is_known = (
             self._known_subscription is subscription and not self._subscription.is_subscribed_again
@@ -228,10 +228,10 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if self.session is not None and (runtime := self.session.membership.runtime) is not None:
             runtime.look_again()
 
-    # The hands ask
+    # Calls of the adapter
 
     def has_joined(self, assignment: KeepingAssignment | None) -> None:
-        """A round is over; an assignment is given if it is a new one."""
+        """Record the end of a round, and its assignment if it is a new one."""
         if assignment is not None:
             self.start_commit_offsets_refresh_task(assignment)
         if self._rejoin_needed_fut.done():
@@ -256,7 +256,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # The end
 
     async def _leave(self, *, closes: bool = False) -> None:
-        """Hand everything over and leave; what was handed out counts as processed."""
+        """Revoke everything and leave; everything delivered counts as processed."""
         session = self.session
         if session is None:
             if closes:
@@ -271,7 +271,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         await self._forget()
 
     async def _commit_last(self) -> None:
-        """The last commit of a consumer that chose its partitions."""
+        """Commit for the last time for a consumer that chose its partitions."""
         subscription = self._subscription.subscription
         is_groups = self._subscription.partitions_auto_assigned()
         if subscription is None or subscription.assignment is None or is_groups:
@@ -282,7 +282,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             log.warning("the last commit failed: %s", error)
 
     async def _forget(self) -> None:
-        """Close the member's parts."""
+        """Close the member's runtime."""
         session, self.session = self.session, None
         self._known_subscription, self._group_subscription, self._topics = None, None, frozenset()
         self.in_flight.clear()
@@ -293,7 +293,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             session.stop_callbacks()
 
     def abandon(self) -> None:
-        """The consumer is forgotten: end the member, on any thread; the group is not told."""
+        """End the member of a forgotten consumer, on any thread, without notice to the group."""
         if self.session is None or not self.session.membership.process.is_this():
             return
         self.session.membership.close()
@@ -301,7 +301,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self._loop.call_soon_threadsafe(self._coordination_task.cancel)
 
     async def close(self) -> None:
-        """Hand over, leave, and end the tasks; if this is cancelled, that goes on by itself."""
+        """Revoke, leave, and end the tasks; a cancelled call continues by itself."""
         while True:
             if self._ending is None or was_interrupted(self._ending):
                 if not self._closing.done():
@@ -328,7 +328,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             task.result()
 
     async def _leave_alone(self) -> None:
-        """Leave if the group's task has not: it was cancelled, say, with all tasks there are."""
+        """Leave if the group's task has not, because it was cancelled, for example."""
         if self.session is not None:
             await self._leave(closes=True)
 
@@ -339,10 +339,10 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # Offsets
 
     async def ensure_coordinator_known(self) -> None:
-        """Find the coordinator; at the end once, where aiokafka would not ask at all.
+        """Find the coordinator; while closing only once, where aiokafka would not ask at all.
 
-        The member has its own connection to it. On aiokafka's the question would wait behind a
-        fetch for as long as ``fetch_max_wait_ms``.
+        The member has its own connection to it. On aiokafka's the request would wait behind a fetch
+        for up to ``fetch_max_wait_ms``.
         """
         if self._member() is not None:
             return
@@ -353,7 +353,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         await super().ensure_coordinator_known()
 
     def _member(self) -> AsyncSession | None:
-        """The seat, once its member has a broker."""
+        """Return the session, once its member is connected."""
         return (
             self.session if self.session is not None and self.session.membership.runtime else None
         )
@@ -361,13 +361,13 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def commit_offsets(
         self, assignment: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
     ) -> None:
-        """Commit these, or for None all that was handed out, and wait until it is done.
+        """Commit ``offsets``, or for None all that was delivered, and wait until it is done.
 
         Raises
         ------
         CommitFailedError
             If the group refused it, or the member does not own a partition, or did not when the
-            record was handed out.
+            record was delivered.
         """
         session = self._member()
         if session is None:
@@ -390,7 +390,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         )
 
     def raise_loss(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Raise the error that tells of lost records (of these), if nobody has told of them."""
+        """Raise the error of lost records (of ``partitions``), if their loss is unreported."""
         session = self._member()
         if session is not None and (lost := session.commits.loss(partitions)) is not None:
             raise commit_failed(lost)
@@ -398,12 +398,12 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _do_fetch_commit_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Ask for committed offsets; a member waits for open transactions (KIP-447).
+        """Request committed offsets; a member waits for open transactions (KIP-447).
 
         Raises
         ------
         KafkaError
-            If nobody has answered, or the assignment has changed meanwhile.
+            If no broker has answered, or the assignment has changed meanwhile.
         """
         session = self._member()
         if session is None:
@@ -415,7 +415,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         except HoldfastError as error:
             raise no_committed_offsets(error) from error
         if found is None:
-            raise kafka_errors.KafkaConnectionError("the assignment has changed: ask again")
+            raise kafka_errors.KafkaConnectionError("the assignment has changed: try again")
         known = {TopicPartition(*tp): at for tp, at in found.items() if at >= 0}
         return {tp: OffsetAndMetadata(at, "") for tp, at in known.items()}
 
@@ -429,6 +429,6 @@ async def _commit(session: AsyncSession, offsets: Offsets, asked: CommitOrigin) 
 
 
 def _log_refusal(sent: Future[None]) -> None:
-    """A refusal of a commit by the clock is a line of the log, as with aiokafka."""
+    """Log the refusal of an automatic commit, as aiokafka does."""
     if (error := sent.exception()) is not None:
         log.warning("Auto offset commit failed: %s", error)

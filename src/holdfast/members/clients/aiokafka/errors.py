@@ -13,11 +13,11 @@ from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolErr
 from holdfast.members.clients import client_errors
 
 theirs = partial(client_errors.translated, kafka_errors)
-"""The class with the same code."""
+"""Convert an error of holdfast to aiokafka's class with the same code."""
 
 
 def commit_failed(error: HoldfastError) -> Any:
-    """What ``commit`` raises: ``CommitFailedError`` where the group or the member refused it."""
+    """Return the error of ``commit``: ``CommitFailedError`` for a refusal."""
     if isinstance(error, RemoteProtocolError):
         is_refused = error.error_code in COMMIT_FAILED | MEMBER_OVER
         return kafka_errors.CommitFailedError(str(error)) if is_refused else theirs(error)
@@ -27,7 +27,7 @@ def commit_failed(error: HoldfastError) -> Any:
 
 
 def no_committed_offsets(error: HoldfastError) -> Any:
-    """What a question for committed offsets raises; where nobody answered, aiokafka asks again."""
+    """Return the error of a request for committed offsets; without an answer aiokafka retries."""
     found = theirs(error)
     if type(found) is kafka_errors.KafkaError:
         return kafka_errors.KafkaConnectionError(str(error))

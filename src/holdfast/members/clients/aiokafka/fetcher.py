@@ -1,14 +1,14 @@
-"""aiokafka's fetcher, which hands out lists of records faster and never waits for a start.
+"""A faster fetcher for aiokafka, which does not wait for start offsets.
 
-**Rules.** Which records come, in which order and in how many lists, where a position stands after
-an error of a deserializer, and every error are aiokafka's. A partition whose place is being looked
-up stops no fetch of another one. A call with a time-out returns at that time, whatever a listener
-does.
+**Rules.** Records, their order and number of lists, the position after an error of a deserializer,
+and all errors are aiokafka's. A partition whose start offset is being looked up delays no fetch of
+another one. A call with a time-out returns at that time, whatever a listener does.
 
-**Strategy.** What is there already is taken in one pass of C for each partition. Everything else,
-waiting and raising, is left to aiokafka. aiokafka asks a broker for no records while it looks up
-where a partition of that broker begins, however long the group's coordinator takes to answer. So
-partitions without a place are kept from its eyes, and looked up by tasks of their own.
+**Strategy.** Records that have arrived are taken in one pass of C for each partition. Everything
+else, waiting and raising, is left to aiokafka. aiokafka fetches no records from a broker while it
+looks up the start offset of one of that broker's partitions, however long the group's coordinator
+takes to answer. So partitions without a position are hidden from aiokafka, and looked up by tasks
+of their own.
 
 References: aiokafka, ``Fetcher.fetched_records``, ``Fetcher._get_actions_per_node``; KIP-429.
 """
@@ -37,14 +37,14 @@ _END_S = 2.0
 
 @dataclass(eq=False, slots=True)
 class PositionLookup:
-    """Partitions of one leader whose places are looked up."""
+    """Partitions of one leader whose positions are looked up."""
 
     leader: int  # node id
     states: Mapping[TopicPartition, Any]  # aiokafka's, in this term of ownership
 
 
 class PositionedAssignment:
-    """The part of an assignment whose places are known."""
+    """The part of an assignment whose positions are known."""
 
     def __init__(self, assignment: Any, hidden: Collection[TopicPartition]):
         self.tps: frozenset[TopicPartition] = assignment.tps.difference(hidden)
@@ -52,7 +52,7 @@ class PositionedAssignment:
 
 
 class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
-    """A fetcher of aiokafka's."""
+    """The fetcher of a consumer of aiokafka."""
 
     # aiokafka has no types
     _records: dict[TopicPartition, Any]
@@ -64,13 +64,13 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     _fetch_task: asyncio.Task[Any]
 
     def __init__(self, *arguments: Any, **options: Any):
-        self._sought: set[Any] = set()  # states of partitions whose places are looked up
+        self._sought: set[Any] = set()  # states of partitions whose positions are looked up
         super().__init__(*arguments, **options)
 
     async def close(self) -> None:
-        """End; see aiokafka, which passes on the cancellation of a fetch that waits to go again.
+        """Close, unlike aiokafka, which passes on the cancellation of a fetch that waits to retry.
 
-        An exception of a signal's handler inside asyncio may have lost the wake-up of a task.
+        An exception of a signal handler inside asyncio may have lost the wake-up of a task.
         """
         self._fetch_task.cancel()  # it would start others
         for task in self._pending_tasks:
@@ -82,9 +82,9 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         await super().close()
 
     def _get_actions_per_node(self, assignment: Any) -> Any:
-        """Search for the places of what has none, and fetch the others; see aiokafka."""
+        """Look up missing positions, and fetch the other partitions, as aiokafka does."""
         if len(self._in_flight) > len(self._pending_tasks):
-            # A task has ended, and its node counts as busy until the loop's next turn. Nothing else
+            # A task has ended, but its node counts as busy until the loop's next pass. Nothing else
             # would wake aiokafka then, so it would fetch nothing there for 0.2 s.
             asyncio.get_running_loop().call_soon(self._notify, self._wait_consume_future)
         blank = {
@@ -113,21 +113,21 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     async def _update_fetch_positions(
         self, assignment: Any, node_id: PositionLookup, tps: list[TopicPartition]
     ) -> bool:
-        """Find the places of these; see aiokafka, which fetches nothing of a node meanwhile."""
+        """Find the positions of ``tps``; aiokafka's own fetches nothing from the node meanwhile."""
         states = node_id.states
         try:
             has_news = await self._use_committed(assignment, states)
             left = [tp for tp in tps if assignment.state_value(tp).awaiting_reset]
             if left:
                 await super()._update_fetch_positions(assignment, node_id.leader, left)
-        except asyncio.CancelledError:  # aiokafka's tasks end so
+        except asyncio.CancelledError:  # aiokafka ends its tasks so
             return False
         finally:
             self._sought.difference_update(states.values())
         return has_news
 
     async def _use_committed(self, assignment: Any, states: Mapping[TopicPartition, Any]) -> bool:
-        """Begin at committed offsets, all asked for at once; whether there is an error to raise."""
+        """Begin at committed offsets, all requested at once; return whether an error is due."""
         asked = {
             tp: state.fetch_committed()
             for tp, state in states.items()
@@ -155,9 +155,9 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         timeout: float = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[Any]]:
-        """Return the next records by partition; see aiokafka, which may wait for a listener."""
+        """Return the next records by partition; aiokafka's own may wait for a listener."""
         is_waiting = self._subscriptions.reassignment_in_progress
-        # A program may have put a step of its own in the place of aiokafka's.
+        # A program may have replaced aiokafka's step by its own.
         if not is_waiting and PartitionRecords.__next__ is _NEXT:
             found = self._take(partitions, max_records)
             if found:
@@ -177,7 +177,7 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     def _take(
         self, partitions: Collection[TopicPartition], most: int | None
     ) -> dict[TopicPartition, list[Any]]:
-        """What is there; nothing from an error on, which is raised when nothing else is left."""
+        """Return the records that have arrived, up to the first error, which is raised last."""
         found: dict[TopicPartition, list[Any]] = {}
         for tp in list(self._records):
             if most == 0:
@@ -198,7 +198,7 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
 
 
 def _records_of(result: Any, most: int | None) -> list[Any]:
-    """At most so many records of one partition; its position moves behind them."""
+    """Return at most ``most`` records of one partition, and move its position after them."""
     if not result.check_assignment(result._topic_partition) or not result.has_more():
         return []
     fetched = result._partition_records
@@ -211,12 +211,12 @@ def _records_of(result: Any, most: int | None) -> list[Any]:
 
 
 def was_interrupted(task: asyncio.Task[Any]) -> bool:
-    """Whether a task has ended by what has ended the loop's run as well."""
+    """Return whether a task was ended by the exception that has ended the loop's run as well."""
     if not task.done() or task.cancelled():
         return False
     return isinstance(task.exception(), KeyboardInterrupt | SystemExit)
 
 
 def is_cut_off(task: asyncio.Task[Any]) -> bool:
-    """Whether a task was cancelled or interrupted, or will never wake up."""
+    """Return whether a task was cancelled or interrupted, or will never wake up."""
     return not task.done() or task.cancelled() or was_interrupted(task)

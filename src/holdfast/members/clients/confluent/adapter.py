@@ -1,22 +1,22 @@
-"""librdkafka in the hands of a seat: what it fetches is what the group gives this member.
+"""The client adapter of librdkafka, which fetches what the group assigns to this member.
 
 **Rules.** librdkafka never joins the group, nor commits while there is a subscription. Its
 assignment changes on the thread of the application's calls alone. Positions are librdkafka's, read
-when somebody needs them; no record is looked at on its way.
+on demand; no record is inspected.
 
-A partition that the application gives no place begins at the committed offset of the group, else by
-``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits take where it
-begins, so the next owner goes on there, although no record has come. The call that assigns waits
-for the answer for a moment only. A partition whose place is not known by then is assigned, as far
-as the application can see, and librdkafka gets it with the answer.
+A partition without a start offset of the application starts at the committed offset of the group,
+else by ``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits
+include the start offset, so the next owner continues there, even if no record has come. The call
+that assigns waits only briefly for the answer. A partition whose start offset is not known by then
+appears assigned to the application, and librdkafka gets it with the answer.
 
-**Strategy.** The consumer is referred to weakly: the member's threads refer to these hands, and a
-consumer that is forgotten shall end.
+**Strategy.** The consumer is referred to weakly: the member's threads refer to the adapter, and a
+forgotten consumer must end.
 
-librdkafka is not left alone with the question where partitions begin, because 2.16 may never ask
-again. If its assignment has changed by the time that the question fails (a broker dies, or answers
-too late), it keeps the partitions of that question on a list of open questions, and asks no other
-one while there are any: nothing that is assigned from then on is ever fetched.
+librdkafka does not look up start offsets itself, because 2.16 may never retry. If its assignment
+has changed by the time that the request fails (a broker dies, or answers too late), it keeps the
+partitions of that request on a list of open requests, and sends no other one while there are any:
+nothing assigned from then on is ever fetched.
 
 References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``),
 ``rd_kafka_assignment_handle_OffsetFetch`` and ``rd_kafka_assignment_serve_pending``.
@@ -46,24 +46,24 @@ from holdfast.members.session.session import GroupSession
 from holdfast.members.session.start_offsets import StartOffsetsRequest
 
 _log = logging.getLogger(NAME)
-_MOST_INTRODUCED = 16  # more questions would take as long as they save
+_MOST_INTRODUCED = 16  # more requests would take as long as they save
 _ASKED_S = 0.25
 _WAITED_S = 0.25
 _NO_START = (OFFSET_INVALID, OFFSET_STORED)
 SLICE_S = 0.025
-"""How long one slice of a poll may wait, and so a change for the poll."""
+"""How long one slice of a poll may wait, and so how long a change may wait, in s."""
 _Original: Any = confluent_kafka.Consumer
 
 
 class StartOffset(NamedTuple):
-    """Where a partition begins.
+    """The start offset of a partition.
 
     Attributes
     ----------
     offset : int
-        librdkafka's: also a logical one, or ``OFFSET_INVALID``, by which librdkafka looks itself.
+        librdkafka's: also a logical one, or ``OFFSET_INVALID``, for which librdkafka looks it up.
     committed : int
-        What the group has committed, -1 for nothing.
+        The group's committed offset, -1 for none.
     """
 
     offset: int
@@ -80,14 +80,14 @@ class StartPositions:
     Parameters
     ----------
     ask : callable
-        As :class:`~holdfast.members.session.start_offsets.StartOffsetsRequest` asks.
+        As for :class:`~holdfast.members.session.start_offsets.StartOffsetsRequest`.
     refused : callable
-        Takes the error of a question that no broker will ever answer, and the partitions; returns
-        the places where they begin all the same.
+        Takes the error of a request that no broker will ever answer, and the partitions; returns
+        start offsets to use instead.
     began : callable
-        Takes the places of partitions that begin; returns those that librdkafka has to be given.
+        Takes the start offsets of partitions; returns those to give to librdkafka.
     paused : callable
-        What the application has paused: it begins paused.
+        Returns what the application has paused, which starts paused.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class StartPositions:
         return self._waiting
 
     def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        """Assign these, those without a place once it is known; see :meth:`look_again`."""
+        """Assign partitions, now or once their start offset is known; see :meth:`look_again`."""
         blank = [p for p in partitions if p.offset in _NO_START]
         placed = [p for p in partitions if p.offset not in _NO_START]
         if placed:
@@ -123,7 +123,7 @@ class StartPositions:
         self._begin_known(consumer, _WAITED_S)
 
     def look_again(self, consumer: Any) -> None:
-        """Assign what waits, if there is an answer; never wait for one."""
+        """Assign waiting partitions, if an answer has come; never wait for one."""
         if self._waiting or self._request.is_open:
             self._begin_known(consumer, 0.0)
 
@@ -148,18 +148,18 @@ class StartPositions:
             _Original.pause(consumer, [TopicPartition(*tp) for tp in sorted(begun)])
 
     def without(self, partitions: Sequence[Any]) -> list[Any]:
-        """Forget those of these that wait, and return the others."""
+        """Forget waiting partitions among ``partitions``, and return the others."""
         waiting = self._waiting & _named(partitions)
         self.forget(waiting)
         return [p for p in partitions if (p.topic, p.partition) not in waiting]
 
     def forget(self, partitions: Collection[Resource]) -> None:
-        """Nobody waits for these any more, or they are unassigned."""
+        """Forget partitions that are unassigned, or need not wait."""
         for those in (self._with_start, self._waiting):
             those.difference_update(partitions)
 
     def hide(self, assignment: list[Any]) -> list[Any]:
-        """An assignment as the original tells it: a partition that was given no place is stored."""
+        """Return an assignment as the original does: a partition without an offset is stored."""
         for part in assignment:
             if (part.topic, part.partition) in self._with_start:
                 part.offset = OFFSET_STORED
@@ -168,25 +168,25 @@ class StartPositions:
 
 
 class HasListener(Protocol):
-    """What knows the application's callbacks."""
+    """An object that knows the application's callbacks."""
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """The callback of this, None where there is none; takes partitions in order."""
+        """Return the callback for ``call``, None for none; it takes partitions in order."""
 
 
 class LibrdkafkaAdapter:
-    """librdkafka as a seat's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
+    """librdkafka's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
 
     Parameters
     ----------
     owner : weak reference to HasListener
         Knows the application's callbacks.
     reset : int or None
-        The logical offset of ``auto.offset.reset``; None where it has to be an error.
-        If the coordinator refuses the question for committed offsets, librdkafka asks it too, and
-        tells the application.
+        The logical offset of ``auto.offset.reset``; None if it is an error. If the coordinator
+        refuses the request for committed offsets, librdkafka sends it too, and reports the error to
+        the application.
     stores : bool
-        Whether everything that is handed out is to be committed; else what :meth:`store` notes.
+        Whether everything delivered is to be committed; else the offsets of :meth:`store`.
     """
 
     def __init__(
@@ -207,11 +207,11 @@ class LibrdkafkaAdapter:
         self.stores = stores
         self.stored: dict[Resource, OffsetToCommit] = {}
         self.running: Callback | None = None  # a callback of the application
-        self.has_changed = False  # the one that runs has changed the assignment
+        self.has_changed = False  # the running callback has changed the assignment
         self.recreation = ClientRecreation(plane)
         self._known: set[str] = set()
         self._held_back: set[Resource] = set()
-        self.paused: set[Resource] = set()  # by the application; librdkafka does not tell
+        self.paused: set[Resource] = set()  # by the application; librdkafka does not report pauses
         self.session: GroupSession
 
     @property
@@ -219,14 +219,14 @@ class LibrdkafkaAdapter:
         """The consumer, None once it is forgotten."""
         return self._ref()
 
-    # Questions
+    # Queries
 
     def fetched(self) -> set[Resource]:
-        """What librdkafka fetches."""
+        """Return the partitions that librdkafka fetches."""
         return {(p.topic, p.partition) for p in _Original.assignment(self.consumer)}
 
     def assigned_now(self) -> set[Resource]:
-        """What is assigned as far as the application can see."""
+        """Return the partitions that appear assigned to the application."""
         return self.fetched().union(self.start_positions.waiting)
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
@@ -253,7 +253,7 @@ class LibrdkafkaAdapter:
         _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
 
     def hide(self, partitions: Collection[Resource]) -> None:
-        """Nothing: a slice of a poll is short, and the errand of the loss comes after it."""
+        """Do nothing: a slice of a poll is short, and the task of the loss follows it."""
 
     def drop(self, partitions: Collection[Resource]) -> None:
         self.take_away(partitions)
@@ -261,7 +261,7 @@ class LibrdkafkaAdapter:
             self.stored.pop(tp, None)
 
     def take_away(self, partitions: Collection[Resource]) -> None:
-        """Unassign those of these that are assigned."""
+        """Unassign the assigned ones among ``partitions``."""
         self.start_positions.forget(partitions)
         self.recreation.forget(partitions)
         gone = sorted(self.fetched().intersection(partitions))
@@ -280,9 +280,9 @@ class LibrdkafkaAdapter:
         return and_then(self.session.request_committed(partitions), self.by_reset)
 
     def by_reset(self, committed: Mapping[Resource, int]) -> OnStart:
-        """Where partitions begin: at these offsets, or, for -1, by ``auto.offset.reset``.
+        """Return start offsets: the given ones, or, for -1, by ``auto.offset.reset``.
 
-        librdkafka would look up the first or the last offset as well, and not tell.
+        librdkafka would look up the first or the last offset as well, but not report it.
         """
         runtime = self.session.membership.runtime
         assert runtime is not None
@@ -293,7 +293,7 @@ class LibrdkafkaAdapter:
 
         def at_ends(ends: Mapping[Resource, int]) -> dict[Resource, StartOffset]:
             for tp in set(blank) - ends.keys():
-                # A topic that was created just now, or moves: its leader is there in a moment.
+                # A topic that was just created, or moves: its leader answers soon.
                 _log.info("%s-%s has no leader that answers yet: it starts later", *tp)
             return start_offsets | {tp: StartOffset(at) for tp, at in ends.items()}
 
@@ -310,44 +310,44 @@ class LibrdkafkaAdapter:
         return start_offsets
 
     def commits_starts(self) -> bool:
-        """Whether every commit takes where a partition begins; else that of a hand-over alone.
+        """Return whether every commit includes start offsets; else only a revocation's commit does.
 
-        A program that commits, or stores offsets, itself does so with what it was handed out.
+        A program that commits, or stores offsets, itself does so with delivered records.
         """
         return self.stores and self.session.is_automatic
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
-        """Pauses that end where these are unassigned: ours; the application's are its own."""
+        """Return partitions paused by the member, not the application, to resume."""
         return self._held_back.intersection(gone) - self.paused
 
     def assign_new(self, partitions: Sequence[Any]) -> None:
-        """Assign those that are not assigned yet, each at its place or at the group's."""
+        """Assign partitions that are not assigned yet, each at its offset or the group's."""
         now = self.fetched()
         new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
         self.start_positions.assign(self.consumer, new)
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
-        """Whether a partition needs no place, where ``now`` is fetched."""
+        """Return whether a partition needs no start offset, where ``now`` is fetched."""
         return tp in now
 
     def introduce(self, topics: set[str]) -> None:
-        """Ask for new topics: librdkafka fetches a known topic at once, others a second later."""
+        """Request new topics: librdkafka fetches a known topic at once, others a second later."""
         new = sorted(topics - self._known)
         self._known |= topics
         try:
             for topic in new[:_MOST_INTRODUCED]:
                 _Original.list_topics(self.consumer, topic, _ASKED_S)
         except KafkaException:
-            return  # it asks again by itself
+            return  # it retries by itself
 
     def forget_fetched(self) -> Mapping[Resource, int] | None:
-        """Forget what is not handed out; return where to begin, None for where librdkafka is."""
+        """Forget undelivered records; return where to start, None for librdkafka's positions."""
         self.session.note()
         self._known.clear()
         return None
 
     def store(self, part: Any) -> None:
-        """Note what the next commit commits; an offset that is none takes back an earlier one."""
+        """Store an offset for the next commit; an invalid one removes the stored one."""
         if part.offset >= 0:
             self.stored[part.topic, part.partition] = offset_to_commit(part)
         else:
@@ -363,11 +363,11 @@ class LibrdkafkaAdapter:
         return None if owner is None else owner.listener_for(call)
 
     def notify(self, callback: Callback) -> BaseException | None:
-        """A callback about nothing is not run."""
+        """Run the callback, unless it has no partitions."""
         return self._run(callback) if callback.resources else None
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
-        """The application may assign in its callback; what it leaves out is assigned after it."""
+        """Run the callback, which may assign; assign afterwards what it left out."""
         if not callback.has_begun:
             self.has_changed = False
             self.introduce({topic for topic, _ in callback.resources})
@@ -388,15 +388,15 @@ class LibrdkafkaAdapter:
 
 
 def offsets_of(partitions: Sequence[Any]) -> dict[Resource, OffsetToCommit]:
-    """Offsets of confluent-kafka's partitions, with what is committed beside them."""
+    """Return the offsets of confluent-kafka's partitions, with their metadata."""
     return {(p.topic, p.partition): offset_to_commit(p) for p in partitions if p.offset >= 0}
 
 
 def offset_to_commit(part: Any) -> OffsetToCommit:
-    """An offset, with its metadata as confluent-kafka writes them: a byte of 0 ends them.
+    """Return an offset with its metadata as confluent-kafka writes it: a 0 byte ends it.
 
-    confluent-kafka reads until that byte, so what another client writes without one is followed by
-    whatever lies behind it in memory.
+    confluent-kafka reads until that byte, so metadata of another client without it is followed by
+    whatever comes after it in memory.
     """
     said, epoch = part.metadata, part.leader_epoch
     return OffsetToCommit(
@@ -405,7 +405,7 @@ def offset_to_commit(part: Any) -> OffsetToCommit:
 
 
 def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
-    """Offsets as confluent-kafka lists them."""
+    """Return offsets as confluent-kafka's partitions."""
     return [TopicPartition(*tp, at.offset, **_beside(at)) for tp, at in sorted(offsets.items())]
 
 

@@ -1,15 +1,15 @@
-"""confluent-kafka's asyncio consumers over :class:`ConfluentConsumer`; they are there since 2.13.
+"""confluent-kafka's asyncio consumers, which exist since 2.13, over :class:`ConfluentConsumer`.
 
-**Rules.** What confluent-kafka's classes do stays their own, with one difference beside the
-consumer below them: nothing is lost where an await is cancelled. A poll of a member whose await is
-cancelled ends at once. What it had taken goes back, and the next poll returns it. A close leaves
-the group, so that no member holds partitions that nobody reads.
+**Rules.** The behaviour is that of confluent-kafka's classes, except for the consumer below them
+and for cancelled awaits, which lose nothing. A poll of a member whose await is cancelled ends at
+once. Its records go back, and the next poll returns them. A close leaves the group, so that no
+member owns partitions without reading them.
 
-**Strategy.** The original makes its consumer itself, so ours takes its place. What a test has put
-in the place of ``confluent_kafka.Consumer`` stays there. The deserializing class, which newer
-versions have, calls the constructor of the original by name: so ours builds the deserializers
-itself, with confluent-kafka's own functions. The original deserializes behind a poll, and loses
-what a cancelled deserializer had; ours does so inside of the poll.
+**Strategy.** The original makes its consumer itself, which is then replaced. A mock in the place of
+``confluent_kafka.Consumer`` stays there. The deserializing class of newer versions calls the
+constructor of the original by name: so the class here builds the deserializers itself, with
+confluent-kafka's own functions. The original deserializes after a poll, and loses the records of a
+cancelled deserializer; the class here deserializes inside the poll.
 
 References: confluent-kafka-python, ``aio.AIOConsumer``, ``aio.AsyncDeserializingConsumer``.
 """
@@ -57,7 +57,7 @@ class _Reading:
         self._found: Any = None
 
     def read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make the call, in a thread; what nobody waits for goes back."""
+        """Make the call, in a thread; records that no caller waits for go back."""
         with call_lock_of(self._consumer):
             found = until_abandoned(
                 self._consumer, lambda: self._is_abandoned, lambda: call(*args, **kwargs)
@@ -70,13 +70,13 @@ class _Reading:
             return None
 
     def abandon(self) -> bool:
-        """Nobody waits, on the loop; return whether something was found that nobody has."""
+        """Stop waiting, on the loop; return whether records were found that no caller has."""
         with self._lock:
             self._is_abandoned = True
             return bool(self._found)
 
     def go_back(self) -> None:
-        """Have the next poll read from the first of these records on, in a thread."""
+        """Have the next poll start at the first of the found records, in a thread."""
         found = [self._found] if isinstance(self._found, Message) else self._found or ()
         first: dict[tuple[Any, Any], Any] = {}
         for message in found:
@@ -96,9 +96,9 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
     consumer_conf : dict
         As for :class:`holdfast.confluent.Consumer`; callbacks may be coroutine functions.
     max_workers : int
-        Threads of the pool that is made without ``executor``.
+        Threads of the pool, which is made if ``executor`` is not given.
     executor : concurrent.futures.Executor, optional
-        Runs the calls; at least two threads where callbacks call the consumer.
+        Runs the calls; needs at least two threads if callbacks call the consumer.
     """
 
     def __init__(
@@ -144,17 +144,17 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             await self.close()
 
     async def poll(self, *args: Any, **kwargs: Any) -> Message | None:
-        """Return one message; see the original."""
+        """Return one message, as the original does."""
         return await self._read(self._consumer.poll, *args, **kwargs)
 
     async def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
-        """Return a list of messages; see the original."""
+        """Return a list of messages, as the original does."""
         return await self._read(self._consumer.consume, *args, **kwargs)
 
     async def close(self, *args: Any, **kwargs: Any) -> None:
-        """Leave the group and close; once begun it is done, also where its await is cancelled.
+        """Leave the group and close; once begun it completes, even if its await is cancelled.
 
-        In a callback it happens when the call that waits for the callback comes out. ``returns``
+        In a callback it takes effect when the call that waits for the callback returns. ``returns``
         as for :meth:`holdfast.Consumer.close`.
         """
         if CALLER is not None and CALLER.get() and self._calls() is not None:
@@ -171,7 +171,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             raise
 
     def _close_pool(self) -> None:
-        """Wait for the end that a callback has asked for; the callbacks of the end have a pool."""
+        """Wait for a close that a callback has requested; its callbacks have a pool."""
         self._consumer.close()
         self._closed = True
         if self._owns_executor:
@@ -192,7 +192,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             raise
 
     async def _prepared(self, found: _T) -> _T:
-        """What a poll has found, as the application is to have it; an await of the poll."""
+        """Return the result of a poll as the application gets it; awaited by the poll."""
         return found
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
@@ -217,7 +217,7 @@ else:
         Parameters
         ----------
         conf : dict
-            As for :class:`holdfast.confluent.Consumer`, and the deserializers or their builders.
+            As for :class:`holdfast.confluent.Consumer`, with the deserializers or their builders.
         **kwargs
             As for :class:`holdfast.confluent.AIOConsumer`.
         """

@@ -1,8 +1,8 @@
-"""The commits of a ``confluent_kafka.Consumer``, and what its ``on_commit`` hears of them.
+"""The commits of a ``confluent_kafka.Consumer``, and the calls of its ``on_commit``.
 
-**Rules.** ``on_commit`` is called by a later poll, with what was to be committed and an error or
-None: for every commit that did not wait, for automatic ones and for that of a hand-over. While
-there is no subscription, librdkafka commits, and here is only what is due now and then.
+**Rules.** A later poll calls ``on_commit``, with the offsets and an error or None: for every commit
+that did not wait, for automatic ones and for that of a revocation. Without a subscription
+librdkafka commits, and this module only sends the automatic commits.
 
 References: confluent-kafka-python, ``Consumer.commit``; librdkafka, ``offset_commit_cb``.
 """
@@ -36,10 +36,9 @@ class CommitCalls:
 
     Parameters
     ----------
-    hands : LibrdkafkaAdapter
-        Knows what is stored.
+    adapter : LibrdkafkaAdapter Knows the stored offsets.
     on_commit : callable, optional
-        The application's; takes an error or None, and a list.
+        The application's callback; takes an error or None, and a list.
     """
 
     def __init__(
@@ -59,9 +58,9 @@ class CommitCalls:
     def commit(
         self, session: PollSession, offsets: list[Any] | None, *, waits: bool
     ) -> list[Any] | None:
-        """``Consumer.commit`` of these offsets, or of what is stored."""
+        """Commit ``offsets``, or the stored offsets, as ``Consumer.commit`` does."""
         wanted, asked = session.wanted(None if offsets is None else offsets_of(offsets))
-        if offsets is None:  # the original tells of the others that there is nothing to commit
+        if offsets is None:  # for the others the original reports that there is nothing to commit
             answer = listed(wanted)
             answer += [TopicPartition(*tp) for tp in self._adapter.assigned_now() - wanted.keys()]
         else:
@@ -88,7 +87,7 @@ class CommitCalls:
     def answer_later(
         self, session: PollSession, sent: Future[None], answer: list[Any], *, is_empty: bool = False
     ) -> None:
-        """Have ``on_commit`` called once the commit is answered."""
+        """Call ``on_commit`` once the commit is answered."""
         if is_empty:
             nothing = errors.exception(errors.NO_OFFSET, "Local: No offset stored")
             self._put_answer(session, nothing, answer)
@@ -98,7 +97,7 @@ class CommitCalls:
     def _put_answer(
         self, session: PollSession, error: BaseException | None, answer: list[Any]
     ) -> None:
-        """Have ``on_commit`` called by a later poll, as the original does."""
+        """Queue a call of ``on_commit`` for a later poll, as the original does."""
         if self._on_commit is not None:
             told = None if error is None else errors.kafka_error(error)
             session.tasks.put(ApplicationTask(Once(partial(self._on_commit, told, answer))))
@@ -106,17 +105,17 @@ class CommitCalls:
     def on_last_commit(
         self, session: PollSession, offsets: Offsets, error: BaseException | None
     ) -> None:
-        """Call ``on_commit`` for what the member has committed itself."""
+        """Call ``on_commit`` for a commit of the member itself."""
         self._put_answer(session, error, listed(offsets))
 
     def alone_by_clock(self, now: float) -> None:
-        """Without a subscription: commit what is stored, if it is time to."""
+        """Commit stored offsets of a consumer without a subscription, if it is time."""
         if now >= self._commit_at:
             self._commit_at = now + self._routed.interval_s
             self.stored_alone()
 
     def stored_alone(self) -> None:
-        """Commit what a manual assignment has stored since the last time, without waiting."""
+        """Commit, without waiting, what a manual assignment has stored since the last time."""
         if not self._routed.is_automatic:
             return
         consumer = self._ref()
@@ -129,14 +128,14 @@ class CommitCalls:
 
 
 def _again(part: Any) -> Any:
-    """The same place and offset, with what is committed beside it."""
+    """Return a copy of a partition with offset, epoch and metadata."""
     epoch = {} if part.leader_epoch is None else {"leader_epoch": part.leader_epoch}
     beside = epoch if part.metadata is None else {**epoch, "metadata": part.metadata}
     return TopicPartition(part.topic, part.partition, part.offset, **beside)
 
 
 def after(message: Any) -> Any:
-    """The offset to commit once this message is processed; a message without one has none."""
+    """Return the offset to commit once ``message`` is processed; none without an offset."""
     offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
     beside = {} if epoch is None else {"leader_epoch": epoch}
     return TopicPartition(
@@ -157,7 +156,7 @@ def check_record(message: Any, what: str) -> None:
 def commit_arguments(
     message: Any = None, offsets: Any = None, *waits: Any, **named: Any
 ) -> tuple[Any, Any, bool]:
-    """Message, offsets, and whether to wait, as the original reads the arguments of ``commit``."""
+    """Return message, offsets, and whether to wait, read as the original reads its arguments."""
     for key in named:
         if key not in ("async", "asynchronous"):
             raise TypeError(f"'{key}' is an invalid keyword argument for this function")

@@ -1,15 +1,15 @@
-"""Where each key of a ``confluent_kafka.Consumer`` configuration goes.
+"""Routes each key of a ``confluent_kafka.Consumer`` configuration.
 
 **Rules.** Every key is passed to librdkafka, which fetches and knows all its keys, unless it is in
 :data:`TAKEN`: then the member honours it and librdkafka does not get it. Keys in :data:`SHARED` are
-honoured by both. What the member cannot honour is refused with the reason (:data:`REFUSED`, and
-:mod:`holdfast.cluster.credentials` for logins and TLS). An unknown key, or a value out of range,
-is librdkafka's error in librdkafka's words.
+honoured by both. A key that the member cannot honour is refused with the reason (:data:`REFUSED`,
+and :mod:`holdfast.cluster.credentials` for logins and TLS). An unknown key, or a value out of
+range, is librdkafka's error in librdkafka's text.
 
-``group.protocol=consumer`` asks for a broker's own assignor: then there is no member of ours, and
-everything is as with ``confluent_kafka.Consumer``. Together with a key that asks for holdfast it is
-a contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits for ever without a
-word, so the log says it (:func:`look`). Nobody waits for the look at the broker.
+``group.protocol=consumer`` selects a broker's own assignor: then holdfast has no member, and
+everything is as with ``confluent_kafka.Consumer``. Together with a key of holdfast it is a
+contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits for ever silently, so
+the log reports it (:func:`look`). No call waits for that check.
 
 **Strategy.** :func:`route` splits the configuration before librdkafka sees it; the member's part
 becomes :class:`~holdfast.cluster.settings.Settings`.
@@ -38,17 +38,17 @@ from holdfast.members.runtime.member_log import NAME
 
 STRATEGY = "partition.assignment.strategy"
 DEFAULT_STRATEGY = "range,roundrobin"
-"""librdkafka's, so members with and without holdfast are in one group while a program is rolled."""
+"""librdkafka's default, so members with and without holdfast share a group during a rollout."""
 
 INSTALLED = ClassReplacement(policy="holdfast.policy", strategy=STRATEGY)
-"""What ``holdfast.confluent.install`` gives every consumer."""
+"""Options that ``holdfast.confluent.install`` gives every consumer."""
 
 TAKEN = {
-    STRATEGY: "any assignor of the registry; our member offers it to the group",
-    "scheduled.rebalance.max.delay.ms": "Design II: how long a departed member is waited for",
-    "enable.auto.commit": "our member commits what is stored; librdkafka commits nothing by itself",
+    STRATEGY: "any assignor of the registry, which the member proposes to the group",
+    "scheduled.rebalance.max.delay.ms": "Design II: how long the group waits for a departed member",
+    "enable.auto.commit": "the member commits stored offsets; librdkafka commits nothing by itself",
 }
-"""Keys that the member honours, and that librdkafka does not get; beside ``holdfast.*``."""
+"""Keys that the member honours and librdkafka does not get, besides ``holdfast.*``."""
 
 SHARED = (
     *("bootstrap.servers", "group.id", "group.instance.id", "client.id", "client.rack"),
@@ -95,42 +95,42 @@ _NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """A configuration on its two ways."""
+    """A configuration, routed to librdkafka and to the member."""
 
     plane: dict[str, Any] = field(repr=False)  # for ``confluent_kafka.Consumer``
-    # For :meth:`Settings.parse`; None if there is no member of ours.
+    # For :meth:`Settings.parse`; None without a member of holdfast.
     member: dict[str, Any] | None = field(repr=False)
-    # Addresses, login and group of a member of librdkafka's own; None if there is none.
+    # Addresses, login and group of a member of librdkafka's own; None without one.
     native: dict[str, Any] | None = field(repr=False)
     is_automatic: bool  # ``enable.auto.commit``
     stores: bool  # ``enable.auto.offset.store``
     interval_s: float  # ``auto.commit.interval.ms``, in seconds
-    # ``auto.offset.reset`` as a logical offset; None for ``error``, and where it is not at the top
+    # ``auto.offset.reset`` as a logical offset; None for ``error``, and if it is not at the top
     # of the configuration.
     reset: int | None
 
     @property
     def has_brokers(self) -> bool:
-        """Whether the configuration names a broker; librdkafka takes one that does not."""
+        """Whether the configuration names a broker; librdkafka accepts one without."""
         return self.member is not None and bool(self.member.get("bootstrap.servers"))
 
     def settings(self) -> Settings:
-        """The member's settings."""
+        """Return the member's settings."""
         return Settings.parse({**(self.member or {}), **({} if self.has_brokers else _NOWHERE)})
 
 
 def route(config: Mapping[Any, Any]) -> Routed:
-    """Split a configuration; a key that is no text is left to librdkafka, which refuses it.
+    """Split a configuration; a key that is not a text is left to librdkafka, which refuses it.
 
     Parameters
     ----------
     config : mapping of str to object
-        As a program gives it to ``confluent_kafka.Consumer``, with ``holdfast.*``.
+        The argument of ``confluent_kafka.Consumer``, with ``holdfast.*``.
 
     Raises
     ------
     ConfigError
-        For a key that is refused, and for keys that contradict each other.
+        For a refused key, and for keys that contradict each other.
     """
     plane = {
         key: value
@@ -138,10 +138,12 @@ def route(config: Mapping[Any, Any]) -> Routed:
         if not (key in TAKEN or str(key).startswith("holdfast."))
     }
     if plane.get("group.id") is None or not str(plane["group.id"]).strip():
-        plane.pop("group.id", None)  # confluent-kafka refuses none, and aborts at an empty one
+        plane.pop(
+            "group.id", None
+        )  # confluent-kafka refuses a missing one, and aborts at an empty one
     flag = config.get("enable.auto.commit", True)
     automatic = _boolean(flag)
-    # librdkafka refuses what is no boolean in its own words
+    # librdkafka refuses anything but a boolean in its own text
     plane["enable.auto.commit"] = flag if automatic is None else False
     interval = config.get("auto.commit.interval.ms", 5_000)
     is_number = str(interval).isdigit()
@@ -162,14 +164,14 @@ def route(config: Mapping[Any, Any]) -> Routed:
 
 
 def _reset(config: Mapping[str, Any]) -> int | None:
-    """The logical offset that librdkafka begins at where nothing is committed."""
+    """Return the logical offset at which librdkafka starts without a committed offset."""
     if TOPICS in config:
         return None
     return _RESETS.get(_reset_of(config).lower())
 
 
 def _reset_of(config: Mapping[str, Any]) -> str:
-    """``auto.offset.reset``, in librdkafka's words."""
+    """Return ``auto.offset.reset``, in librdkafka's words."""
     given = config.get(TOPICS)
     whole = {**config, **given} if isinstance(given, Mapping) else config
     return str(whole.get("auto.offset.reset", "largest"))
@@ -179,13 +181,13 @@ def _check_native(config: Mapping[str, Any]) -> None:
     for key in config:
         if key in (STRATEGY, "scheduled.rebalance.max.delay.ms") or key.startswith("holdfast."):
             raise ConfigError(
-                f"{key}: with group.protocol=consumer the broker assigns, not a member of ours; "
-                "leave one of the two out"
+                f"{key}: with group.protocol=consumer the broker assigns, not holdfast; "
+                "remove one of the two"
             )
 
 
 def _connection(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Addresses, login and group of a configuration; None if they are not usable by us."""
+    """Return addresses, login and group of a configuration; None if the member cannot use them."""
     chosen = {
         key: value
         for key, value in config.items()
@@ -206,7 +208,7 @@ def _boolean(value: object) -> bool | None:
 
 
 def _member(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The member's configuration, in the spelling of :class:`Settings`."""
+    """Return the member's configuration, in the spelling of :class:`Settings`."""
     found: dict[str, Any] = {}
     for given, value in config.items():
         key = RENAMED.get(given, given)
@@ -233,7 +235,7 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """What librdkafka reads: the text of whatever a value is, the whole part of a number."""
+    """Convert a value as librdkafka does: to its text, a number to its whole part."""
     if isinstance(value, bool) or callable(value):
         return value
     return str(int(value) if isinstance(value, float) else value)
@@ -249,7 +251,7 @@ def _is_for_us(key: str) -> bool:
 
 
 def _fit_times(found: dict[str, Any]) -> None:
-    """Times that librdkafka takes and the member would refuse become the nearest that it takes."""
+    """Change times that librdkafka takes and the member refuses to the nearest accepted ones."""
     session, beat = (
         _number(found.get(f"{name}.ms", KEYS[f"{name}.ms"].default))
         for name in ("session.timeout", "heartbeat.interval")
@@ -259,7 +261,7 @@ def _fit_times(found: dict[str, Any]) -> None:
     request = _number(found.get("request.timeout.ms", 30_000))
     found["request.timeout.ms"] = max(_LEAST_REQUEST_MS, request or 0)
     refresh = _number(found.get("metadata.max.age.ms", 0))
-    if refresh is None or refresh <= 0:  # -1 never looks again, which would miss partitions
+    if refresh is None or refresh <= 0:  # -1 never refreshes, which would miss partitions
         found.pop("metadata.max.age.ms", None)
 
 
@@ -271,17 +273,17 @@ def _number(value: object) -> int | None:
 
 
 def _provider(callback: Callable[..., Any], said: str) -> Callable[[], Any]:
-    """confluent-kafka's ``oauth_cb`` as a function that returns a token and when it ends."""
+    """Convert confluent-kafka's ``oauth_cb`` to a function that returns a token and its expiry."""
     return lambda: tuple(callback(said)[:2])
 
 
 def look(connection: Mapping[str, Any]) -> None:
-    """Look on a thread whether the brokers know the protocol, and warn if they do not.
+    """Check on a thread whether the brokers support the protocol, and warn if not.
 
     Parameters
     ----------
     connection : mapping of str to object
-        Addresses, login and ``group.id``, as :meth:`Settings.parse` takes them.
+        Addresses, login and ``group.id``, in the form of :meth:`Settings.parse`.
     """
     threading.Thread(target=_look, args=(connection,), name="holdfast-look", daemon=True).start()
 
@@ -291,7 +293,7 @@ def _look(connection: Mapping[str, Any]) -> None:
         settings = Settings.parse(connection)
         known = known_requests(settings)
     except (ConfigError, OSError):
-        return  # librdkafka says what is wrong with these
+        return  # librdkafka reports what is wrong with the configuration
     if known and CONSUMER_GROUP_HEARTBEAT not in known:
         _log.warning(
             "group %s: group.protocol=consumer needs Kafka 4.0 (KIP-848), and the broker is older: "

@@ -1,15 +1,16 @@
-"""``confluent_kafka.Consumer`` whose group membership is ours; everything else is the original.
+"""``confluent_kafka.Consumer`` whose group member is holdfast's; the rest is the original.
 
-**Rules.** The object is a ``confluent_kafka.Consumer``: what this class does not define, and all of
-it while there is no subscription, is the original. While there is one, librdkafka fetches an
-assignment that the member gives it, and never joins the group nor commits. Callbacks, errors and
-codes come where the original has them. Only what this generation owns is committed, and only what
-was handed out. The one name that this class adds is ``_holdfast``: subclasses have names of theirs.
+**Rules.** The object is a ``confluent_kafka.Consumer``: what this class does not define, and
+everything without a subscription, is the original. With a subscription, librdkafka fetches the
+assignment that the member gives it, and neither joins the group nor commits. Callbacks, errors and
+codes come where the original has them. Only partitions that this generation owns are committed, and
+only delivered records. This class adds only the name ``_holdfast``: other names may be a
+subclass's.
 
-**Strategy.** ``poll`` and ``consume`` call the original in short slices. What is to be done between
-two slices waits as an errand (:mod:`~holdfast.members.clients.confluent.group_calls`), so a call
-that finds records costs hardly more than the original's. A call that needs more than one slice has
-its turn alone: a second thread waits until it is over, as with the original.
+**Strategy.** ``poll`` and ``consume`` call the original in short slices. Work between two slices
+waits as a task (:mod:`~holdfast.members.clients.confluent.group_calls`), so a call that finds
+records costs little more than the original's. A call that needs more than one slice holds the call
+lock: a second thread waits until it ends, as with the original.
 
 References: confluent-kafka-python, ``Consumer``; KIP-429; KIP-447.
 """
@@ -57,8 +58,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     *args : dict
         At most one: librdkafka's keys, ``holdfast.*``, and callbacks, as for the original.
     **kwargs
-        Keys that are added to it. ``partition.assignment.strategy`` takes every assignor of the
-        registry.
+        Keys that are added to the configuration. ``partition.assignment.strategy`` takes every
+        assignor of the registry.
 
     Raises
     ------
@@ -67,7 +68,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     Notes
     -----
-    See ``docs/clients.md`` for the keys and for what differs from the original on purpose.
+    See ``docs/clients.md`` for the keys and the intended differences from the original.
     """
 
     # None without __init__, which the original takes for closed, and with group.protocol=consumer.
@@ -106,7 +107,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     # Subscription
 
     def subscribe(self, topics: Any, *callbacks: Any, **named: Any) -> None:
-        """Subscribe to a list of topics and ``^`` patterns; see the original.
+        """Subscribe to a list of topics and ``^`` patterns, as the original does.
 
         ``on_assign``, ``on_revoke`` and ``on_lost`` are called with the consumer and a list.
         """
@@ -127,7 +128,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             calls.subscribe([str(topic) for topic in topics], heard)
 
     def unsubscribe(self) -> None:
-        """Leave the group; the callbacks of that come in the next calls, as with the original."""
+        """Leave the group; its callbacks come in the next calls, as with the original."""
         calls = self._holdfast
         if calls is None or calls.session is None:
             _Original.unsubscribe(self)
@@ -139,7 +140,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     # Records
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Return one message, or None after ``timeout`` seconds; see the original."""
+        """Return one message, or None after ``timeout`` seconds, as the original does."""
         calls = self._holdfast
         if calls is None:
             return _poll(self, timeout)
@@ -160,7 +161,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         finally:
             in_flight.last = NOTHING if found is None else found
             if closing.is_pending and closing.comes_out():
-                found = None  # its partition is given up, or will be read again
+                found = None  # its partition is revoked, or will be read again
         return found
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -192,14 +193,14 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     # The assignment
 
     def assignment(self) -> list[TopicPartition]:
-        """Return what is assigned; see the original."""
+        """Return the assignment, as the original does."""
         found: list[TopicPartition] = _Original.assignment(self)
         return (
             found if self._holdfast is None else self._holdfast.adapter.start_positions.hide(found)
         )
 
     def assign(self, partitions: Any) -> None:
-        """Assign; inside ``on_assign`` it begins what the callback was given. See the original."""
+        """Assign; inside ``on_assign``, start what the callback was given."""
         calls = self._holdfast
         if calls is not None:
             if calls.begins_with(partitions):
@@ -208,7 +209,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
-        """Add to the assignment; see the original."""
+        """Add to the assignment, as the original does."""
         calls = self._holdfast
         if calls is not None:
             if calls.begins_with(partitions):
@@ -219,7 +220,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             calls.adapter.start_positions.without(partitions)
 
     def unassign(self) -> None:
-        """Assign nothing; inside ``on_revoke`` and ``on_lost``, none of what they were given."""
+        """Assign nothing; in ``on_revoke`` and ``on_lost``, none of the callback's partitions."""
         calls = self._holdfast
         if calls is not None:
             if calls.is_ending() and calls.adapter.running is not None:
@@ -229,7 +230,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         _Original.unassign(self)
 
     def incremental_unassign(self, partitions: Any) -> None:
-        """Take from the assignment; see the original."""
+        """Remove from the assignment, as the original does."""
         calls = self._holdfast
         if calls is not None:
             if calls.is_ending():
@@ -245,13 +246,13 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             calls.adapter.recreation.forget([(p.topic, p.partition) for p in partitions])
 
     def pause(self, partitions: Any) -> None:
-        """Hand out nothing of these; see the original."""
+        """Pause delivery of ``partitions``, as the original does."""
         _Original.pause(self, partitions)
         if self._holdfast is not None:
             self._holdfast.pause(partitions, is_paused=True)
 
     def resume(self, partitions: Any) -> None:
-        """Hand out records of these again; see the original."""
+        """Resume delivery of ``partitions``, as the original does."""
         _Original.resume(self, partitions)
         if self._holdfast is not None:
             self._holdfast.pause(partitions, is_paused=False)
@@ -259,7 +260,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     # Offsets
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:
-        """Store what is to be committed; see the original."""
+        """Store offsets for the next commit, as the original does."""
         message, offsets = (*args, None, None)[:2]
         message, offsets = kwargs.get("message", message), kwargs.get("offsets", offsets)
         if type(message) is ErrorMessage and offsets is None:
@@ -274,13 +275,13 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     def commit(  # type: ignore[override] # one signature for all of them
         self, *args: Any, **kwargs: Any
     ) -> list[TopicPartition] | None:
-        """Commit a message, offsets, or what is stored; see the original.
+        """Commit a message, offsets, or the stored offsets, as the original does.
 
         Raises
         ------
         KafkaException
-            ``ILLEGAL_GENERATION`` or ``UNKNOWN_MEMBER_ID`` for what this generation does not own,
-            or what was handed out before a loss; else the original's codes.
+            ``ILLEGAL_GENERATION`` or ``UNKNOWN_MEMBER_ID`` for partitions that this generation does
+            not own, or records delivered before a loss; else the original's codes.
         """
         calls = self._holdfast
         if calls is None:
@@ -289,16 +290,16 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         done = calls.alone(lambda: _commit(self, calls, *args, **kwargs))
         return done
 
-    # Questions. They wait for a call of another thread, as the original's do: between two slices of
+    # Queries. They wait for a call of another thread, as the original's do: between two slices of
     # a poll librdkafka would let them in by chance.
 
     def position(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
-        """Return how far the application has come; see the original."""
+        """Return the application's positions, as the original does."""
         with call_lock_of(self):
             return _Original.position(self, *args, **kwargs)
 
     def seek(self, *args: Any, **kwargs: Any) -> None:
-        """Go on at another offset; see the original."""
+        """Continue at another offset, as the original does."""
         calls = self._holdfast
         with call_lock_of(self):
             _Original.seek(self, *args, **kwargs)
@@ -306,35 +307,35 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 calls.sought(*args, *kwargs.values())
 
     def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
-        """Return committed offsets; see the original."""
+        """Return committed offsets, as the original does."""
         with call_lock_of(self):
             return _Original.committed(self, *args, **kwargs)
 
     def offsets_for_times(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
-        """Return the first offsets from given times on; see the original."""
+        """Return the first offsets at or after given times, as the original does."""
         with call_lock_of(self):
             return _Original.offsets_for_times(self, *args, **kwargs)
 
     def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Return the first and the next offset of a partition; see the original."""
+        """Return the first and the next offset of a partition, as the original does."""
         with call_lock_of(self):
             return _Original.get_watermark_offsets(self, *args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> object:
-        """Return the cluster's topics; see the original."""
+        """Return the cluster's topics, as the original does."""
         with call_lock_of(self):
             return _Original.list_topics(self, *args, **kwargs)
 
     # Membership
 
-    def memberid(self) -> str | None:  # type: ignore[override] # so does the original, untold
+    def memberid(self) -> str | None:  # type: ignore[override] # so does the original, undocumented
         """Member id given by the coordinator, None before the first join."""
         found = _Original.memberid(self)  # raises if it is closed
         snapshot = None if self._holdfast is None else self._holdfast.snapshot
         return found if snapshot is None else snapshot.identity.member_id or None
 
     def consumer_group_metadata(self) -> object:
-        """Return what fences ``Producer.send_offsets_to_transaction``: this member's generation.
+        """Return the metadata that fence ``Producer.send_offsets_to_transaction``.
 
         References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
         """
@@ -349,7 +350,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         return None if session is None else session.membership.metrics()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Log in with these from the next connection on, to fetch and as a member."""
+        """Log in with these credentials from the next connection on, to fetch and as a member."""
         _Original.set_sasl_credentials(self, username, password)
         if self._holdfast is not None:
             self._holdfast.log_in_as(username, password)
@@ -357,7 +358,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     # The end
 
     def close(self, *args: Any, returns: bool | None = None) -> None:
-        """Hand everything over, leave the group, and close; a second close does nothing.
+        """Revoke everything, leave the group, and close; a second close does nothing.
 
         Parameters
         ----------
@@ -379,7 +380,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
 
 def call_lock_of(consumer: ConfluentConsumer) -> AbstractContextManager[object]:
-    """The turn of this caller, where there is a member and its client's calls wait."""
+    """Return the call lock of this caller, if there is a member and its client's calls wait."""
     calls = consumer._holdfast
     return nullcontext() if calls is None or not has_gate else calls.call_lock.mine()
 
@@ -387,7 +388,7 @@ def call_lock_of(consumer: ConfluentConsumer) -> AbstractContextManager[object]:
 def until_abandoned(
     consumer: ConfluentConsumer, abandoned: Callable[[], bool], call: Callable[[], Any]
 ) -> Any:
-    """Make a call that reads, which ends early where nobody waits for its records any more."""
+    """Make a call that reads; it ends early if no caller waits for its records."""
     calls = consumer._holdfast
     return call() if calls is None else calls.until_abandoned(abandoned, call)
 

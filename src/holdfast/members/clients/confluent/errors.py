@@ -1,15 +1,15 @@
-"""What is wrong, in confluent-kafka's classes, codes and messages.
+"""Errors of holdfast, in confluent-kafka's classes, codes and messages.
 
 **Rules.** An error of the façade has the class and the code that confluent-kafka raises in the same
-place. Where only holdfast has the error, the code is the one that a broker would answer. A text
-begins as librdkafka's does; what holdfast knows beside it comes after that.
+place. An error that only holdfast has gets the code that a broker would answer. A text begins as
+librdkafka's does; holdfast's details follow.
 
-What is wrong with a membership is a message that ``poll`` hands out. A failure is told once a
-second at most, and a fatal one once; a topic that does not exist, or that a pattern has matched and
-that is deleted, once; and an application that has not polled for ``max.poll.interval.ms`` as soon
-as it is back, with the time beyond the interval. The message is a ``confluent_kafka.Message``
-where a program can make one. Before confluent-kafka 2.13 none can: there it is an object that
-answers as the original's message does, and that ``isinstance`` takes for one.
+Errors of a membership are messages that ``poll`` returns. A failure is reported once a second at
+most, and a fatal one once; a topic that does not exist, or that a pattern has matched and that is
+deleted, once; an application that has not polled for ``max.poll.interval.ms``, at its next poll,
+with the time beyond the interval. The message is a ``confluent_kafka.Message`` if programs can make
+one. Before confluent-kafka 2.13 they cannot: there it is an object that answers as the original's
+message does, and that ``isinstance`` accepts as one.
 
 References: librdkafka, ``rd_kafka_resp_err_t``, ``rd_kafka_consumer_err``; confluent-kafka-python,
 ``Message``; Kafka protocol guide, "Error codes"; KIP-62 (``max.poll.interval.ms``).
@@ -50,12 +50,12 @@ _CAN_BE_MADE = "__init__" in vars(Message)  # since confluent-kafka 2.13
 
 
 def exception(code: int, text: str) -> KafkaException:
-    """A ``KafkaException`` as confluent-kafka raises it."""
+    """Return a ``KafkaException`` as confluent-kafka raises it."""
     return KafkaException(KafkaError(code, text))
 
 
 def kafka_error(error: BaseException) -> KafkaError:
-    """An error of holdfast as a ``KafkaError``."""
+    """Convert an error of holdfast to a ``KafkaError``."""
     if isinstance(error, KafkaException):
         found: KafkaError = error.args[0]
         return found
@@ -77,26 +77,25 @@ def kafka_error(error: BaseException) -> KafkaError:
 
 
 def said(code: int) -> str:
-    """Librdkafka's words for a code."""
+    """Return librdkafka's text for a code."""
     words: str = KafkaError(code).str()
     return words
 
 
 def commit_failed(error: HoldfastError) -> KafkaException:
-    """The error of a commit that waited for its answer."""
+    """Return the error of a commit that waited for its answer."""
     found = kafka_error(error)
     return KafkaException(KafkaError(found.code(), f"Commit failed: {found.str()}", found.fatal()))
 
 
 def check_kind(session: PollSession | None, name: str, *, is_step: bool) -> None:
-    """Refuse a change of the assignment that is not of the group's kind.
+    """Refuse a change of the assignment that does not fit the group's rebalance protocol.
 
     Parameters
     ----------
-    seat : PollSession or None
-        The member's, None where there is none.
+    session : PollSession or None The member's session, None without a member.
     is_step : bool
-        Whether it adds or takes away, as a cooperative group does, or replaces the whole.
+        Whether it adds or removes partitions, as a cooperative group does, or replaces all.
 
     Raises
     ------
@@ -121,7 +120,7 @@ class ErrorMessage:
     topic : str or None
         The topic that the error is about.
     partition : int
-        Its partition; 0 as librdkafka has it where there is none.
+        Its partition; 0 if there is none, as in librdkafka.
     timestamp : (int, int)
         Kind and milliseconds.
     """
@@ -151,23 +150,23 @@ class ErrorMessage:
         return 0 if self._value is None else len(self._value)
 
     def error(self) -> KafkaError:
-        """The error."""
+        """Return the error."""
         return self._error
 
     def topic(self) -> str | None:
-        """The topic that the error is about, None without one."""
+        """Return the topic that the error is about, None without one."""
         return self._topic
 
     def partition(self) -> int:
-        """The partition."""
+        """Return the partition."""
         return self._partition
 
     def timestamp(self) -> tuple[int, int]:
-        """No time: an error has none."""
+        """Return no time: an error has none."""
         return self._timestamp
 
     def value(self) -> Any:
-        """The text of the error, unless the application has set another value."""
+        """Return the text of the error, unless the application has set another value."""
         return self._value
 
     def set_value(self, value: Any) -> None:
@@ -175,7 +174,7 @@ class ErrorMessage:
         self._value = value
 
     def key(self) -> Any:
-        """What the application has set, else None."""
+        """Return the key that the application has set, else None."""
         return self._key
 
     def set_key(self, key: Any) -> None:
@@ -183,7 +182,7 @@ class ErrorMessage:
         self._key = key
 
     def headers(self) -> Any:
-        """What the application has set, else None."""
+        """Return the headers that the application has set, else None."""
         return self._headers
 
     def set_headers(self, headers: Any) -> None:
@@ -191,21 +190,21 @@ class ErrorMessage:
         self._headers = headers
 
     def offset(self) -> None:
-        """None: no record is meant."""
+        """Return None: no record is meant."""
 
     def leader_epoch(self) -> None:
-        """None: no record is meant."""
+        """Return None: no record is meant."""
 
     def latency(self) -> None:
-        """None: nothing was produced."""
+        """Return None: nothing was produced."""
 
 
 MESSAGES: tuple[type, ...] = (Message,) if _CAN_BE_MADE else (Message, ErrorMessage)
-"""The classes of what ``poll`` hands out."""
+"""The classes of the messages that ``poll`` returns."""
 
 
 def error_message(error: KafkaError, topic: str | None = None) -> Message:
-    """An error as librdkafka hands it out: of partition 0, with its text for a value."""
+    """Return an error as librdkafka does: of partition 0, with its text as value."""
     make: Any = MESSAGES[-1]
     made: Message = make(
         topic=topic,
@@ -218,17 +217,17 @@ def error_message(error: KafkaError, topic: str | None = None) -> Message:
 
 
 class Problems:
-    """What has been told of one membership."""
+    """The reported errors of one membership."""
 
     def __init__(self) -> None:
         self._reported_at = 0.0
         self._has_reported_fatal = False
         self._reported_missing: set[str] = set()
         self._subscribed: tuple[str, ...] = ()
-        self._deleted: list[str] = []  # topics of a pattern, still to be told of
+        self._deleted: list[str] = []  # topics of a pattern, still to be reported
 
     def of_member(self, membership: Membership) -> Message | None:
-        """The message of a member that has failed, if it is to be told now."""
+        """Return the message of a member that has failed, if it is due."""
         failure, now = membership.failure, time.monotonic()
         if failure is None or self._has_reported_fatal or now - self._reported_at < _REPORT_EVERY_S:
             return None
@@ -237,7 +236,7 @@ class Problems:
         return error_message(error)
 
     def of_topics(self, membership: Membership) -> Message | None:
-        """The next message about a topic that does not exist; the others come with later polls."""
+        """Return the next message about a missing topic; others come with later polls."""
         runtime = membership.runtime
         if runtime is None:
             return None
@@ -265,7 +264,7 @@ def _not_available(topic: str) -> Message:
 
 
 def late(membership: Membership, seconds: float) -> Message | None:
-    """The message for an application that has not polled for so long, if that is too long."""
+    """Return the message for an application that has polled too late, None if in time."""
     if membership.runtime is None:
         return None
     most_ms: int = membership.settings["max.poll.interval.ms"]

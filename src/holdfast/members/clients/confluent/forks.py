@@ -1,12 +1,12 @@
-"""librdkafka's consumers in a fork of their process: nobody touches them there.
+"""Keeps librdkafka's consumers untouched in a fork of their process.
 
-**Rules.** A fork has the memory of its parent's consumers and none of their threads. Whoever
-destroys such a consumer waits for these threads, and librdkafka then ends the process with a failed
-assertion, in the fork of a program that only forgets its consumer or ends. So in a fork every
-consumer of the parent stays as it is, to the end of the process.
+**Rules.** A fork has the memory of its parent's consumers and none of their threads. Destroying
+such a consumer waits for these threads, and librdkafka then ends the process with a failed
+assertion, even if the program only forgets its consumer or ends. So in a fork every consumer of the
+parent stays as it is, until the process ends.
 
 **Strategy.** Python destroys an object with its last reference, at the latest when Python ends. A
-fork begins with one more reference to each consumer, which nobody gives back.
+fork begins with one more reference to each consumer, which is never released.
 
 References: POSIX, ``fork`` (only the calling thread is copied); librdkafka, INTRODUCTION.md,
 "fork()".
@@ -22,7 +22,7 @@ _consumers: WeakSet[Any] = WeakSet()
 
 
 def leave_alone_in_forks(consumer: Any) -> None:
-    """Keep a fork from destroying this consumer."""
+    """Keep a fork from destroying ``consumer``."""
     _consumers.add(consumer)
 
 

@@ -2,12 +2,12 @@
 
 **Rules.** Everything here runs on the application's thread, inside a call of the consumer. The
 callbacks of a rebalance get the consumer and a list, as confluent-kafka's do, and may change the
-assignment. If a callback does not, the assignment is changed after it; what is revoked or lost is
-unassigned in any case. An exception of a callback leaves the assignment as if it had returned, and
-is raised by the call once everything is done.
+assignment. If a callback does not, the assignment is changed after it; revoked or lost partitions
+are always unassigned. An exception of a callback does not affect the assignment, and the call
+raises it once everything is done.
 
-**Strategy.** :meth:`GroupCalls.serve` does what is due between two slices of a poll. There is one
-:class:`~holdfast.members.session.poll_session.PollSession` from ``subscribe`` to the end of the
+**Strategy.** :meth:`GroupCalls.serve` does what is due between two slices of a poll. A consumer has
+one :class:`~holdfast.members.session.poll_session.PollSession` from ``subscribe`` to the end of the
 membership.
 
 References: confluent-kafka-python, ``Consumer_rebalance_cb``; KIP-429; KIP-62.
@@ -58,13 +58,13 @@ _consume = _Original.consume
 
 
 def topics_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[str], bool] | None]:
-    """Names, or what matches any of the names and patterns.
+    """Return the names, or a predicate that matches any of the names and patterns.
 
     Raises
     ------
     ValueError
-        For what librdkafka does not subscribe to: nothing, an empty name, a name twice, a pattern
-        that is none.
+        For a list that librdkafka refuses: without a topic, with an empty name, with a name twice,
+        or with an invalid pattern.
     """
     names = tuple(topics)
     if not names or not all(names) or len(set(names)) < len(names):
@@ -81,10 +81,10 @@ def topics_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[str], b
 
 
 class CallLock:
-    """One caller at a time; a callback of the same caller is let in: ``with call_lock.mine():``.
+    """A lock for one caller at a time; its callbacks may enter: ``with call_lock.mine():``.
 
-    A thread's turn is a lock itself, and no context manager of ours, in which an exception of a
-    signal's handler could leave the lock for ever. Signals never reach the threads of AIOConsumer.
+    A thread gets the lock itself, not a context manager of holdfast, in which an exception of a
+    signal handler could keep the lock for ever. Signals never reach the threads of AIOConsumer.
     """
 
     def __init__(self) -> None:
@@ -93,15 +93,15 @@ class CallLock:
         self._process = OwnProcess()
 
     def mine(self) -> AbstractContextManager[object]:
-        """The turn of this caller; in a fork, where its lock may be nobody's, an error."""
+        """Return the lock for this caller; raise in a fork, where its owner may not exist."""
         self._process.check()
-        # AIOConsumer's threads say for whom they call, any other thread calls for itself.
+        # AIOConsumer's threads name their caller, any other thread calls for itself.
         caller = CALLER.get() if CALLER is not None else 0
         return self._of(caller) if caller else self._lock
 
     @contextmanager
     def _of(self, caller: int) -> Iterator[None]:
-        if caller == self._caller:  # its callback, on another thread
+        if caller == self._caller:  # a callback, on another thread
             yield
             return
         with self._lock:
@@ -117,7 +117,7 @@ def _never() -> bool:
 
 
 class Deadline:
-    """When a call with a time-out ends, or is given up; a negative time-out never ends."""
+    """The end of a call with a time-out, or without waiters; a negative time-out never ends."""
 
     def __init__(self, timeout: float, abandoned: Callable[[], bool] = _never):
         self._abandoned = abandoned
@@ -125,7 +125,7 @@ class Deadline:
         self._is_last = False
 
     def slice_s(self) -> float:
-        """How long the next slice may wait."""
+        """Return how long the next slice may wait, in s."""
         if self._end is None:
             return SLICE_S
         left = self._end - time.monotonic()
@@ -133,17 +133,17 @@ class Deadline:
         return max(0.0, min(left, SLICE_S))
 
     def is_over(self) -> bool:
-        """Whether the last slice was the last one."""
+        """Return whether the last slice has ended."""
         return self._is_last or self._abandoned()
 
 
 class CallsInSlices(Closing):
-    """The calls of one consumer. A poll that finds a record at once notes no more than its thread.
+    """The calls of one consumer. A poll that finds a record at once records only its thread.
 
     Parameters
     ----------
     in_flight : InFlight
-        Says whether a poll is under way, and of which thread.
+        Knows whether a poll runs, and on which thread.
     """
 
     def __init__(self, end: Callable[[float, bool | None], None], in_flight: InFlight):
@@ -151,20 +151,20 @@ class CallsInSlices(Closing):
         self._in_flight = in_flight
 
     def caller(self) -> int:
-        """A thread, or the task of AIOConsumer for which it calls."""
+        """Return a thread, or the task of AIOConsumer for which it calls."""
         return (0 if CALLER is None else CALLER.get()) or threading.get_ident()
 
     def is_inside(self) -> bool:
-        """Whether the caller is inside one of its calls, a quick poll included."""
+        """Return whether the caller is inside one of its calls, a quick poll included."""
         polls = self._in_flight.last is None and self._in_flight.caller == threading.get_ident()
         return polls or super().is_inside()
 
     def has_calls(self) -> bool:
-        """Whether any call is under way."""
+        """Return whether any call is running."""
         return self._in_flight.last is None or super().has_calls()
 
     def comes_out(self) -> bool:
-        """A poll has ended: do what it has postponed. Return whether its records are dropped."""
+        """Do what an ended poll has postponed; return whether its records are dropped."""
         if not self.is_coming_out():
             return False
         self._in_flight.is_seen = False
@@ -174,12 +174,12 @@ class CallsInSlices(Closing):
 
 
 class GroupCalls:
-    """What a consumer needs for its group.
+    """The calls of a consumer that concern its group.
 
     Parameters
     ----------
     on_commit : callable, optional
-        The application's; takes an error or None, and a list.
+        The application's callback; takes an error or None, and a list.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class GroupCalls:
         assignors: Sequence[Assignor],
         on_commit: Callable[..., object] | None,
     ):
-        self._ref = weakref.ref(consumer)  # one that is forgotten ends at once, as the original
+        self._ref = weakref.ref(consumer)  # a forgotten one ends at once, as the original
         self._routed = routed
         self.assignors = assignors
         self.settings = settings
@@ -208,9 +208,9 @@ class GroupCalls:
         self.commits = CommitCalls(consumer, self.adapter, routed, on_commit)
         self.session: PollSession | None = None
         self._problems = Problems()
-        self.abandoned: Callable[[], bool] = _never  # whether nobody waits for this poll any more
-        self.due_at = 0.0  # when something is to be done before the next record is taken
-        self.waiting: Collection[Any] = ()  # or something is to be done now
+        self.abandoned: Callable[[], bool] = _never  # whether no caller waits for this poll
+        self.due_at = 0.0  # when something is due before the next record is taken
+        self.waiting: Collection[Any] = ()  # or something is due now
         self._served_at = 0.0
         self._held_error: BaseException | None = None
 
@@ -220,23 +220,23 @@ class GroupCalls:
 
     @property
     def snapshot(self) -> MemberSnapshot | None:
-        """The member's, None where there is none."""
+        """The member snapshot, None without a member."""
         return None if self.session is None else self.session.membership.snapshot
 
     def alone(self, call: Callable[[], Any]) -> Any:
-        """Make a call of the application; another thread's waits, a close inside it is after it."""
+        """Make a call under the call lock; a close inside it takes effect after it."""
         with self.call_lock.mine():
             return self.closing.inside(call)
 
     def check_going(self) -> None:
-        """Raise, as the original of a consumer that is closed, if the end has begun."""
+        """Raise, as a closed consumer of the original, if the close has begun."""
         if self.closing.has_begun():
             raise RuntimeError("Consumer closed")
 
     # Membership
 
     def subscribe(self, topics: list[str], callbacks: tuple[Any, Any, Any]) -> None:
-        """Join the group, or change what the member subscribes to."""
+        """Join the group, or change the subscription."""
         _Original.memberid(self._consumer)  # raises if it is closed
         try:
             subscription = topics_of(topics)
@@ -260,13 +260,13 @@ class GroupCalls:
         session = self.session
         if session is None:
             session = self._new_session()
-        if self._routed.has_brokers:  # else there is nobody to ask
+        if self._routed.has_brokers:  # else there is no broker to query
             session.membership.subscribe(*subscription)
 
     def _new_session(self) -> PollSession:
         connect = partial(Connections, tries_logins_again=True)
         membership = Membership(self.settings, self.assignors, connect)
-        # Weakly: the member's threads refer to the seat until the consumer is forgotten, and
+        # Weakly: the member's threads refer to the session until the consumer is forgotten, and
         # callbacks of the application, which are here, often refer to the consumer.
         heard = weakref.WeakMethod(self.commits.on_last_commit)
 
@@ -283,7 +283,7 @@ class GroupCalls:
         return session
 
     def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """The application's callback, None where it has none."""
+        """Return the application's callback, None for none."""
         on_assign, on_revoke, on_lost = self.callbacks
         if call is ListenerCall.ASSIGNED:
             work = on_assign
@@ -294,29 +294,29 @@ class GroupCalls:
         return lambda resources: work(self._consumer, [TopicPartition(*tp) for tp in resources])
 
     def log_in_as(self, username: str, password: str) -> None:
-        """Log in with these from the next connection of a member on."""
+        """Log in with these credentials from the member's next connection on."""
         self.adapter.recreation.log_in_as(username, password)
         self.settings = self.settings.with_login(username, password)
         if self.session is not None:
             self.session.membership.log_in_as(username, password)
 
     def unsubscribe(self) -> None:
-        """Begin to leave; the next calls end it."""
+        """Begin to leave; the next calls complete it."""
         if self.session is not None and not self.session.membership.is_leaving:
             self.session.note()
             self.session.membership.leave(process_ends=False)
             self.due_at = 0.0
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
-        """Close; a second call goes on where the first was interrupted."""
-        # Another thread that has not come out in time is in a callback, and keeps its turn.
+        """Close; a second call continues where the first was interrupted."""
+        # Another thread that has not returned in time is in a callback, and keeps the call lock.
         with nullcontext() if self.closing.has_other_calls() else self.call_lock.mine():
             if _is_open(self._consumer):
                 self._leave(timeout_s, returns=returns)
             _Original.close(self._consumer)
 
     def _leave(self, timeout_s: float, *, returns: bool | None) -> None:
-        """Hand everything over and leave."""
+        """Revoke everything and leave."""
         if self.session is None:
             self.commits.stored_alone()
             return
@@ -326,7 +326,7 @@ class GroupCalls:
             raise raised
 
     def _finish(self, deadline: float) -> None:
-        """Do what the leaving member wants until it is out."""
+        """Do the tasks of the leaving member until it has left."""
         session = self.session
         if session is None:
             return
@@ -339,12 +339,12 @@ class GroupCalls:
         self.adapter.drop(self.adapter.assigned_now() & session.subscription_state.active())
         self.adapter.stored.clear()
         session.membership.close()
-        self.session, self.waiting = None, ()  # last: the next call goes on after an exception
+        self.session, self.waiting = None, ()  # last: the next call continues after an exception
 
     # Records
 
     def poll(self, timeout: float) -> Any:
-        """``Consumer.poll``, with everything that is due."""
+        """Do ``Consumer.poll``, with everything that is due."""
         deadline = Deadline(timeout, self._is_over)
         while True:
             event = self.serve()
@@ -355,7 +355,7 @@ class GroupCalls:
                 return found
 
     def consume(self, found: list[Any], n: int, timeout: float) -> list[Any]:
-        """``Consumer.consume``, with everything that is due; some may be found already."""
+        """Do ``Consumer.consume``, with everything that is due, after the records ``found``."""
         deadline = Deadline(timeout, self._is_over)
         while True:
             if not found and (event := self.serve()) is not None:
@@ -367,14 +367,16 @@ class GroupCalls:
             except Exception as error:
                 if not found:
                     raise
-                self._held_error = error  # the application gets what it must not lose first
+                self._held_error = (
+                    error  # the application first gets the records that it must not lose
+                )
                 return found
-            # What waits in the mailbox may begin only when these are processed.
+            # Tasks in the mailbox may begin only when these records are processed.
             if len(found) >= n or deadline.is_over() or (found and self.waiting):
                 return found
 
     def until_abandoned(self, abandoned: Callable[[], bool], call: Callable[[], Any]) -> Any:
-        """Make a call of the application's that ends early where nobody waits for it any more."""
+        """Make a call of the application that ends early if no caller waits for it."""
         self.abandoned = abandoned
         try:
             return self.closing.inside(call)
@@ -383,7 +385,7 @@ class GroupCalls:
             self.in_flight.caller = 0  # the next call may come from any thread
 
     def _is_over(self) -> bool:
-        """Whether nobody waits for the call that is under way any more."""
+        """Return whether no caller waits for the running call."""
         return self.abandoned() or (self.closing.is_pending and self.closing.is_coming_out())
 
     def serve(self) -> Message | None:
@@ -429,7 +431,7 @@ class GroupCalls:
     # The assignment
 
     def begins_with(self, partitions: Any) -> bool:
-        """Whether an ``on_assign`` callback runs, which has assigned these now."""
+        """Return whether an ``on_assign`` callback runs, which has assigned ``partitions``."""
         begun, session = self.adapter.running, self.session
         if begun is None or session is None or begun.call is not ListenerCall.ASSIGNED:
             return False
@@ -438,41 +440,43 @@ class GroupCalls:
             if part.offset >= 0:
                 session.subscription_state.begins_at((part.topic, part.partition), part.offset)
         self.adapter.assign_new(list(partitions))
-        self.adapter.has_changed = True  # last: what an exception left out begins where it would
+        self.adapter.has_changed = (
+            True  # last: after an exception the others start at their usual offset
+        )
         return True
 
     def is_ending(self) -> bool:
-        """Whether ``on_revoke`` or ``on_lost`` runs."""
+        """Return whether ``on_revoke`` or ``on_lost`` runs."""
         begun = self.adapter.running
         return begun is not None and begun.call is not ListenerCall.ASSIGNED
 
     def end_some(self, resources: Collection[Resource]) -> None:
-        """Unassign what a callback gives up itself; what is not assigned does not matter."""
+        """Unassign what a callback revokes itself; unassigned partitions do not matter."""
         if self.session is not None:
             self.session.note()
         self.adapter.take_away(resources)
 
     def replaces(self, name: str) -> None:
-        """The application replaces its whole assignment, in no callback."""
+        """Prepare to replace the whole assignment outside a callback."""
         check_kind(self.session, name, is_step=False)
         self.commit_stored_alone()
         self.adapter.start_positions.forget(list(self.adapter.start_positions.waiting))
         self.adapter.recreation.forget()
 
     def commit_stored_alone(self) -> None:
-        """Commit what a manual assignment has stored since the last time, without waiting."""
+        """Commit, without waiting, what a manual assignment has stored since the last time."""
         if self.session is None:
             self.commits.stored_alone()
 
     def pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
-        """Note what the application pauses, or resumes; librdkafka does not tell."""
+        """Record what the application pauses or resumes; librdkafka does not report it."""
         named = {(p.topic, p.partition) for p in partitions}
         self.adapter.paused = (
             self.adapter.paused | named if is_paused else self.adapter.paused - named
         )
 
     def sought(self, part: Any) -> None:
-        """The application goes on there, and may commit from there on."""
+        """Record a seek; the application may commit from the new offset on."""
         self.adapter.recreation.seek(self._consumer, part)
         offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
         if self.session is not None and offset >= 0:

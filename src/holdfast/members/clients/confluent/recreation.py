@@ -1,23 +1,22 @@
-"""When librdkafka has lost all its brokers for good, although they are there; it is made anew.
+"""Recreates a stalled librdkafka: one that has lost all its brokers although they are available.
 
-**Rules.** librdkafka is *deaf* if nothing comes from it and four questions in a row find no broker,
-although the group's coordinator has acknowledged a heartbeat of this member before each of them,
-since the one before. While the coordinator is silent too, the brokers are away, and nobody is deaf.
+**Rules.** librdkafka is *stalled* if nothing comes from it and four requests in a row find no
+broker, although the group's coordinator has acknowledged a heartbeat of this member before each of
+them, since the one before. While the coordinator does not answer either, the brokers are
+unavailable, and no client is stalled. Only the consumer of a group is watched: without a
+subscription everything is the original. Everything here runs on the application's thread, which
+holds the call lock. A recreated client fetches from the application's positions, and paused
+partitions stay paused. Nothing is lost or delivered twice: a stalled librdkafka has no records.
 
-Only the consumer of a group is looked after: without a subscription everything is the original.
-Everything here runs on the application's thread, which has the turn. After a renewal everything is
-fetched from where the application is, and what it has paused stays paused. Nothing is lost or
-handed out twice: a deaf librdkafka has nothing.
-
-**Strategy.** Where no position has moved for a while, librdkafka is asked for a topic;
-:class:`StallDetector` counts. If a renewal does not help, the next one comes after twice as many
-questions. confluent-kafka lets an object that is closed be initialized again, inside the same
-consumer. Before its version with a gate, another thread could be inside the library meanwhile:
-there the log has to do.
+**Strategy.** If no position has moved for a while, librdkafka is asked for a topic;
+:class:`StallDetector` counts. If a recreation does not help, the next one comes after twice as many
+requests. confluent-kafka lets a closed object be initialized again, inside the same consumer.
+Before its version with a gate, another thread could be inside the library meanwhile: there the
+stall is only logged.
 
 Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata answer does not name. A
-broker that has just started may name none. Then librdkafka begins again at ``bootstrap.servers``,
-but in some orders of its threads it does not, and stays without brokers.
+broker that has just started may name none. Then librdkafka usually starts again at
+``bootstrap.servers``, but in some orders of its threads it does not, and stays without brokers.
 
 References: librdkafka issue 5301; KIP-899 (re-bootstrap).
 """
@@ -37,57 +36,56 @@ from holdfast.members.session.session import GroupSession
 ASK_EVERY_S = 5.0
 ASK_S = 0.25
 NO_BROKER = -195
-"""librdkafka's code where it finds nobody to ask (``_TRANSPORT``)."""
+"""librdkafka's code if it finds no broker (``_TRANSPORT``)."""
 _QUESTIONS, _MOST_QUESTIONS = 4, 64
 STALLED = (
-    "librdkafka finds no broker any more, although the group's coordinator answers "
-    "(librdkafka issue 5301)"
+    "librdkafka finds no broker, although the group's coordinator answers (librdkafka issue 5301)"
 )
 CALLER = getattr(cimpl, "_reentry_identity_var", None)
-"""For whom a thread of AIOConsumer calls; None where confluent-kafka's calls have no gate."""
+"""The caller of a thread of AIOConsumer; None if confluent-kafka's calls have no gate."""
 has_gate = CALLER is not None
 """Whether confluent-kafka's own calls wait for each other."""
 _Original: Any = confluent_kafka.Consumer
 
 
 class RecreatableClient(Protocol):
-    """The hands of a consumer that may be made anew."""
+    """The adapter of a consumer that may be recreated."""
 
     paused: set[Resource]
 
     @property
     def session(self) -> GroupSession:
-        """The member's."""
+        """The member's session."""
 
     @property
     def consumer(self) -> Any:
-        """Fetches."""
+        """The client that fetches."""
 
     def forget_fetched(self) -> Mapping[Resource, int] | None:
-        """Forget what is not handed out; return where to begin, None for where librdkafka is."""
+        """Forget undelivered records; return where to start, None for librdkafka's positions."""
 
 
 class StallDetector:
-    """How long nothing has come."""
+    """Counts requests without a broker since something has come."""
 
     def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """Note that something has come."""
+        """Record that something has come."""
         self._asked_at = time.monotonic()
         self._n_in_vain = 0
         self._n_allowed = _QUESTIONS
 
     def is_due(self) -> bool:
-        """Whether it is time to ask."""
+        """Return whether the next request is due."""
         return time.monotonic() - self._asked_at >= ASK_EVERY_S
 
     def found_none(self, answered_at: float) -> bool:
-        """Note a question that found no broker; return whether the client is deaf.
+        """Record a request that found no broker; return whether the client is stalled.
 
-        ``answered_at`` is when the coordinator last acknowledged a heartbeat, by the monotonic
-        clock.
+        ``answered_at`` is the time at which the coordinator last acknowledged a heartbeat, by the
+        monotonic clock.
         """
         is_there = answered_at > self._asked_at
         self._n_in_vain = self._n_in_vain + 1 if is_there else 0
@@ -100,7 +98,7 @@ class StallDetector:
 
 
 class ClientRecreation:
-    """What a consumer needs to be made anew."""
+    """Recreates the client of one consumer."""
 
     def __init__(self, plane: Mapping[str, Any]):
         self._plane = plane
@@ -110,21 +108,21 @@ class ClientRecreation:
         self._application_positions: dict[Resource, int] = {}
 
     def log_in_as(self, username: str, password: str) -> None:
-        """Log in with these after a renewal, too."""
+        """Use these credentials for a recreated client as well."""
         self._login = username, password
 
     def seek(self, consumer: Any, partition: Any) -> None:
-        """Note where a partition goes on, until its position has moved."""
+        """Record a seek of a partition, until its position has moved."""
         before = _Original.position(consumer, [partition])[0].offset
         self._sought[partition.topic, partition.partition] = partition.offset, before
 
     def forget(self, partitions: Collection[Resource] | None = None) -> None:
-        """These are assigned no more, or begin at another place; without an argument, all."""
+        """Forget seeks of partitions that are unassigned or restarted; by default all."""
         for tp in list(self._sought if partitions is None else partitions):
             self._sought.pop(tp, None)
 
     def recreate_if_stalled(self, adapter: RecreatableClient) -> None:
-        """Make librdkafka anew if it is deaf."""
+        """Recreate librdkafka if it is stalled."""
         runtime, member_thread = (
             adapter.session.membership.runtime,
             adapter.session.membership.member_thread,
@@ -135,11 +133,11 @@ class ClientRecreation:
         if not has_gate:
             runtime.log.warning("%s: this process reads nothing until it is restarted", STALLED)
             return
-        runtime.log.warning("%s: it is made anew", STALLED)
+        runtime.log.warning("%s: recreating the client", STALLED)
         self.recreate(adapter.consumer, adapter.paused, adapter.forget_fetched())
 
     def _is_stalled(self, consumer: Any, answered_at: float) -> bool:
-        """Ask, if it is time to; return whether librdkafka has no broker any more."""
+        """Send a request, if it is due; return whether librdkafka has no broker."""
         stall_detector = self.stall_detector
         if not stall_detector.is_due():
             return False
@@ -161,7 +159,7 @@ class ClientRecreation:
         paused: Collection[Resource],
         start_offsets: Mapping[Resource, int] | None = None,
     ) -> None:
-        """Close librdkafka, and begin with a new one at these places, or where the old one was."""
+        """Close librdkafka, and start a new one at ``start_offsets`` or the old positions."""
         start_offsets = self._now(consumer) if start_offsets is None else dict(start_offsets)
         _Original.close(consumer)
         _Original.__init__(consumer, self._plane)
@@ -174,7 +172,7 @@ class ClientRecreation:
         _Original.pause(consumer, [TopicPartition(*tp) for tp in still])
 
     def _now(self, consumer: Any) -> dict[Resource, int]:
-        """Where librdkafka fetches each partition next; what it has not begun, from where."""
+        """Return librdkafka's next offset of each partition; before the first fetch, its start."""
         assigned = _Original.assignment(consumer)
         found = {}
         for begun, reached in zip(assigned, _Original.position(consumer, assigned), strict=True):

@@ -1,15 +1,16 @@
-"""kafka-python's ``SubscriptionState`` in the hands of a seat: what it has is what is fetched.
+"""The client adapter of kafka-python: changes its ``SubscriptionState``, which it fetches.
 
-**Rules.** The assignment changes on the thread of the application's calls alone. What is held back,
-or lost, is marked as given up: kafka-python hands out nothing of it, and keeps its position.
+**Rules.** The assignment changes on the thread of the application's calls alone. Partitions held
+back, or lost, are marked as pending revocation: kafka-python delivers none of their records, and
+keeps their positions.
 
-An eager member gives everything up in every round and gets most of it back. As with kafka-python's
-own coordinator, what comes back goes on where it was: it is *parked* between the two callbacks. It
-goes on only in the very next generation, because nobody else can have had it then. In any other
-one it begins where the group has committed.
+An eager member revokes all its partitions in every round and gets most of them back. As with
+kafka-python's own coordinator, a partition that comes back continues at its position: it is
+*retained* between the two callbacks. It continues only in the very next generation, because no
+other member can have owned it then. In any other one it starts at the committed offset.
 
-A partition that begins waits for open transactions (KIP-447). The application waits for the answer
-only if it asks for a position, or has nothing else to read. A partition without a committed offset
+The start of a partition waits for open transactions (KIP-447). The application waits for the answer
+only if it requests a position, or has nothing else to read. A partition without a committed offset
 is left to kafka-python's ``auto_offset_reset``.
 
 References: KIP-429; kafka-python's ConsumerCoordinator, ``_on_join_complete_async``.
@@ -50,7 +51,7 @@ _SLICE_S = 0.1
 class CrossThreadCalls(Closing):
     """The calls of one consumer, whose callbacks may be coroutines on kafka-python's thread.
 
-    What such a callback calls is inside the call of the thread that waits for the callback.
+    Calls of such a callback belong to the call of the thread that waits for the callback.
     """
 
     _waiting_thread: int = 0
@@ -59,7 +60,7 @@ class CrossThreadCalls(Closing):
     def call_on_thread(
         self, run: Callable[..., object], work: Callable[..., Any], *arguments: object
     ) -> Any:
-        """Have ``run`` run a coroutine function on its thread, and wait."""
+        """Run a coroutine function by ``run`` on its thread, and wait."""
         waiting_thread = self.caller()
 
         async def borrowed() -> Any:
@@ -91,12 +92,12 @@ class SubscriptionAdapter:
         self._start_request: StartOffsetsRequest[int] = StartOffsetsRequest(self._ask)
         self._is_awaited = False
         self._held_back: set[Resource] = set()
-        self._hidden: set[Resource] = set()  # lost; the member's thread adds to it
+        self._hidden: set[Resource] = set()  # lost; the member thread adds to it
         self._retained: set[Resource] = set()
         self._retained_in = -1  # generation
         self.session: GroupSession
 
-    # Questions
+    # Queries
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         consumed = ours(self._subscription.all_consumed_offsets())
@@ -106,7 +107,7 @@ class SubscriptionAdapter:
         return before(positions, in_flight)
 
     def firsts(self, held: Any) -> Offsets:
-        """Lists, or the record of an iterator."""
+        """Return the first records of lists, or the record of an iterator."""
         records = held.values() if isinstance(held, dict) else [(held,)] if held else ()
         return {(r[0].topic, r[0].partition): OffsetToCommit(r[0].offset) for r in records}
 
@@ -121,7 +122,7 @@ class SubscriptionAdapter:
         self._subscription.mark_pending_revocation(theirs(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        """What is parked may come back."""
+        """Drop partitions, except retained ones, which may come back."""
         gone = set(partitions) - (self._retained - self._hidden)
         self._keep(self._assigned() - gone)
         for noted in (self._held_back, self._hidden, self._retained):
@@ -131,17 +132,17 @@ class SubscriptionAdapter:
         return set(map(tuple, self._subscription.assigned_partitions()))
 
     def _keep(self, kept: Collection[Resource]) -> None:
-        """Have exactly these, and hand out of them what is not being given up."""
+        """Assign exactly ``kept``, and deliver those that are not being revoked."""
         if not self._subscription.partitions_auto_assigned():
             return
         topics = self._subscription.subscription or ()
         self._subscription.assign_from_subscribed(theirs(tp for tp in kept if tp[0] in topics))
         self._subscription.mark_pending_revocation(theirs([*self._held_back, *self._hidden]))
 
-    # Where partitions begin
+    # Start offsets
 
     def _missing(self) -> set[Resource]:
-        """Assigned partitions without a position, for which no reset is under way."""
+        """Return assigned partitions that have no position and no pending reset."""
         return set(map(tuple, self._subscription.missing_fetch_positions()))
 
     def _ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
@@ -149,7 +150,7 @@ class SubscriptionAdapter:
 
     @contextmanager
     def awaiting_position(self) -> Iterator[None]:
-        """The application asks for a position, and waits for it."""
+        """Mark that the application requests a position, and waits for it."""
         self._is_awaited = True
         try:
             yield
@@ -157,12 +158,12 @@ class SubscriptionAdapter:
             self._is_awaited = False
 
     def find_starts(self, timeout_ms: float | None) -> bool:
-        """Have partitions begin where the group has committed; whether all of these are known.
+        """Start partitions at committed offsets; return whether all offsets are known.
 
         Raises
         ------
         KafkaError
-            If no broker will ever tell.
+            If no broker will ever answer.
         """
         missing = self._missing()
         if not missing:
@@ -179,23 +180,23 @@ class SubscriptionAdapter:
         return missing <= found.keys()
 
     def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
-        """How long to wait for the answer; without an end where the application does."""
+        """Return how long to wait for the answer; None without a limit."""
         wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
         if self._is_awaited:
             return wait_s
         has_others = len(self._subscription.assigned_partitions()) > len(missing)
-        if not has_others:  # in slices: the poll may have to come out
+        if not has_others:  # in slices: the poll may have to return
             return _SLICE_S if wait_s is None else min(wait_s, _SLICE_S)
         asked_s = (
             time.monotonic() - self._start_request.asked_at if self._start_request.is_open else 0.0
         )
-        left_s = max(0.0, _MOMENT_S - asked_s)  # what stays keeps flowing
+        left_s = max(0.0, _MOMENT_S - asked_s)  # other partitions keep flowing
         return left_s if wait_s is None else min(wait_s, left_s)
 
     # Callbacks
 
     def has_callback(self, call: ListenerCall) -> bool:
-        """Kafka-python's listener has all."""
+        """Return whether there is a listener: kafka-python's has all callbacks."""
         return self._subscription.rebalance_listener is not None
 
     def notify(self, callback: Callback) -> BaseException | None:
@@ -219,7 +220,9 @@ class SubscriptionAdapter:
         self._held_back -= resources
         self._keep(resources | (stays if self.session.is_cooperative else set()))
         for tp in goes_on:
-            self.session.subscription_state.begins_at(tp, 0)  # nobody else has committed in between
+            self.session.subscription_state.begins_at(
+                tp, 0
+            )  # no other member has committed in between
         self._retained = set()
 
     def _generation(self) -> int:
@@ -239,18 +242,18 @@ class SubscriptionAdapter:
 class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types
     """A fetcher that does not wait for partitions at their end while others have records.
 
-    **The fault.** kafka-python has one fetch out to each broker. While it hands out what has
-    arrived it already asks for more, but not of the partitions whose records wait to be handed out.
-    If all that it can ask for is at its end, the broker holds that fetch for ``fetch_max_wait_ms``
-    (500 ms), and until then nothing of the others can be asked for. So a consumer with one
-    partition behind and others at their end reads one answer every half second. The same happens
-    when an answer arrives between the last look at what has arrived and the next fetch. The
-    original's own coordinator lets the network thread run before each look, which makes that rare;
-    ours never waits for that thread in ``poll``.
+    **The fault.** kafka-python has one pending fetch to each broker. While it delivers what has
+    arrived it already fetches more, but not from the partitions whose records wait for delivery. If
+    all partitions of the fetch are at their end, the broker holds that fetch for
+    ``fetch_max_wait_ms`` (500 ms), and until then the others cannot be fetched. So a consumer with
+    one partition behind and others at their end reads one answer every half second. The same
+    happens when an answer arrives between the last check for answers and the next fetch. The
+    original's own coordinator lets the network thread run before each check, which makes that rare;
+    holdfast's never waits for that thread in ``poll``.
 
-    **Rule.** While records of a broker wait to be handed out, it gets no fetch that names only
-    partitions at their end. Once they are handed out, one fetch asks for all. (Java's consumer
-    sends no fetch at all to such a broker.) Versions that were not tested are left as they are.
+    **Rule.** While records of a broker wait for delivery, it gets no fetch that names only
+    partitions at their end. Once they are delivered, one fetch names all. (Java's consumer sends no
+    fetch at all to such a broker.) Untested versions are not changed.
     """
 
     def _fetchable_partitions(self) -> list[TopicPartition]:
@@ -276,25 +279,25 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no type
         return bool(self._subscriptions.is_assigned(tp))
 
     def _is_at_end(self, tp: TopicPartition) -> bool:
-        """Whether the last answer about this partition, if there was one, gave all there was."""
+        """Return whether the last answer about this partition reached its end."""
         state = self._subscriptions.assignment[tp]
         return state.highwater is not None and state.position.offset >= state.highwater
 
 
 def fetch_what_is_there(consumer: Any) -> None:
-    """Let this consumer fetch what is there before it waits for what comes."""
+    """Make a consumer fetch available records before it waits for new ones."""
     if kafka.__version__ in TESTED["kafka-python"]:
         # the fetcher exists and its metrics are registered by name, so no second one can be made
         consumer._fetcher.__class__ = PatientFetcher
 
 
 def theirs(resources: Iterable[Resource]) -> list[TopicPartition]:
-    """Partitions as kafka-python's, in order."""
+    """Return partitions as kafka-python's, in order."""
     return [TopicPartition(*tp) for tp in sorted(resources)]
 
 
 def ours(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Resource, OffsetToCommit]:
-    """kafka-python's offsets, with what is committed beside them."""
+    """Convert kafka-python's offsets, with epoch and metadata."""
     return {
         tuple(tp): OffsetToCommit(
             at.offset, at.metadata or "", -1 if at.leader_epoch is None else at.leader_epoch
@@ -304,7 +307,7 @@ def ours(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Resource, 
 
 
 def as_theirs(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as kafka-python's."""
+    """Convert offsets to kafka-python's."""
     return {
         TopicPartition(*tp): OffsetAndMetadata(at.offset, at.note, at.epoch)
         for tp, at in sorted(offsets.items())

@@ -7,18 +7,18 @@
 
 **Rules.** An instance belongs to one consumer. holdfast writes all bytes itself: Subscription v3
 with generation, owned partitions and rack, and Java's user data for the assignors that Java has.
-Only public parts of the client are used. A cooperative instance claims what its own last assignment
-gave it. The client tells an assignment to the chosen assignor alone, so a cooperative instance
-stands alone in its list, or is ``upgrading``. If a leader cannot plan, every member keeps what it
-claims.
+Only public parts of the client are used. A cooperative instance claims its own last assignment. The
+client passes an assignment to the chosen assignor alone, so a cooperative instance is alone in its
+list, or is ``upgrading``. If a leader cannot plan, every member keeps what it claims.
 
 **Strategy.** A class here translates between the client's calls and an
 :class:`~holdfast.core.machine.leader.designs.Assignor`, which writes and reads the bytes. An
-assignor sees no consumer. So it cannot ask for a round, and no Design runs here. It does not hear
-of a lost membership either: in its next subscription a cooperative member still claims what it had,
-at the old generation. A newer claim wins over that one, and what the leader gives to nobody because
-of it waits for the next round. The ``CooperativeStickyAssignor`` of the client is no different;
-:class:`holdfast.kafka.KafkaConsumer` claims nothing after a loss, and runs every design.
+assignor sees no consumer. So it cannot request a round, and no Design runs here. It is not notified
+of a lost membership either: in its next subscription a cooperative member still claims its old
+partitions, at the old generation. A newer claim wins over that claim, and partitions that the
+leader leaves unassigned because of it wait for the next round. The ``CooperativeStickyAssignor`` of
+the client behaves alike; :class:`holdfast.kafka.KafkaConsumer` claims nothing after a loss, and
+runs every design.
 
 References: KIP-429, KIP-341, KIP-881, KAFKA-12984.
 """
@@ -78,25 +78,25 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
     ----------
     name : str or assignor
         A name of docs/assignors.md, a Java class, an assignor of your own
-        (:func:`holdfast.assignor`) or where it is, as ``module:name``.
+        (:func:`holdfast.assignor`) or its import path, ``module:name``.
     rack : str, optional
-        The member's rack (KIP-881); the client keeps its ``client_rack`` to its fetcher.
+        The member's rack (KIP-881); the client passes its ``client_rack`` only to its fetcher.
     upgrading : bool
-        For a cooperative assignor in the first of KIP-429's two bounces, beside the assignor that
-        the group comes from: it offers the eager protocol alone, and claims nothing as owned.
+        For a cooperative assignor in the first of KIP-429's two bounces, listed with the group's
+        old assignor: it supports only the eager protocol, and claims nothing as owned.
     lags : LagSource, optional
-        Takes partition counts, gives the leader ``{topic: [messages behind of each partition]}``:
-        a function, or :meth:`holdfast.BrokerLags.connect`.
+        Takes partition counts, returns ``{topic: [lag of each partition, in messages]}`` to the
+        leader: a function, or :meth:`holdfast.BrokerLags.connect`.
     lag_timeout_ms : int
-        How long the client's network thread may wait for it; then the round is planned by counts.
+        Time limit for the client's network thread, in ms; after it the round is planned by counts.
     **options
-        Those of the assignor.
+        Options of the assignor.
 
     Raises
     ------
     ConfigError
-        An unknown assignor or option, a design, or ``upgrading`` for an assignor that does not run
-        eager.
+        For an unknown assignor or option, a design, or ``upgrading`` with an assignor that does not
+        run eager.
     """
 
     def __init__(
@@ -127,26 +127,26 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         self._received_at = time.monotonic()
 
     def supported_protocols(self) -> list[KafkaRebalanceProtocol]:
-        """The one mode in which the assignor runs."""
+        """Return the one rebalance protocol in which the assignor runs."""
         return [KafkaRebalanceProtocol[self._rebalance_protocol.name]]
 
     def metadata(self, topics: Iterable[str]) -> bytes:
-        """Bytes of this member's subscription.
+        """Return the bytes of this member's subscription.
 
         Raises
         ------
         LocalProtocolError
-            If the assignor needs the group's id and did not get it.
+            If the assignor needs the group id and does not have it.
         """
         check_group(self.spoken)
         self._nonce += 1
         wanted = tuple(sorted(topics))
         cooperative = self._rebalance_protocol is RebalanceProtocol.COOPERATIVE
         if cooperative:
-            # The client gives up the partitions of other topics before it joins.
+            # The client revokes the partitions of other topics before it joins.
             self._last = frozenset(tp for tp in self._last if tp[0] in wanted)
-        # Java clears its subscription before an eager join. If an eager member still claimed what
-        # it has given up, a cooperative leader would withhold it from its new owner, and since an
+        # Java clears its subscription before an eager join. If an eager member still claimed
+        # revoked partitions, a cooperative leader would not assign them to a new owner, and as an
         # eager member never joins a second time by itself, it would stay without one.
         return self.spoken.subscribe(
             MemberView(
@@ -162,7 +162,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         )
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember the assignment."""
+        """Record the assignment."""
         try:
             self._leader_state = self.spoken.read(assignment.encode()).leader_state
         except WireError as error:
@@ -173,7 +173,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         self._generation = generation
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
-        """Take the leader's turn: bytes of every member's assignment."""
+        """Lead a round: return the bytes of every member's assignment."""
         counts = partition_counts(cluster, (t for m in members for t in m.metadata.topics))
         newest = max((member.metadata.generation_id for member in members), default=NO_GENERATION)
         joined = [
@@ -203,12 +203,12 @@ def _refuse_design(protocol: str) -> None:
 
 
 class CooperativeSticky(KafkaPythonAssignor):
-    """Best balance, fewest moves, handed over in two rounds; Java's ``cooperative-sticky``.
+    """Best balance, fewest moves, revoked in one round and assigned in the next; Java's.
 
     Parameters
     ----------
     rack, upgrading
-        As of :class:`holdfast.kafka.assignor`.
+        As for :class:`holdfast.kafka.assignor`.
     """
 
     def __init__(self, *, rack: str | None = None, upgrading: bool = False):
@@ -239,7 +239,7 @@ class RoundRobin(KafkaPythonAssignor):
 def replica_racks(
     cluster: Any, members: Sequence[Any], counts: Mapping[str, int]
 ) -> dict[str, list[tuple[str, ...]]] | None:
-    """Racks that hold a replica of each partition; None when no member has a rack (KIP-881)."""
+    """Return the racks of each partition's replicas; None if no member has a rack (KIP-881)."""
     if not any(member.metadata.rack_id for member in members):
         return None
     racks = {broker.node_id: broker.rack for broker in cluster.brokers() if broker.rack}

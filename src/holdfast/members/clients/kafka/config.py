@@ -1,14 +1,14 @@
-"""The keywords of kafka-python's consumer as a configuration of our member.
+"""Converts the keywords of kafka-python's consumer to a member's configuration.
 
-**Rules.** Every keyword of kafka-python keeps its meaning. Ours begin with ``holdfast_`` and are
-the ``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms`` is the one more.
-``partition_assignment_strategy`` takes names of the registry beside kafka-python's classes, which
-stand for the assignors of the same name. What cannot be honoured is refused by
-``KafkaConfigurationError``, as kafka-python refuses its own keywords.
+**Rules.** Every keyword of kafka-python keeps its meaning. Keywords of holdfast begin with
+``holdfast_`` and are the ``holdfast.*`` keys with underscores; ``scheduled_rebalance_max_delay_ms``
+is the only other one. ``partition_assignment_strategy`` takes names of the registry as well as
+kafka-python's classes, which mean the assignors of the same name. A value that cannot be honoured
+is refused by ``KafkaConfigurationError``, as kafka-python refuses its own keywords.
 
 **Strategy.** kafka-python's defaults, range and roundrobin, stay the defaults, so members of both
-kinds live in one group. The member's connections are kafka-python's too, and take every keyword of
-security and of the network as it was given.
+kinds work in one group. The member's connections are kafka-python's too, and take every keyword of
+security and of the network unchanged.
 
 References: KIP-726; KIP-429.
 """
@@ -49,7 +49,7 @@ _NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "clien
 def settings_of(
     options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
 ) -> Settings:
-    """The member's settings.
+    """Return the member's settings.
 
     Parameters
     ----------
@@ -58,12 +58,12 @@ def settings_of(
     ours : mapping of str to object
         The keywords of :func:`~holdfast.members.clients.keywords.is_ours`.
     strategies : iterable, optional
-        ``partition_assignment_strategy``; None where a policy is named and nothing else.
+        ``partition_assignment_strategy``; None if only a policy is named.
 
     Raises
     ------
     KafkaConfigurationError
-        For a keyword that is unknown, out of range, or at odds with another.
+        For a keyword that is unknown, out of range, or in conflict with another.
     """
     config: dict[str, Any] = {
         "bootstrap.servers": servers(options["bootstrap_servers"]),
@@ -80,7 +80,7 @@ def settings_of(
 
 
 def network_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of security and of the network, for the member's own connections."""
+    """Return keywords of security and of the network, for the member's own connections."""
     return {
         word: value
         for word, value in options.items()
@@ -89,7 +89,7 @@ def network_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _assignor(given: Any) -> Any:
-    """A name, an assignor of ours, or one that is written for kafka-python."""
+    """Return a name, an assignor of holdfast, or one written for kafka-python."""
     kind = given if isinstance(given, type) else type(given)
     if kind in _KEEP:
         return _KEEP[kind]

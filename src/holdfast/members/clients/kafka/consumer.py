@@ -1,8 +1,9 @@
-"""kafka-python's consumer with our membership: it joins in the background.
+"""kafka-python's consumer with a member of holdfast, which joins in the background.
 
-**Rules.** Everything that is not about the group is kafka-python's own: records, errors, positions,
-fetching, a consumer without a group and one that assigns partitions itself. The application's calls
-keep their names, arguments, results and errors. ``docs/clients.md`` lists what differs.
+**Rules.** Everything that does not concern the group is kafka-python's own: records, errors,
+positions, fetching, a consumer without a group and one that assigns partitions itself. The
+application's calls keep their names, arguments, results and errors. ``docs/clients.md`` lists what
+differs.
 
 **Strategy.** A subclass whose coordinator is
 :class:`~holdfast.members.clients.kafka.coordinator.MemberConsumerCoordinator`.
@@ -46,11 +47,11 @@ _STRATEGY = "partition_assignment_strategy"
 _SLICE_MS = 100.0
 _T = TypeVar("_T")
 INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
-"""What :func:`install` gives every consumer of a group."""
+"""Options that :func:`install` gives every consumer of a group."""
 
 
 class _ComesOutError(Exception):
-    """The poll of an iterator has ended early, and so does the iterator's call."""
+    """Ends an iterator's call whose poll has ended early."""
 
 
 class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no types
@@ -62,8 +63,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         Topics to subscribe to.
     **configs
         kafka-python's keywords; ``partition_assignment_strategy`` takes names of the registry, too.
-        Ours begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II, and
-        ``scheduled_rebalance_max_delay_ms`` how long its group waits for a member.
+        Keywords of holdfast begin with ``holdfast_``: ``holdfast_policy="deferred"`` is Design II,
+        and ``scheduled_rebalance_max_delay_ms`` the time that its group waits for a member.
 
     Raises
     ------
@@ -135,7 +136,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     @property
     def _member(self) -> MemberConsumerCoordinator | None:
-        """Who answers for the group, None where nothing is subscribed to."""
+        """Return the coordinator of the group, None without a subscription."""
         return self._group if self._group is not None and self._group.is_member else None
 
     def poll(
@@ -144,9 +145,9 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         max_records: int | None = None,
         update_offsets: bool = True,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return the next records by partition; see kafka-python.
+        """Return the next records by partition, as kafka-python does.
 
-        A callback that waits for records would wait for itself: it gets none.
+        A callback gets no records: it would wait for itself.
         """
         if self._group is None:
             found: dict[TopicPartition, list[ConsumerRecord]]
@@ -157,13 +158,13 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
         found = self._handed_out(partial(self._poll_in_slices, poll, timeout_ms), {})
         if not (found or update_offsets) and self._closing.is_coming_out():
-            raise _ComesOutError  # the iterator would go on
+            raise _ComesOutError  # the iterator would continue
         return found
 
     def _poll_in_slices(
         self, poll: Callable[[float], dict[TopicPartition, Any]], timeout_ms: float
     ) -> dict[TopicPartition, Any]:
-        """Poll until something is there, the time is over, or the call is to come out."""
+        """Poll until records come, the time is up, or the call has to return."""
         deadline = monotonic() + timeout_ms / 1000
         left_ms = timeout_ms
         while True:
@@ -194,7 +195,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             return None
 
     def _handed_out(self, call: Callable[[], _T], nothing: _T) -> _T:
-        """Make a call that hands out records; what a call found that comes out is read again."""
+        """Make a call that delivers records; those of a call that has to return are read again."""
         in_flight = self._in_flight
 
         def handing_out() -> _T:
@@ -211,37 +212,37 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         return found if in_flight.is_seen else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:
-        """Subscribe to topics or to a pattern; see kafka-python."""
+        """Subscribe to topics or to a pattern, as kafka-python does."""
         self._in_order(partial(super().subscribe, *topics, **named))
 
     def assign(self, partitions: Any) -> None:
-        """Choose partitions; see kafka-python."""
+        """Choose partitions, as kafka-python does."""
         self._in_order(partial(super().assign, partitions))
 
     def unsubscribe(self) -> None:
-        """Leave the group; see kafka-python. Inside a callback it happens after the call."""
+        """Leave the group, as kafka-python does; inside a callback, after the call."""
         leave = super().unsubscribe
         self._closing.outside(leave) if self._member is not None else leave()
 
     def _in_order(self, call: Callable[[], None]) -> None:
-        """Make a call at once, or in a callback behind an ``unsubscribe`` that is postponed."""
+        """Make a call at once, or in a callback after a postponed ``unsubscribe``."""
         self._closing.outside(call) if self._closing.is_pending else call()
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
-        """Offset of the next record; waits until it is known, see kafka-python."""
+        """Return the offset of the next record; wait until it is known, as kafka-python does."""
         adapter = None if self._member is None else self._member.adapter
         with nullcontext() if adapter is None else adapter.awaiting_position():
             found: int | None = super().position(partition, timeout_ms=timeout_ms)
         return found
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at another offset; see kafka-python."""
+        """Continue at another offset, as kafka-python does."""
         super().seek(partition, offset)
         if self._member is not None:
             self._member.sought(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first offset of these, or of all; see kafka-python."""
+        """Continue at the first offset of ``partitions``, by default of all."""
         super().seek_to_beginning(*partitions)
         if self._member is not None:
             for partition in partitions or self.assignment():
@@ -254,7 +255,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         *,
         returns: bool | None = None,
     ) -> None:
-        """Hand over, leave and close; see kafka-python.
+        """Revoke, leave and close, as kafka-python does.
 
         Parameters
         ----------
@@ -268,7 +269,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             self._commits_at_end = autocommit
         limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         self._closing.check()
-        self._closed = True  # a poll that waits comes out
+        self._closed = True  # a waiting poll returns
         self._closing.close(limit_ms / 1000, returns=returns)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -281,16 +282,16 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         self._close(self._commits_at_end, 1000 * timeout_s)
 
     def _close(self, autocommit: bool, timeout_ms: float | None) -> None:
-        # kafka-python notes at first that it is closed; an exception may have come after that.
+        # kafka-python first records that it is closed; an exception may have come after that.
         self._closed = self._has_ended
-        if self._net._closed:  # it came while the loop ended, the last step, which notes it too
+        if self._net._closed:  # it came while the loop ended, the last step, which records it too
             self._closed, self._net._closed = True, False
             self._net.close()
         super().close(autocommit=autocommit, timeout_ms=timeout_ms)
         self._has_ended = True
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
-        """kafka-python's numbers, with our member's in ``consumer-coordinator-metrics``."""
+        """Return kafka-python's metrics, with the member's in ``consumer-coordinator-metrics``."""
         found: dict[str, dict[str, float]] | None = super().metrics(raw)
         ours = self.__holdfast_metrics__()
         if found and ours is not None and not raw:
@@ -307,7 +308,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     def commit(
         self, offsets: Mapping[TopicPartition, Any] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Commit, and wait until it is done; see kafka-python.
+        """Commit, and wait until it is done, as kafka-python does.
 
         Raises
         ------
@@ -318,14 +319,14 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         call = partial(super().commit, offsets, timeout_ms=timeout_ms)
         if offsets is None and self._member is not None:
             call = partial(self._member.commit_offsets_sync, None, timeout_ms=timeout_ms)
-        self._closing.inside(call)  # it tells of earlier commits
+        self._closing.inside(call)  # it reports earlier commits
 
     def commit_async(
         self,
         offsets: Mapping[TopicPartition, Any] | None = None,
         callback: Callable[[Any, Any], object] | None = None,
     ) -> Future:
-        """Commit without waiting; see kafka-python."""
+        """Commit without waiting, as kafka-python does."""
         call = partial(super().commit_async, offsets, callback=callback)
         if offsets is None and self._member is not None:
             call = partial(self._member.commit_offsets_async, None, callback)
@@ -333,17 +334,17 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
 
 def install(**keywords: Any) -> Callable[[], None]:
-    """Have everybody who asks kafka-python for a consumer get ours; what is returned undoes it.
+    """Replace kafka-python's consumer by holdfast's; the returned function undoes it.
 
-    It replaces the class in every loaded module that has it as a global. Classes that were derived
+    It replaces the class in every loaded module that has it as a global. Classes already derived
     from the original before, and consumers that exist, stay as they are: call it first. The
-    keywords go over those of every consumer of a group that is made from now on. With
+    keywords go over those of every consumer of a group that is made later. With
     ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
     is given here as well.
 
     Warns
     -----
     RuntimeWarning
-        For each class that was derived from the original before.
+        For each class already derived from the original.
     """
     return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)

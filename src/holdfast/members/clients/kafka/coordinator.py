@@ -1,13 +1,13 @@
-"""What kafka-python's consumer asks its group coordinator, answered from the seat of our member.
+"""The coordinator of kafka-python's consumer, over a member of holdfast.
 
-**Rules.** A consumer that subscribes with a group is a member of ours. For any other one,
+**Rules.** A consumer that subscribes with a group is a member of holdfast. For any other one,
 kafka-python's coordinator answers. Joining happens in the background: a poll never waits for it,
-and nothing of what stays is fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and
+and partitions that stay are not fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and
 ``close``, on the application's thread, and may commit.
 
-**Strategy.** The consumer calls its coordinator by public names alone, and this class has those.
-There is one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
-``subscribe`` to the end of the membership. Questions for committed offsets are kafka-python's.
+**Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has
+one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
+``subscribe`` to the end of the membership. Requests for committed offsets are kafka-python's.
 
 References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
 """
@@ -55,30 +55,30 @@ TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Any, Any], object]
 """Takes offsets, and None or an error."""
 _LOOK_S = 0.1
-_CONNECT_S = 0.1  # a poll that begins to be a member waits so long for a broker
-# kafka-python's listener hears of every round, and its errors change nothing of a hand-over.
+_CONNECT_S = 0.1  # how long the first poll of a member waits for a broker
+# kafka-python's listener is called in every round, and its errors do not affect a revocation.
 _TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
 
 
 class MemberConsumerCoordinator:
-    """What a consumer of kafka-python asks about its group.
+    """The coordinator that a consumer of kafka-python calls.
 
     Parameters
     ----------
     stock : kafka.coordinator.consumer.ConsumerCoordinator
-        The consumer's own: for whoever does not subscribe, and for committed offsets.
+        The consumer's own: for a consumer without a subscription, and for committed offsets.
     cluster : kafka.cluster.ClusterMetadata
-        Says when the partitions of a topic have changed.
+        Notifies when the partitions of a topic have changed.
     run : callable
         Runs a coroutine function with its arguments on kafka-python's loop, and waits.
     settings : Settings
-        Of the member.
+        Settings of the member.
     assignors : sequence of Assignor
-        What it offers.
+        The protocols that the member supports.
     network : mapping of str to object
-        Keywords of its connections.
+        Keywords of the member's connections.
     in_flight : InFlight
-        What the consumer's last call handed out.
+        The records in flight.
     closing : CrossThreadCalls
         The consumer's calls.
     """
@@ -106,10 +106,12 @@ class MemberConsumerCoordinator:
         self._in_flight = in_flight
         self._closing = closing
         self.session: PollSession | None = None
-        self.returns: bool | None = None  # whether the member comes back, as close() was told
-        self.waiting: Collection[Any] = ()  # errands for the application's next call
+        self.returns: bool | None = (
+            None  # whether the member comes back, by the argument of close()
+        )
+        self.waiting: Collection[Any] = ()  # tasks for the application's next call
         self.adapter: SubscriptionAdapter | None = None
-        self._topics: tuple[str, ...] | None = None  # that the member knows
+        self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
         self._commits = GroupCommits(stock.config)
         cluster.add_listener(WeakMethod(self._look_again))
@@ -123,7 +125,7 @@ class MemberConsumerCoordinator:
 
     @property
     def _running(self) -> PollSession | None:
-        """The seat of a member that a broker has answered."""
+        """Return the session of a member that is connected."""
         session = self.session
         return None if session is None or session.membership.runtime is None else session
 
@@ -137,14 +139,14 @@ class MemberConsumerCoordinator:
             self._subscription, partial(self._closing.call_on_thread, self._run)
         )
         adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
-        weakref.finalize(self, membership.close)  # a consumer that is forgotten
+        weakref.finalize(self, membership.close)  # a forgotten consumer
         if not session.is_cooperative:  # as kafka-python, which revokes before every join
             nothing = Callback(ListenerCall.REVOKED, ())
             session.tasks.put(ApplicationTask(partial(adapter.notify, nothing)))
         return session
 
     def _joined(self, wait_s: float) -> PollSession:
-        """The seat of what is subscribed to; a new one waits for a broker for a moment."""
+        """Return the session of the subscription; a new one waits briefly for a broker."""
         session = self.session
         if session is None:
             self._topics, session = None, self._new_session()
@@ -157,7 +159,7 @@ class MemberConsumerCoordinator:
             try:
                 session.membership.wait_until_open(min(wait_s, _CONNECT_S))
             except BaseException as error:
-                if error is not session.membership.failure:  # a signal's handler has raised it
+                if error is not session.membership.failure:  # a signal handler has raised it
                     raise
         failure = session.membership.failure
         if failure is not None:
@@ -168,7 +170,7 @@ class MemberConsumerCoordinator:
         return session
 
     def _look_again(self, cluster: Any) -> None:
-        """Have the member look at the topics, if kafka-python has seen their partitions change."""
+        """Have the member check its topics, if kafka-python has seen their partitions change."""
         topics = self._subscription.subscription or ()
         counts = {topic: cluster.partitions_for_topic(topic) for topic in sorted(topics)}
         before, self._counts = self._counts, counts
@@ -180,7 +182,7 @@ class MemberConsumerCoordinator:
             self.session.membership.runtime.look_again()
 
     def group_metadata(self) -> Any:
-        """What fences the offsets of a transaction (KIP-447), and the member's state."""
+        """Return the metadata that fence a transaction's offsets (KIP-447)."""
         found, snapshot = self._stock.group_metadata(), self._snapshot
         if snapshot is None:
             return found
@@ -195,7 +197,7 @@ class MemberConsumerCoordinator:
     # The application's poll
 
     def poll(self, timeout_ms: float | None = None) -> bool:
-        """Do what waits for the application; never wait for the group.
+        """Do the application's tasks; never wait for the group.
 
         Raises
         ------
@@ -212,27 +214,27 @@ class MemberConsumerCoordinator:
         return True
 
     def time_to_next_poll(self) -> float:
-        """Seconds until a callback may wait."""
+        """Return how long a callback may wait, in s."""
         return _LOOK_S if self.is_member else float(self._stock.time_to_next_poll())
 
     # Leaving
 
     def maybe_auto_commit_offsets_now(self) -> None:
-        """The consumer gives its assignment away: note how far it came, for the last commit."""
+        """Record the last positions before the consumer changes its assignment."""
         if self._running is None:
             self._stock.maybe_auto_commit_offsets_now()
         else:
             self._running.note()
 
     def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
-        """Hand everything over and leave; what was polled counts as processed."""
+        """Revoke everything and leave; what was polled counts as processed."""
         if self.session is None:  # kafka-python's own refuses a consumer that is closed
             self._stock.maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
         else:
             self._leave(self.session, timeout_ms, process_ends=False)
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:
-        """Hand over and leave; see kafka-python."""
+        """Revoke and leave, as kafka-python does."""
         session = self.session
         try:
             if session is not None:
@@ -260,12 +262,12 @@ class MemberConsumerCoordinator:
         if self.is_member:
             self._subscription.assign_from_subscribed([])
         self.adapter, self.waiting = None, ()
-        self.session = None  # last: a second call goes on
+        self.session = None  # last: a second call continues
 
     # Offsets
 
     def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
-        """Find where new partitions begin; a member waits for open transactions (KIP-447)."""
+        """Find start offsets of new partitions; a member waits for open transactions (KIP-447)."""
         if self._running is None or self.adapter is None:
             return bool(self._stock.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
         return self.adapter.find_starts(timeout_ms)
@@ -273,11 +275,11 @@ class MemberConsumerCoordinator:
     def fetch_committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
     ) -> Any:
-        """What the group has committed; see kafka-python."""
+        """Return committed offsets, as kafka-python does."""
         return self._stock.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
 
     def sought(self, partition: TopicPartition, offset: int) -> None:
-        """The application goes on there, and may commit from there on."""
+        """Record a seek; the application may commit from the new offset on."""
         if self.session is not None:
             self.session.subscription_state.seek((partition.topic, partition.partition), offset)
 
@@ -286,7 +288,7 @@ class MemberConsumerCoordinator:
     def commit_offsets_sync(
         self, offsets: TheirOffsets | None, timeout_ms: float | None = None
     ) -> Any:
-        """Commit, and wait until it is done; while a round overtakes it, it is tried again."""
+        """Commit, and wait until it is done; it is retried while a round overtakes it."""
         if self._running is not None:
             return self._commits.wait_for(self._running, offsets, timeout_ms)
         said = self._subscription.all_consumed_offsets() if offsets is None else offsets
@@ -295,7 +297,7 @@ class MemberConsumerCoordinator:
     def commit_offsets_async(
         self, offsets: TheirOffsets | None, callback: OnCommit | None = None
     ) -> Any:
-        """Commit without waiting; see kafka-python."""
+        """Commit without waiting, as kafka-python does."""
         said = self._subscription.all_consumed_offsets() if offsets is None else offsets
         if self._running is not None:
             return self._commits.begin(self._running, offsets, said, callback)
@@ -303,10 +305,10 @@ class MemberConsumerCoordinator:
 
 
 class GroupCommits:
-    """Commits of one consumer, and what its callbacks hear of them.
+    """Commits of one consumer, and the calls of their callbacks.
 
-    The seat commits. A callback of a commit that did not wait is called by a later call of the
-    application, in the order of the answers. The callback of automatic commits is
+    The session commits. A later call of the application calls the callback of a commit that did not
+    wait, in the order of the answers. The callback of automatic commits is
     ``default_offset_commit_callback``.
     """
 
@@ -315,7 +317,7 @@ class GroupCommits:
         self._answered: deque[Callable[[], object]] = deque()  # callbacks that are due
 
     def limit_s(self, timeout_ms: float | None) -> float:
-        """How long a call may take, in s."""
+        """Return how long a call may take, in s."""
         limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         return float(limit_ms) / 1000
 
@@ -327,7 +329,7 @@ class GroupCommits:
     def wait_for(
         self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
     ) -> None:
-        """Commit these, or what is processed, and wait until it is done."""
+        """Commit ``offsets`` (default: processed), and wait until it is done."""
         wanted, asked = session.wanted(_named(offsets))
         self.notify()
         limit_s = self.limit_s(timeout_ms)
@@ -345,7 +347,7 @@ class GroupCommits:
         said: TheirOffsets,
         callback: OnCommit | None,
     ) -> Any:
-        """Commit these, or what is processed, without waiting; the callback is told of ``said``."""
+        """Commit ``offsets`` (default: processed) without waiting; the callback gets ``said``."""
         wanted, asked = session.wanted(_named(offsets))
         self.notify()
         try:
@@ -355,7 +357,7 @@ class GroupCommits:
         return self._answer_later(sent, said, callback)
 
     def by_clock(self, session: PollSession) -> None:
-        """Commit what is processed, if it is time."""
+        """Commit what is processed, if the interval has passed."""
         if (sent := session.commit_by_clock()) is not None:
             self._answer_later(sent[1], as_theirs(sent[0]), None)
 
@@ -378,7 +380,7 @@ class GroupCommits:
 
 
 def _named(offsets: TheirOffsets | None) -> Offsets | None:
-    """What a program has named; raises what kafka-python raises for other types."""
+    """Return the offsets of a program; raise what kafka-python raises for other types."""
     if offsets is None:
         return None
     if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
@@ -389,7 +391,7 @@ def _named(offsets: TheirOffsets | None) -> Offsets | None:
 
 
 def _state(snapshot: MemberSnapshot) -> Any:
-    """kafka-python's word for a member's state."""
+    """Return kafka-python's name of a member's state."""
     if snapshot.identity.generation < 0:
         return MemberState.UNJOINED
     is_stable = snapshot.state is machine_states.MemberState.STABLE

@@ -1,7 +1,7 @@
-"""Errors of ours in kafka-python's classes.
+"""Errors of holdfast in kafka-python's classes.
 
 **Rules.** A commit that the group refused, or that names what this member may not commit, raises
-``CommitFailedError``. Nobody's answer is an error of the connection, which another try may mend.
+``CommitFailedError``. A missing answer is an error of the connection, and can be retried.
 
 References: Kafka's ``CommitFailedException``, ``RetriableCommitFailedException``.
 """
@@ -18,19 +18,19 @@ from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients import client_errors
 
 theirs = partial(client_errors.translated, kafka_errors)
-"""An error of ours as kafka-python's class."""
+"""Convert an error of holdfast to kafka-python's class."""
 
 
 def is_passing(error: Any) -> bool:
-    """Whether another try may succeed, of kafka-python's error for one of ours.
+    """Return whether a retry may succeed after one of kafka-python's errors.
 
-    What has no class of its own there is that nobody answered.
+    An error without a class of its own means that no broker has answered.
     """
     return type(error) is kafka_errors.KafkaError or isinstance(error, kafka_errors.RetriableError)
 
 
 def of_commit(error: BaseException) -> Any:
-    """kafka-python's error for a commit that failed with one of ours."""
+    """Convert an error of a commit to kafka-python's."""
     if isinstance(error, LocalProtocolError):  # what this generation does not own
         return kafka_errors.CommitFailedError(str(error))
     found = theirs(error)
@@ -42,7 +42,7 @@ def of_commit(error: BaseException) -> Any:
 
 
 def of_commit_in_time(error: BaseException) -> Any:
-    """The same for a commit that was tried until its time was over."""
+    """Convert the error of a commit that was retried until its time limit."""
     found = of_commit(error)
     if not is_passing(found):
         return found
@@ -52,7 +52,7 @@ def of_commit_in_time(error: BaseException) -> Any:
 
 
 def raise_of_callback(error: BaseException | None) -> None:
-    """Raise what a callback of a rebalance raised, as kafka-python; Ctrl-C stays what it is."""
+    """Raise the error of a rebalance callback as kafka-python does; Ctrl-C stays what it is."""
     if isinstance(error, Exception):
         raise kafka_errors.KafkaError("User rebalance callback throws an error") from error
     if error is not None:
