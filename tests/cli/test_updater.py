@@ -211,7 +211,7 @@ def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed
         page = client.get("/", headers=LOCAL)
         assert page.status_code == 200
         assert "first read: 0 of 9 records" in page.text
-        assert "Groups stand here once" in page.text
+        assert "Groups appear here after" in page.text
         assert client.get("/ready", headers=LOCAL).status_code == 503
         assert client.get("/metrics", headers=LOCAL).status_code == 503
         assert client.get("/health", headers=LOCAL).status_code == 200
@@ -282,7 +282,7 @@ def test_pages_wait_for_the_first_batch_where_coordinators_report_nothing(
         while not many and not said:
             time.sleep(0.01)
         page = Client(ServedPages(fleet, is_local=True)).get("/", headers=LOCAL).text
-        assert "Groups stand here once" in page
+        assert "Groups appear here after" in page
         assert said == (
             [] if many else ["the groups are shown once they were read: nobody listens"]
         )

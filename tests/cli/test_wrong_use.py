@@ -30,7 +30,7 @@ TYPED = [
     ("history --input .", 3, "not a dump"),
     ("lag --input .", 3, "not a dump"),
     ("plan --assignor sticky --input .", 3, "not a dump"),
-    ("history --input empty", 3, "holds up to 5"),
+    ("history --input empty", 3, "has up to 5"),
     ("history --input . --table movement", 2, "did you mean movements?"),
     ("history", 2, ""),
     ("lag -b x:1 --input .", 2, ""),

@@ -210,7 +210,7 @@ def test_coordinators_of_kip_848_say_who_has_partitions_to_give_up() -> None:
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S, [one])))
     assert found is not None and found.severity is Severity.INFO
-    assert "waits for a on /host-a to take up the new assignment" in found.text
+    assert "waits for a on /host-a to adopt the new assignment" in found.text
 
 
 def test_a_group_that_may_not_be_described_still_says_that_it_rebalances() -> None:
