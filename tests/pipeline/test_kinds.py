@@ -412,7 +412,7 @@ def test_records_that_nobody_knows_are_counted_by_their_type(tmp_path):
 
 BAD_SHARE = (
     "2 of the records of __share_group_state do not parse: the lag of their share groups may be "
-    "old, or not known"
+    "old or unknown"
 )
 
 
