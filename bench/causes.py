@@ -1,19 +1,18 @@
-"""How often the cause of a rebalance is right: live groups, what was done to them, what is said.
+"""Measure how often the cause of a rebalance is right: live groups, their history, and the tables.
 
 ``python bench/causes.py run FOLDER [--seed S] [--seconds N] [--session MS] [--kinds KIND...]``: a
 group of each kind lives on a real broker. Members start, leave (SIGTERM), are killed (SIGKILL), or
-are stopped for longer than their session (SIGSTOP, then SIGCONT), at random. A journal says
-what was done when. The folder then has a dump of the cluster, the broker's log and the journal.
+are stopped for longer than their session (SIGSTOP, then SIGCONT), at random. An event log records
+each step. The folder then has a dump of the cluster, the broker's log and the event log.
 
 ``python bench/causes.py read FOLDER...`` makes the tables of each folder with and without the log,
-and prints JSON lines: how often each cause was given for each true one, and of how many causes that
-were given with a confidence how many are right.
+and prints JSON lines: how often each cause was given for each true one, and, of the causes with
+each confidence, the fraction of right ones.
 
-**The truth** of a rebalance follows from who was in it and who was in the one before, and from the
-journal: a member that went had left, if SIGTERM was the last that was done to it; else it was
-silent (killed, stopped, or alive and too slow for its session). A member that came is a restart if
-its slot was in the group at most 300 s before. The busy machine is part of the runs: a member that
-nobody touched may lose its session.
+**The truth** of a rebalance follows from its members, the previous ones, and the event log: a
+departed member had left, if its last step was SIGTERM; else it was silent (killed, stopped, or
+alive and too slow for its session). A new member is a restart if its slot was in the group at most
+300 s before. The busy machine is part of the runs: an untouched member may lose its session.
 """
 
 from __future__ import annotations
@@ -88,12 +87,12 @@ RIGHT = {
     "join_and_leave": {"join_and_leave"},
     **{cause: {"nobody"} for cause in NOBODY},
 }
-"""True causes under which a cause is right; a restart is a join that says more."""
+"""True causes under which a cause is right; a restart is a more specific join."""
 
 
 @dataclass(kw_only=True)
 class LiveGroup:
-    """One group and what is done to it."""
+    """One group and its steps."""
 
     kind: str
     topic: str
@@ -121,7 +120,7 @@ class LiveGroup:
             time.sleep(self.chance.uniform(2, 2.2 * self.session_ms / 1000))
 
     def note(self, slot: int, what: str) -> None:
-        """Write down what is done now."""
+        """Record a step."""
         self.event_log.append((time.time(), self.kind, f"{self.kind}-{slot}", what))
 
     def start(self, slot: int) -> None:
@@ -155,17 +154,17 @@ class LiveGroup:
             self.running[slot] = subprocess.Popen(command, stderr=errors, stdout=errors)
 
     def leave(self, slot: int) -> None:
-        """SIGTERM: the member closes in order."""
+        """Send SIGTERM: the member closes in order."""
         self.note(slot, "leave")
         self._end(slot, signal.SIGTERM)
 
     def kill(self, slot: int) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.note(slot, "kill")
         self._end(slot, signal.SIGKILL)
 
     def stop(self, slot: int) -> None:
-        """SIGSTOP for longer than a session, then SIGCONT."""
+        """Send SIGSTOP for longer than a session, then SIGCONT."""
         self.note(slot, "stop")
         self.running[slot].send_signal(signal.SIGSTOP)
         time.sleep(self.session_ms / 1000 + self.chance.uniform(3, 8))
@@ -182,14 +181,14 @@ class LiveGroup:
             process.kill()
 
     def close(self) -> None:
-        """End what still runs."""
+        """End running members."""
         for slot in list(self.running):
             self.running[slot].send_signal(signal.SIGCONT)
             self.leave(slot)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Live, and write the dump, the log and the journal."""
+    """Run the groups, and write the dump, the log and the event log."""
     from holdfast.local.broker import broker as brokers
     from holdfast.local.broker import properties
 
@@ -256,7 +255,7 @@ def _make_topics(bootstrap: str) -> None:
 
 
 def _write(bootstrap: str, halt: threading.Event) -> None:
-    """Records to every partition of one topic, all the time."""
+    """Write records to every partition of one topic, all the time."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
@@ -268,7 +267,7 @@ def _write(bootstrap: str, halt: threading.Event) -> None:
 
 
 def read(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The confusion table, and what the confidences are worth."""
+    """Yield the confusion table, and the fraction of right causes by confidence."""
     table: Counter[tuple[bool, str, str]] = Counter()
     given: dict[tuple[bool, str, float], list[bool]] = defaultdict(list)
     for folder in folders:
@@ -293,7 +292,7 @@ def read(folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def judged(folder: Path, *, with_log: bool) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Group, row and true cause of every rebalance of a folder while something was done."""
+    """Yield group, row and true cause of every rebalance of a folder during the steps."""
     from holdfast.fleet.tables.reading import Tables
 
     told, *lines = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
@@ -330,7 +329,7 @@ def _truth(
     at: float,
     last_seen: dict[str, float],
 ) -> str:
-    """What was really done, in one word."""
+    """Return the true cause, in one word."""
     came = [name for member, name in now.items() if member not in before]
     went = {
         "leave" if _last(done, name, at) == "leave" else "silence"
@@ -345,7 +344,7 @@ def _truth(
 
 
 def _last(done: Sequence[tuple[float, str, str]], name: str, at: float) -> str:
-    """What was done to a member last before a moment, starts aside."""
+    """Return the last step of a member before a moment, except starts."""
     return next((what for time_of, who, what in reversed(done)
                  if who == name and time_of <= at and what != "start"), "")  # fmt: skip
 

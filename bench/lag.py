@@ -1,10 +1,10 @@
-"""``holdfast lag`` of a live cluster: beside Kafka's own tool, and beside the pipeline.
+"""Measure ``holdfast lag`` of a live cluster: against Kafka's own tool, and against the pipeline.
 
 ``python bench/lag.py`` starts a broker with one group of 24 partitions and runs ``holdfast lag``
-and ConsumerGroupCommand in turns, ``--repeat`` times. ``--crossing 100 1000`` makes so many groups
-instead, of ``--partitions`` each, and runs ``holdfast lag`` of all of them by the coordinators
-and, with ``-o``, by the pipeline. One JSON line a run: wall and CPU seconds of the process tree;
-the last line has the median of each, and the ratio of the first to the second.
+and ConsumerGroupCommand alternately, ``--repeat`` times. ``--crossing 100 1000`` makes that many
+groups instead, of ``--partitions`` each, and runs ``holdfast lag`` of all of them by the
+coordinators and, with ``-o``, by the pipeline. One JSON line a run: wall and CPU seconds of the
+process tree; the last line has the median of each, and the ratio of the first to the second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC = "measured"
 
 
 def fill(bootstrap: str, n_groups: int, n_partitions: int) -> None:
-    """Make a topic, and groups that have committed in every partition of it."""
+    """Create a topic, and groups that have committed in every partition of it."""
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -70,7 +70,7 @@ def run(name: str, command: list[str], **about: int) -> dict[str, float]:
 
 
 def compare(first: list[str], second: list[str], repeat: int, **about: int) -> None:
-    """Run two commands in turns, and print their medians and ratio."""
+    """Run two commands alternately, and print their medians and ratio."""
     found: dict[str, list[dict[str, float]]] = {"first": [], "second": []}
     for _ in range(repeat):
         for name, command in (("first", first), ("second", second)):

@@ -1,4 +1,4 @@
-"""CPU of the pipeline's stages per million, as JSON lines; the whole process tree counts.
+"""Measure CPU of the pipeline's stages per million rows of the process tree, as JSON lines.
 
 ``python bench/pipeline.py [--stages ...] [--commits N...] [--assignments N...] [--generations N...]
 [--work DIR] [--master local[1]]`` makes its data once with ``pipeline_fleet.py``, in every given
@@ -11,8 +11,8 @@ stage                  from Parquet of the offsets topic
 =====================  ==========================================================================
 commits                to ``offset_commits``
 assignments            to ``assignments`` alone
-groups                 to generations, members, assignments, movements, rebalances, pauses, ...
-history                all of a history: the last one, with commits, lag and bounds of pauses
+groups                 to generations, members, assignments, movements, rebalances, gaps, ...
+history                all of a history: the last one, with commits, lag and bounds of gaps
 whale, small, both     ``groups`` over one group of 1M partitions, 3,000 small ones, and both
 streams, share, ...    ``groups`` over copies of a captured group of a kind (``--copies N...``)
 ...-by-...             peers: ``pipeline_peers.py``
@@ -60,7 +60,7 @@ WHALE = ("whale", "small", "both")
 
 
 def data_for(stage: str, args: argparse.Namespace) -> list[list[str]]:
-    """Arguments of the generator for the data of a stage, in every given size."""
+    """Return arguments of the generator for the data of a stage, in every given size."""
     fleets = [
         ["--groups", str(max(1, rows // (1000 * n))), "--generations", str(n)]
         for rows, n in product(args.assignments, args.generations)
@@ -83,7 +83,7 @@ def _whale(stage: str) -> list[str]:
 
 
 def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
-    """One stage, from the dump's Parquet to committed tables."""
+    """Run one stage, from the dump's Parquet to committed tables."""
     if name in PEERS:
         PEERS[name](spark, dump, out)
         return
@@ -105,7 +105,7 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
 
 
 def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
-    """Pieces of a dump to ``assignments``, with no more than that stage needs."""
+    """Turn pieces of a dump into ``assignments``, with no more than that stage needs."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
@@ -118,7 +118,7 @@ def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
 
 
 def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
-    """Rows of the tables, held against what the generator wrote."""
+    """Compare the rows of the tables with what the generator wrote."""
     if name in PEERS:
         return {}
     tables = Tables(out)
@@ -140,7 +140,7 @@ def check(name: str, out: Path, truth: dict[str, int]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--assignments", type=int, nargs="+", default=[4_000_000])
@@ -168,7 +168,7 @@ def main() -> None:
 
 
 def made(work: Path, size: list[str]) -> Path:
-    """A dump of this size, generated once."""
+    """Return a dump of a size, generated once."""
     dump = work / ("dump" + "".join(size).replace("--", "-"))
     if not (dump / "dump.json").is_file():
         script = "pipeline_kinds.py" if size[0] in KINDS else "pipeline_fleet.py"
@@ -212,7 +212,7 @@ def measured(
 
 
 def commit_id() -> str:
-    """The commit that was measured."""
+    """Return the measured commit."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 

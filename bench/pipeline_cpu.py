@@ -1,4 +1,4 @@
-"""CPU seconds and peak memory of a command and of everything it starts.
+"""Measure CPU seconds and peak memory of a command and of everything it starts.
 
 ``python bench/pipeline_cpu.py COMMAND...`` prints one JSON line on stderr when the command ends.
 Processes are followed by their session, so a JVM or a worker that outlives its parent counts too.
@@ -49,12 +49,12 @@ class Usage:
         self.peak_bytes = max(self.peak_bytes, resident)
 
     def total(self) -> float:
-        """CPU seconds of all of them up to now."""
+        """Return CPU seconds of all processes up to now."""
         self.look()
         return sum(self.cpu_ticks.values()) / TICK
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU seconds by the name of the program."""
+        """Return CPU seconds by the name of the program."""
         total: dict[str, float] = {}
         for pid, ticks in self.cpu_ticks.items():
             name = self.names[pid]
@@ -64,7 +64,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at a session all the while, for the peak of its memory."""
+    """Polls a session for the peak of its memory."""
 
     usage: Usage
     every_seconds: float = 0.1
@@ -72,14 +72,14 @@ class Watcher:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> Watcher:
-        """Start to look."""
+        """Start polling."""
         self.usage.peak_bytes = 0
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop."""
+        """Stop polling."""
         self._done.set()
         if self._thread is not None:
             self._thread.join()

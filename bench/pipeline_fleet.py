@@ -2,7 +2,7 @@
 
 ``python bench/pipeline_fleet.py DIR --commits 1000000 --groups 100 --generations 10 --members 50
 --partitions 20 [--moved 0.05] [--whale N]`` makes ``groups x generations x members x partitions``
-assignment rows, of which the given share moves with each generation, in records as Kafka 4.3.1
+assignment rows, of which the given fraction moves with each generation, in records as Kafka 4.3.1
 writes them. The same arguments give the same bytes.
 """
 
@@ -55,7 +55,7 @@ class Writer:
         keys: npt.NDArray[np.uint8],
         values: npt.NDArray[np.uint8],
     ) -> None:
-        """Records of equal length, one row each, as a file of their own."""
+        """Add records of equal length, one row each, as a file of their own."""
         self.close()
         partition = group % N_LOG_PARTITIONS
         order = np.argsort(partition, kind="stable")
@@ -93,14 +93,14 @@ class Writer:
 
 
 def _binary(rows: npt.NDArray[np.uint8]) -> pa.Array:
-    """Rows of bytes as a column of them."""
+    """Turn rows of bytes into a binary column."""
     start = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows.shape[1])
     buffers = [None, pa.py_buffer(start), pa.py_buffer(np.ascontiguousarray(rows))]
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
 def write_commits(writer: Writer, n_commits: int, n_groups: int, rng: np.random.Generator) -> None:
-    """Value version 4, 100 partitions a group, each group committing in turn."""
+    """Write commits: value version 4, 100 partitions a group, each group committing in turn."""
     base = encode_record(
         Record(
             record_type=1,
@@ -137,17 +137,17 @@ def write_commits(writer: Writer, n_commits: int, n_groups: int, rng: np.random.
 
 
 def _digits(numbers: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-    """Decimal digits in ASCII, one row a number."""
+    """Return decimal digits in ASCII, one row a number."""
     return numbers[:, None] // 10 ** np.arange(n)[::-1] % 10 + ord("0")
 
 
 def _bytes(numbers: npt.NDArray[np.int64], dtype: str) -> npt.NDArray[np.uint8]:
-    """Numbers as their bytes, one row each."""
+    """Return numbers as their bytes, one row each."""
     return numbers.astype(dtype)[:, None].view(np.uint8)
 
 
 def write_generations(writer: Writer, args: argparse.Namespace, rng: np.random.Generator) -> int:
-    """Classic groups; returns how many partitions moved in all."""
+    """Write classic groups; return the number of moves in all."""
     n_tps = args.members * args.partitions
     moved = 0
     for group in range(args.first, args.first + args.groups):
@@ -168,12 +168,12 @@ def write_generations(writer: Writer, args: argparse.Namespace, rng: np.random.G
 
 
 NUMBER, TIME, MARK = 0x11223344, 0x0102030405060708, b"<given>"
-"""What stands in a form where something will be filled in; nowhere else in its bytes."""
+"""Placeholders in a form; they occur nowhere else in its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The records of one group, encoded once, with room for what differs between generations."""
+    """The records of one group, encoded once, with placeholders for what differs by generation."""
 
     key: bytes
     pieces: list[bytes]
@@ -181,7 +181,7 @@ class Form:
 
     @classmethod
     def of(cls, group: int, n_members: int) -> Form:
-        """Have it encoded field by field."""
+        """Encode the records field by field."""
         subscription = encode_subscription(
             Subscription(version=3, topics=("orders",), user_data=None, owned=(), generation=-1)
         )
@@ -208,7 +208,8 @@ class Form:
         return cls(key, value.split(struct.pack(">i", len(MARK)) + MARK), (before, after))
 
     def fill(self, generation: int, at_ms: int, given: list[bytes]) -> bytes:
-        """The value of one generation; ``given``: partitions of each member, int32 big-endian."""
+        """Return the value of one generation; ``given``: each member's partitions, int32
+        big-endian."""
         first, *rest = self.pieces
         first = first.replace(struct.pack(">i", NUMBER), struct.pack(">i", generation))
         parts = [first.replace(struct.pack(">q", TIME), struct.pack(">q", at_ms))]
@@ -221,12 +222,12 @@ class Form:
 
 
 def write_whale(writer: Writer, n_tps: int) -> tuple[int, int]:
-    """One group of 1,000 members with this many partitions, in two generations.
+    """Write one group of 1,000 members with ``n_tps`` partitions, in two generations.
 
     Returns
     -------
     (assignments, moved) : tuple of int
-        Each member hands one partition to the next.
+        Each member passes one partition to the next.
     """
     if not n_tps:
         return 0, 0
@@ -251,7 +252,7 @@ def _member(group: int, member: int, subscription: bytes) -> dict[str, object]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--commits", type=int, default=0)

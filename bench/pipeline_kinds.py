@@ -1,12 +1,12 @@
-"""Write a dump of many groups of one kind: a captured group, again and again under other names.
+"""Write a dump of many groups of one kind: copies of a captured group under other names.
 
 ``python bench/pipeline_kinds.py DIR KIND GROUPS``; KIND is a capture of ``tests/wire/captured``.
 ``python bench/pipeline_kinds.py decode KIND GROUPS`` reads them as generations instead, without
 Spark, and prints CPU seconds for a million records of classic groups (the second of two runs).
-There the messages of a copy end in bytes of their own, which no reader looks at: groups do not
-share messages, so nothing that is remembered of one copy may help with another. In a dump a copy
-has the records of the capture byte for byte, but for the group's name in each key, which has
-the same length. Topic names in values keep the captured group's name.
+The messages of a copy end in bytes of their own, which no reader parses: groups do not have equal
+messages, so nothing that is cached for one copy may help with another. In a dump a copy has the
+records of the capture byte for byte, except for the group's name in each key, which has the same
+length. Topic names in values keep the captured group's name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = ("streams", "streams_classic", "share", "connect", "worker", "migrated")
 
 
 def copies(kind: str, n_groups: int) -> list[tuple[int, int, bytes, bytes | None]]:
-    """Group, time since the first record in ms, key and value of each record."""
+    """Return group, time since the first record in ms, key and value of each record."""
     name = json.loads((CAPTURED / f"{kind}.json").read_text())["group"].encode()
     lines = (CAPTURED / f"{kind}.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if "topic" not in row]
@@ -50,7 +50,7 @@ def copies(kind: str, n_groups: int) -> list[tuple[int, int, bytes, bytes | None
 
 
 def with_own_messages(key: bytes, value: bytes | None, group: int) -> bytes | None:
-    """The record of a classic group with other bytes at the end of its members' messages."""
+    """Return a classic group's record with other bytes at the end of its members' messages."""
     record = decode_record(key, value)
     if record.value is None:
         return value
@@ -95,7 +95,7 @@ def read_here(kind: str, n_groups: int) -> None:
 
 
 def main(folder: Path, kind: str, n_groups: int) -> None:
-    """Write the dump; ``dump.json`` says how many records and groups it has."""
+    """Write the dump; ``dump.json`` has the numbers of records and groups."""
     about = json.loads((CAPTURED / f"{kind}.json").read_text())
     records = copies(kind, n_groups)
     writer = Writer(folder)

@@ -1,4 +1,4 @@
-"""The stages without holdfast, as peers: Spark SQL, and Python record by record.
+"""The stages without holdfast, for comparison: Spark SQL, and Python record by record.
 
 Each function takes a session, a dump and a folder, and writes its stage's table as Parquet: fewer
 columns, no bad records, one version of each record.
@@ -55,18 +55,18 @@ from metadata
 
 
 def commits_by_sql(spark: Any, dump: Dump, out: Path) -> None:
-    """Spark SQL over the bytes: the JVM reads, decodes and writes."""
+    """Decode commits by Spark SQL over the bytes: the JVM reads, decodes and writes."""
     _records(spark, dump).createOrReplaceTempView("records")
     spark.sql(SQL).write.mode("overwrite").parquet(str(out / "commits"))
 
 
 def _records(spark: Any, dump: Dump) -> Any:
-    """Records as Spark itself reads them."""
+    """Return records as Spark itself reads them."""
     return plain_reader(spark).parquet(*[str(file) for file in dump.record_files()])
 
 
 def commits_by_struct(spark: Any, dump: Dump, out: Path) -> None:
-    """``struct.unpack`` for each record, in ``mapInArrow``."""
+    """Decode each record by ``struct.unpack``, in ``mapInArrow``."""
     frame = (
         _records(spark, dump).select("key", "value").mapInArrow(_unpack_commits, ddl_of(COMMITS))
     )
@@ -82,7 +82,7 @@ def _each(
     read: Callable[[bytes, bytes], Iterator[tuple[Any, ...]]],
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of each record, one record after the other."""
+    """Yield the rows of each record, one record after the other."""
     for batch in batches:
         pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
         columns = zip(*(row for key, value in pairs for row in read(key, value)), strict=True)
@@ -103,7 +103,7 @@ def _commit(key: bytes, value: bytes) -> Iterator[tuple[Any, ...]]:
 
 
 def assignments_by_kafka_python(spark: Any, dump: Dump, out: Path) -> None:
-    """``struct`` for the record, kafka-python's own classes for what a member was given."""
+    """Decode records by ``struct``, and assignments by kafka-python's own classes."""
     frame = (
         _records(spark, dump).select("key", "value").mapInArrow(_read_groups, ddl_of(ASSIGNMENTS))
     )
@@ -124,7 +124,7 @@ def _read_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _members(value: bytes) -> tuple[int, list[tuple[str, bytes]]]:
-    """Generation, and (member id, assignment) of each member, of GroupMetadataValue version 3."""
+    """Return generation and (member id, assignment) pairs of GroupMetadataValue version 3."""
     at = 2
 
     def sized(form: str) -> bytes:

@@ -1,16 +1,16 @@
-"""Groups that ``holdfast plan`` plans per CPU second, as JSON lines.
+"""Measure groups that ``holdfast plan`` plans per CPU second, as JSON lines.
 
 ``python bench/plan.py [--groups 10000] [--partitions 500] [--topics 1] [--members 10]
 [--moved 0.05] [--assignors sticky lag-sticky] [--spark local[1]]``. The rows are those that
-``plan`` makes of the tables. ``--moved`` is the share of each group's partitions whose owner has
-one too many.
+``plan`` makes of the tables. ``--moved`` is the fraction of each group's partitions whose owner
+has one too many.
 
 =========  ========================================================================================
 where      what is counted
 =========  ========================================================================================
 task       the function of the job in this process, Arrow rows in and out: minimum of ``--repeat``
-spark      the job in a session: CPU of all processes but the driver's Python (so the JVM, which is
-           both driver and executor here, is included)
+spark      the job in a session: CPU of all processes except the driver's Python (so the JVM,
+           which is both driver and executor here, is included)
 =========  ========================================================================================
 """
 
@@ -36,7 +36,7 @@ from pipeline_cpu import Usage
 
 
 def fleet(args: argparse.Namespace) -> pa.Table:
-    """Rows of FLEET; the same arguments give the same rows."""
+    """Return rows of FLEET; the same arguments give the same rows."""
     rng = np.random.default_rng(7)
     n, width = args.groups, args.partitions
     owner = np.tile(np.arange(width, dtype=np.int32) % args.members, (n, 1))
@@ -71,7 +71,7 @@ def fleet(args: argparse.Namespace) -> pa.Table:
 
 
 def by_task(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[str, Any]:
-    """The job's own function, in batches as Spark gives them."""
+    """Run the job's own function, in batches as from Spark."""
     seconds = []
     for _ in range(args.repeat):
         began = time.process_time()
@@ -89,7 +89,7 @@ def by_task(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[str
 
 
 def by_spark(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[str, Any]:
-    """The job in a session; the first run is warm-up."""
+    """Run the job in a session; the first run is warm-up."""
     spark = get_session(master=args.spark)
     usage, cpu, wall = Usage(os.getsid(0)), [], []
     for _ in range(args.repeat):
@@ -110,7 +110,7 @@ def by_spark(rows: pa.Table, assignor: str, args: argparse.Namespace) -> dict[st
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=10_000)
     parser.add_argument("--partitions", type=int, default=500)

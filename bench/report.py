@@ -35,7 +35,7 @@ DAY_MS = 86_400_000
 
 
 def fleet(n_rows: int, per_row: int, seed: int = 1) -> dict[str, Any]:
-    """One group whose every partition has ``per_row`` intervals, most with a pause before them."""
+    """Return one group with ``per_row`` intervals of every partition, most after a gap."""
     chance = np.random.default_rng(seed)
     n_generations = per_row * 5
     at = START_MS + np.sort(chance.choice(DAY_MS - 60_000, n_generations, replace=False))
@@ -121,7 +121,7 @@ NAMES = ("first_draw", "first_draw_from_navigation", "main_thread_cpu", "zoom", 
 
 
 def measure(chromium: Any, path: Path) -> tuple[float, ...]:
-    """First draw, the same from navigation, processor time, zoom, zoom to the next frame; ms."""
+    """Measure first draw, the same from navigation, processor time, zoom and zoom frame, in ms."""
     opened = Opened(chromium, path)
     first = opened.measures("holdfast-first-draw")[0]
     whole = opened.measures("holdfast-first-draw-from-navigation")[0]

@@ -1,4 +1,4 @@
-"""How soon ``holdfast serve -b`` shows a cluster: seconds from the command to what a page says.
+"""Measure how soon ``holdfast serve -b`` shows a cluster: seconds from the command to its pages.
 
 ``python bench/serve.py --groups 100`` starts a broker with so many groups and then the command, in
 a state directory of its own, ``--repeat`` times. One JSON line a run: wall seconds until the first
@@ -24,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.lag import fill
 
 LONGEST_S = 300.0
-BEFORE_ALL = ("asking the cluster", "starting Spark", "first read", "as coordinators told")
-"""What a page says until everything was read."""
+BEFORE_ALL = ("asking the cluster", "starting Spark", "first read", "as of coordinators")
+"""Texts of a page until everything was read."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(root: int) -> float:
-    """CPU seconds of a process and its descendants that still run, and of their dead children."""
+    """Return CPU seconds of a process and its running descendants, and of their dead children."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -47,13 +47,13 @@ def cpu_seconds(root: int) -> float:
 
 
 def page(address: str) -> str:
-    """The page of the groups."""
+    """Return the page of the groups."""
     with urllib.request.urlopen(address + "/", timeout=30) as answer:
         return str(answer.read().decode())
 
 
 def run(bootstrap: str, state: str) -> dict[str, float]:
-    """Start the command once; when its page said what."""
+    """Start the command once; return when its page showed what."""
     command = [sys.executable, "-m", "holdfast", "serve", "-b", bootstrap]
     began, took = time.monotonic(), dict[str, float]()
 

@@ -1,11 +1,11 @@
-"""What a commit costs as batches grow: CPU and bytes, and how long a folder takes to open.
+"""Measure the cost of a commit as batches grow: CPU and bytes, and the time to open a folder.
 
 ``python bench/watch_growth.py --batches 10000 [--groups 20] [--rows 5]`` writes the batches of a
-small fleet into all ten tables, with the upkeep that ``watch`` does, and prints a JSON line at 100,
-200, 500, ... batches: CPU milliseconds and bytes read and written per commit, upkeep among them,
-and the CPU milliseconds that the files of a batch take. Then it tells of opening the folder, merges
-all of it, tells again, and times ``doctor`` and ``report`` as commands. With ``--rows 500``, 1,000
-batches leave what 100,000 of 5 rows leave once they are merged.
+small fleet into all ten tables, with the maintenance of ``watch``, and prints a JSON line at 100,
+200, 500, ... batches: CPU milliseconds and bytes read and written per commit, maintenance
+included, and the CPU milliseconds of the files of a batch. Then it measures opening the folder,
+merges all of it, measures again, and times ``doctor`` and ``report`` as commands. With ``--rows
+500``, 1,000 batches leave what 100,000 of 5 rows leave once they are merged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILL = {"string": "x", "bool": True, "double": 0.5}
 
 
 def rows(name: str, batch: int, groups: int, n: int) -> pa.Table:
-    """Rows of a table: one for each of n groups, or for all of them several."""
+    """Return rows of a table: one for each of n groups, or for all of them several."""
     columns: list[Any] = []
     for field in arrow_schema(name):
         if field.name == "group":
@@ -57,13 +57,13 @@ def rows(name: str, batch: int, groups: int, n: int) -> pa.Table:
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process."""
+    """Return CPU seconds of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def moved_bytes() -> tuple[int, int]:
-    """Bytes that this process has read and written."""
+    """Return bytes that this process has read and written."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     found = dict(line.split(": ") for line in lines)
     return int(found["rchar"]), int(found["wchar"])
@@ -105,7 +105,7 @@ def grow(root: Path, n_batches: int, groups: int, n_rows: int) -> None:
 
 
 def opened(root: Path) -> None:
-    """Print what it costs to open the folder, and to read every table of it."""
+    """Print the cost of opening the folder, and of reading every table of it."""
     t0, w0 = cpu_s(), time.perf_counter()
     n_files = sum(len(open_tables(root).files(name)) for name in TABLES)
     t1, w1 = cpu_s(), time.perf_counter()
@@ -121,7 +121,7 @@ def opened(root: Path) -> None:
 
 
 def commands(root: Path) -> None:
-    """Merge everything, and time the commands that look at the folder."""
+    """Merge everything, and time the commands that read the folder."""
     line = (sys.executable, "-m", "holdfast")
     report = str(root.parent / "report.html")
     for name, *more in (

@@ -59,7 +59,7 @@ PAGES: Mapping[str, Page] = {
     "docs/commands.md": Page(text=commands_page),
     "docs/configuration.md": Page(text=configuration_page),
     "docs/doctor.md": Page(text=doctor_page),
-    "docs/handover.md": Page(text=ways_part, between_marks=True),
+    "docs/policies.md": Page(text=ways_part, between_marks=True),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
     "docs/measured/bounce.md": Page(text=bounces_part, between_marks=True),
     "docs/measured/designs.md": Page(text=designs_page),

@@ -3,19 +3,19 @@
 ::
 
     HoldfastError
-    ├── ModelError              a column, snapshot or option that cannot be
-    │   ├── InfeasibleError     well formed, but no answer exists under the rules asked for (exit 4)
+    ├── ModelError              a column, snapshot or option that is invalid
+    │   ├── InfeasibleError     well formed, but no answer exists under the requested rules (exit 4)
     │   └── PlanError           a user's own assignor raised, or gave no valid plan
     ├── LawError                an assignor breaks a law that it claims
     ├── WireError               bytes that do not parse, or a value that cannot be written
-    ├── LocalProtocolError      our caller sent an event the machine's table forbids
+    ├── LocalProtocolError      our caller sent an event that the machine's table forbids
     ├── RemoteProtocolError     the peer broke the protocol or refused; carries Kafka's error code
-    ├── ConfigError             a setting that is unknown, out of range or at odds (exit 2)
-    └── OperationalError            clients, sockets, processes
+    ├── ConfigError             a setting that is unknown, out of range or contradictory (exit 2)
+    └── OperationalError        a client, socket or process failed
         └── SourceError         a cluster, dump or file that is unreachable or unreadable (exit 3)
 
-**Rules.** An error carries fields; its text says what was found and what was expected. Nothing
-secret ever stands in a field. Only :mod:`holdfast.cli` turns an error into an exit code.
+**Rules.** An error carries fields; its text says what was found and what was expected. No field
+contains a secret. Only :mod:`holdfast.cli` turns an error into an exit code.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ModelError(HoldfastError):
 
 
 class InfeasibleError(ModelError):
-    """The input is well formed, but the rules asked for admit no answer."""
+    """The input is well formed, but no answer exists under the requested rules."""
 
 
 class PlanError(ModelError):
@@ -127,7 +127,7 @@ class WireError(HoldfastError):
         super().__init__(f"{text}: {detail}" if detail else text)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive a trip between processes (keyword-only fields are not in ``args``)."""
+        """Return a recipe for pickle (keyword-only fields are not in ``args``)."""
         fields = ("schema", "version", "field", "position", "detail")
         make = partial(WireError, self.reason, **{name: getattr(self, name) for name in fields})
         return make, ()
@@ -145,7 +145,7 @@ class RemoteProtocolError(HoldfastError):
     message : str
         What happened and what to do.
     error_code : int
-        Kafka's error code, -1 where there is none.
+        Kafka's error code, -1 without one.
     """
 
     def __init__(self, message: str, *, error_code: int = -1):
@@ -166,7 +166,7 @@ class SourceError(OperationalError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is a KeyboardInterrupt, or broke out while one was on its way."""
+    """Return whether an error is a KeyboardInterrupt, or was raised while one was handled."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -176,7 +176,7 @@ MOST_LISTED = 40
 
 
 def suggest(name: str, known: Iterable[str], most: int = 1) -> str:
-    """End of an error about an unknown name: the nearest known names, or a list of them.
+    """Return the end of an error about an unknown name: the nearest known names, or a list.
 
     Of more than ``MOST_LISTED`` known names the first five are listed.
     """
@@ -188,6 +188,6 @@ def suggest(name: str, known: Iterable[str], most: int = 1) -> str:
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1, before: str = "; ") -> str:
-    """As :func:`suggest`, with ``before`` in front, but empty where no known name is near."""
+    """Return the same as :func:`suggest` after ``before``, but "" if no known name is near."""
     near = get_close_matches(name, tuple(known), n=most)
     return f"{before}did you mean {' or '.join(near)}?" if near else ""

@@ -1,7 +1,7 @@
-"""Which extra brings a package that is not installed: one answer for every door and command.
+"""Which extra installs a missing package: one answer for every entry point and command.
 
-**Rules.** A public module that stands on a package of an extra imports it inside :func:`needed`,
-so whoever lacks it reads the line that installs it, and not only the name of a module.
+**Rules.** A public module that needs a package of an extra imports it inside :func:`needed`, so
+the error shows the line that installs it, and not only the name of a module.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BROUGHT: Mapping[str, tuple[str, str]] = {
 
 
 def lacking(error: BaseException, extra: str = "") -> str:
-    """What is not installed, and the line that installs it; empty where no extra brings it.
+    """Return what is not installed, and the line that installs it; empty if no extra has it.
 
     Parameters
     ----------
     extra : str
-        The extra to name; empty for that of :data:`BROUGHT`.
+        The extra to name; by default that of :data:`BROUGHT`.
     """
     package = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package not in BROUGHT:
@@ -44,17 +44,17 @@ def lacking(error: BaseException, extra: str = "") -> str:
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """A block of imports of which one extra brings all that may be missing.
+    """Run a block of imports whose missing packages one extra installs.
 
     Parameters
     ----------
     extra : str
-        Its name.
+        Name of the extra.
 
     Raises
     ------
     ModuleNotFoundError
-        One of them is not installed. The text names the extra.
+        A package is not installed. The text names the extra.
 
     References
     ----------

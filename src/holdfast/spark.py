@@ -1,4 +1,4 @@
-"""holdfast for people who live in Spark: functions on a session of your own, classic or Connect.
+"""holdfast for users of Spark: functions on a session of your own, classic or Connect.
 
 ::
 
@@ -7,13 +7,13 @@
     tables = hs.history(spark, hs.dump("s3://bucket/dump"), "s3://bucket/tables")
     tables["rebalances"].where("cause = 'leave'").groupBy("group").count().show()
 
-**Rules.** A function takes the session, or tables that know theirs. No setting of the session is
+**Rules.** A function takes the session, or tables with a session. No setting of the session is
 changed, no group is joined, and nothing is written to a cluster. Neither an RDD nor the JVM is
-touched. Where holdfast is installed on the driver, it must be installed on the workers.
+touched. holdfast must be installed on the workers as on the driver.
 
-**Strategy.** ``history`` and ``watch`` write a folder of tables, and everything else reads it.
-Spark reads their Parquet itself, so a filter or a choice of columns never passes Python. Names,
-dtypes and units of all columns stand in docs/metrics.md, the keys in docs/tables.md.
+**Strategy.** ``history`` and ``watch`` write a folder of tables, and every other function reads
+it. Spark reads their Parquet itself, so a filter or a choice of columns never passes through
+Python. Names, dtypes and units of all columns are in docs/metrics.md, the keys in docs/tables.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.extras import needed
 
 with needed("fleet"):
     import pyarrow.parquet as pq
-    from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+    from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from holdfast.fleet.pipeline.batches import watch as _watch
 from holdfast.fleet.pipeline.batches.history import run
@@ -80,7 +80,7 @@ Source: TypeAlias = "Dump | LiveCluster"
 
 
 def dump(path: str | Path) -> Dump:
-    """A dump: a folder that ``holdfast dump``, or anybody, has written.
+    """Open a dump: a folder that ``holdfast dump``, or another program, has written.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ def dump(path: str | Path) -> Dump:
     Raises
     ------
     ConfigError
-        No storage has such a URL.
+        The URL has an unknown scheme.
     SourceError
-        It is not there, is no dump, or a part of it cannot be read.
+        The folder is missing, is not a dump, or a part of it cannot be read.
     """
     return Dump.open(path)
 
@@ -103,21 +103,21 @@ def cluster(
     *,
     command_config: str | Path | None = None,
 ) -> LiveCluster:
-    """A live cluster. Nothing is asked yet.
+    """Return a live cluster; no request is sent yet.
 
     Parameters
     ----------
     bootstrap : str
         ``HOST:PORT``, or several with commas.
     config : mapping, optional
-        Kafka's client properties; Spark's executors get those that it needs.
+        Kafka's client properties; Spark's executors get the properties that they need.
     command_config : path, optional
         A file of such properties; ``config`` wins.
 
     Raises
     ------
     ConfigError
-        A property that is not known, or a file that cannot be read.
+        A property is unknown, or the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster  # a dump needs no client
     from holdfast.cluster.properties import read_properties
@@ -127,12 +127,12 @@ def cluster(
 
 
 def records(spark: SparkSession, source: Source) -> DataFrame:
-    """Records of the offsets topic as they are.
+    """Return the records of the offsets topic.
 
     Parameters
     ----------
     source : Dump or LiveCluster
-        A cluster is read up to its end offsets of now, and needs Spark's Kafka connector.
+        A cluster is read up to its present end offsets, and needs Spark's Kafka connector.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def records(spark: SparkSession, source: Source) -> DataFrame:
     Raises
     ------
     SourceError
-        The cluster cannot be read, or this session would read nothing (docs/spark.md).
+        The cluster cannot be read, or the session would read nothing (docs/spark.md).
     """
     if isinstance(source, Dump):
         return source.records(spark)
@@ -153,7 +153,7 @@ def records(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def decode(records: DataFrame) -> DataFrame:
-    """Records with Kafka's field names, as JSON; to look at records, and not to count with.
+    """Decode records to JSON with Kafka's field names; for inspection, not for statistics.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def decode(records: DataFrame) -> DataFrame:
 
     Notes
     -----
-    Cost: a record at a time in Python. Commits as columns are the table ``offset_commits``.
+    Cost: one record at a time in Python. Commits as columns are the table ``offset_commits``.
     """
     return records.mapInArrow(json_records, ddl_of(JSON_RECORDS))
 
@@ -179,7 +179,7 @@ def decode(records: DataFrame) -> DataFrame:
 class TableFrames(Mapping[str, "DataFrame"]):
     """A folder of tables as frames: ``tables["rebalances"]`` is a flat DataFrame, in no order.
 
-    A frame shows the batches that were committed when it was made. A name that is no table is a
+    A frame shows the batches that were committed when it was created. An unknown name is a
     KeyError.
 
     Parameters
@@ -189,7 +189,7 @@ class TableFrames(Mapping[str, "DataFrame"]):
     tables : Tables
         The folder, to be read without Spark: ``tables.table(name)`` is an Arrow table.
 
-    References: the folder is kept by the Delta Lake protocol.
+    References: the folder follows the Delta Lake protocol.
     """
 
     spark: SparkSession
@@ -201,21 +201,21 @@ class TableFrames(Mapping[str, "DataFrame"]):
         return frame(self.spark, self.tables, name)
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the tables."""
+        """Iterate over the names of the tables."""
         return iter(TABLES)
 
     def __len__(self) -> int:
         return len(TABLES)
 
     def key(self, name: str) -> tuple[str, ...]:
-        """Columns that together are unique in a table; KeyError where there is no such table."""
+        """Return columns that together are unique in a table; KeyError for an unknown table."""
         table = TABLES[name]
         order = [table.flat_name if column == table.explode else column for column in table.order]
         opened = table.explode and table.flat_name not in order
         return (*order, table.flat_name) if opened else tuple(order)
 
     def rows(self, name: str) -> int:
-        """Rows of a table as it is stored; no Spark job runs."""
+        """Return the number of stored rows of a table; no Spark job runs."""
         return self.tables.rows(name)
 
     def register(self) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ class TableFrames(Mapping[str, "DataFrame"]):
 
 
 def open_tables(spark: SparkSession, path: str | Path) -> TableFrames:
-    """Tables that ``history``, ``watch`` or the commands of these names have written.
+    """Open tables that ``history``, ``watch`` or the commands of the same names have written.
 
     Parameters
     ----------
@@ -236,9 +236,9 @@ def open_tables(spark: SparkSession, path: str | Path) -> TableFrames:
     Raises
     ------
     ConfigError
-        No storage has such a URL.
+        The URL has an unknown scheme.
     SourceError
-        There are none.
+        The folder has no tables.
     """
     return TableFrames(spark, _open_tables(path))
 
@@ -255,20 +255,20 @@ def history(
 ) -> TableFrames:
     """Write what every group went through to a folder of tables, in place of an earlier history.
 
-    Parameters
+    Write the history of every group to a folder of tables, replacing an earlier history.
     ----------
     source : Dump or LiveCluster
         A cluster is dumped into ``out`` first, and needs Spark's Kafka connector.
     out : path or URL
-        The folder; made if it is not there. Workers write to it too.
+        The folder; created if missing. Workers write to it too.
     groups : sequence of str
         Names or patterns (``etl-*``); empty: all groups but those of Spark's own.
     auto_offset_reset : str
-        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
+        Lag of a partition without a commit: 0 for ``latest``, else the whole log.
     broker_logs : sequence of path
-        ``server.log`` of coordinators: causes that they state replace inferred ones.
+        ``server.log`` of coordinators: their stated causes replace inferred ones.
     overwrite : bool
-        Replace what a stream (``watch``) has kept in the folder, too.
+        Replace tables that a stream (``watch``) wrote to the folder, too.
 
     Returns
     -------
@@ -278,10 +278,10 @@ def history(
     Raises
     ------
     ConfigError
-        A stream keeps the folder, and ``overwrite`` was not said.
+        A stream writes to the folder, and ``overwrite`` is false.
     SourceError
-        The source or a log cannot be read, or nothing was read though it holds records; or the
-        folder holds what is not ours, or another process writes to it.
+        The source or a log cannot be read, or no record was read though it has some; or the folder
+        contains files that are not ours, or another process writes to it.
     """
     if not isinstance(source, Dump):
         check_session(spark)
@@ -306,7 +306,7 @@ def watch(
     groups: Sequence[str] = (),
     auto_offset_reset: str = "latest",
 ) -> TableFrames:
-    """Follow the offsets topic of a cluster into a folder of tables; a new start goes on there.
+    """Follow the offsets topic of a cluster into a folder of tables; a restart continues there.
 
     Parameters
     ----------
@@ -315,20 +315,20 @@ def watch(
     out : path or URL
         The folder; workers write to it too.
     every_seconds : float, optional
-        From one look to the next, without end; by default what is there is read, and that is all.
+        Poll interval, without end; by default the present records are read once.
     groups, auto_offset_reset
         As in :func:`history`.
 
     Returns
     -------
     TableFrames
-        The ten tables; ``lag`` is as of the last look.
+        The ten tables; ``lag`` is as of the last poll.
 
     Raises
     ------
     SourceError
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
-        process writes to the folder; or this session would read nothing (docs/spark.md).
+        process writes to the folder; or the session would read nothing (docs/spark.md).
     """
     kept = _watch.watch(
         spark,
@@ -342,14 +342,15 @@ def watch(
 
 
 def lag(tables: TableFrames) -> DataFrame:
-    """How far each group is behind; the table ``lag`` has it by partition.
+    """Return the lag of each group; the table ``lag`` has it by partition.
 
     Returns
     -------
     DataFrame
-        Key: ``group`` (string). Also ``n_partitions`` and ``n_unknown`` (bigint): partitions with a
-        commit or an owner, and those whose lag is not known; ``lag`` (bigint, records; null: not
-        known of any); ``lag_seconds`` (double, seconds): of the partition that is longest behind.
+        Key: ``group`` (string). Also ``n_partitions`` and ``n_unknown`` (bigint): partitions with
+        a commit or an owner, and those with an unknown lag; ``lag`` (bigint, records; null:
+        unknown for all); ``lag_seconds`` (double, seconds): of the partition that is longest
+        behind.
     """
     unknown = F.col("lag").isNull().cast("bigint")
     return (
@@ -372,18 +373,18 @@ def plan(
     groups: Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """What another assignment would be for every group, by its last generation; nothing is applied.
+    """Compute another assignment for every group, from its last generation; apply nothing.
 
     Parameters
     ----------
     assignor : str
         A name of docs/assignors.md, such as ``sticky``.
     source : Dump or LiveCluster, optional
-        How many partitions each topic has; without it, as many as the table ``lag`` shows.
+        Source of the number of partitions of each topic; by default the table ``lag``.
     groups : sequence of str, optional
-        Only these.
+        Groups to plan; by default all.
     **options
-        Those of the assignor.
+        Options of the assignor.
 
     Returns
     -------
@@ -394,7 +395,7 @@ def plan(
     Raises
     ------
     ConfigError
-        There is no such assignor, or it has no such option.
+        The assignor is unknown, or has no such option.
     """
     topics = _topics(tables, source)
     found = _plan(lambda: tables.spark, tables.tables, topics, assignor, groups=groups, **options)
@@ -409,7 +410,7 @@ def replay(
     groups: Sequence[str] | None = None,
     seed: int = 0,
 ) -> DataFrame:
-    """What the history of every group would have cost under other settings, and under its own.
+    """Compute costs of every group's history under other settings, and under its own.
 
     Parameters
     ----------
@@ -419,7 +420,7 @@ def replay(
     source, groups
         As in :func:`plan`.
     seed : int
-        Of all chance.
+        Seed of all random numbers.
 
     Returns
     -------
@@ -431,7 +432,7 @@ def replay(
     Raises
     ------
     ConfigError
-        A setting that is not of this form, or names what is not known.
+        A setting has another form, or an unknown name.
     """
     topics = _topics(tables, source)
     requested = tuple(_setting(text) for text in settings)
@@ -441,23 +442,23 @@ def replay(
 
 
 def save(rows: DataFrame, file: str | Path) -> None:
-    """Write a frame that the driver can hold as one Parquet file, to a folder or a store.
+    """Write a frame that fits the driver's memory as one Parquet file.
 
-    Spark needs no jar and no credentials for a store then.
+    Spark then needs no jar and no credentials for the storage.
 
     Parameters
     ----------
     rows : DataFrame
         Any frame.
     file : path or URL
-        The file, with its name; replaced where it is there.
+        The file, with its name; replaced if it exists.
 
     Raises
     ------
     ConfigError
-        No storage has such a URL.
+        The URL has an unknown scheme.
     SourceError
-        It cannot be written.
+        The file cannot be written.
     """
     with file_system_of(file).writable() as sink:
         pq.write_table(rows.toArrow(), sink)

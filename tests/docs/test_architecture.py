@@ -1,4 +1,4 @@
-"""The map of the code: the shapes and the files that it names exist, and there are few of them."""
+"""The map of the code: the classes and the files that it names exist, and they are few."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PACKAGES = sorted((ROOT / "docs" / "houses").glob("*.md"))
+PACKAGES = sorted((ROOT / "docs" / "packages").glob("*.md"))
 
 
 def rows(section: str) -> list[list[str]]:
@@ -22,19 +22,19 @@ def rows(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
-SHAPES = rows("Shapes on the way")
-TASKS = rows("A newcomer's errands")
+SHAPES = rows("Representations")
+TASKS = rows("What to change for what")
 
 
 @pytest.mark.parametrize(("thing", "shape", "where"), [row[:3] for row in SHAPES])
-def test_a_shape_is_a_class_of_its_file(thing: str, shape: str, where: str) -> None:
+def test_a_representation_is_a_class_of_its_file(thing: str, shape: str, where: str) -> None:
     tree = ast.parse((SOURCE / where.strip("`")).read_text(encoding="utf-8"))
     names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     assert shape.strip("`") in names
 
 
-def test_nothing_has_more_than_six_shapes_and_all_stand_in_the_drawing() -> None:
-    drawing = PAGE.split("## Shapes on the way")[1].split("```")[1]
+def test_nothing_has_more_than_six_representations_and_all_are_in_the_drawing() -> None:
+    drawing = PAGE.split("## Representations")[1].split("```")[1]
     for thing in ("subscription", "assignment", "member"):
         shapes = [row[1].strip("`") for row in SHAPES if row[0] == thing]
         assert 0 < len(shapes) == len(set(shapes)) <= 6
@@ -47,13 +47,13 @@ MOST_FILES = {
     "a record type of KIP-848, share or streams groups that a table shows": 4,
     "a new column shown in the report": 2,
     "a new command": 1,
-    "what Design II's leader remembers": 5,
+    "the leader state of Design II": 5,
     "a new kind of group": 3,
     "a new client": 4,
-    "a new store": 2,
-    "what a member reports to that leader": 4,
+    "a new file system": 2,
+    "what a member reports to the leader of Design II": 4,
 }
-"""Files of the program that an errand touches; a row in a table of one line is not counted."""
+"""Most files of the program that a change edits; a row in a table of one line is not counted."""
 
 
 def test_every_task_has_a_bound() -> None:
@@ -70,12 +70,12 @@ def test_a_task_touches_few_files_that_exist(row: list[str]) -> None:
 @pytest.mark.parametrize(
     ("page", "heading", "most"),
     [
-        ("architecture.md", "A commit on its way to the page", 14),
-        ("houses/fleet.md", "A position on its way to the terminal", 7),
+        ("architecture.md", "How a commit reaches the page", 14),
+        ("packages/fleet.md", "How a position reaches the terminal", 7),
     ],
 )
 def test_a_walk_passes_as_many_files_as_it_says(page: str, heading: str, most: int) -> None:
-    """A file stands once in a walk; a line may name more files of its folder."""
+    """A file occurs once in a walk; a line may name more files of its folder."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
     (number,) = re.findall(r"(\d+) files[.:]", section)
@@ -89,7 +89,7 @@ def test_a_walk_passes_as_many_files_as_it_says(page: str, heading: str, most: i
 
 def test_every_package_has_a_page_and_pages_are_short() -> None:
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert {page.stem for page in PACKAGES} == packages - {"jvm"}  # it stands beside the cluster
+    assert {page.stem for page in PACKAGES} == packages
     assert all(len(page.read_text(encoding="utf-8").splitlines()) <= 100 for page in PACKAGES)
     assert len(PAGE.splitlines()) <= 200
 

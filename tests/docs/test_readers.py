@@ -142,8 +142,8 @@ RUNS = [
 """The same lines on the pages of runs that people write."""
 
 SIMULATED = [
-    ("handover.md", r"even: (\d+) s\s", r"time to balance is ([\d.]+) s"),
-    ("handover.md", r"in\s+place of (\d+) s", r"more\s+than the (1[\d.]+\d)"),
+    ("policies.md", r"even: (\d+) s\s", r"time to balance is ([\d.]+) s"),
+    ("policies.md", r"in\s+place of (\d+) s", r"more\s+than the (1[\d.]+\d)"),
 ]
 """A figure that the code computes anew: on the page for users, and on measured/designs.md."""
 

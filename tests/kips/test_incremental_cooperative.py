@@ -236,7 +236,7 @@ class TestDesignII:
 
     def test_leader_exits_new_member_leads_and_learns_the_timeout_from_the_others(self):
         # The document lets a newcomer assume that no wait is in effect; members tell it otherwise,
-        # as docs/memory.md says ("What the memory survives and costs").
+        # as docs/leader-state.md says ("What the leader state survives and costs").
         play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
         play.members = {
             name: replace(m, instance_id=name.lower()) for name, m in play.members.items()

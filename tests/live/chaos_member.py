@@ -50,7 +50,7 @@ class EventLog:
         text = "".join(json.dumps([now, *line]) + "\n" for line in lines)
         os.write(self._file, text.encode())
 
-    def recreate_if_stalled(self, event, partitions) -> None:
+    def listen(self, event, partitions) -> None:
         if event == "revoked":  # it is this member's until it has said so
             time.sleep(self._callback_s)
         self.write((event, sorted(tp.partition for tp in partitions)))
@@ -58,13 +58,13 @@ class EventLog:
             time.sleep(self._callback_s)
 
     def on_partitions_assigned(self, partitions) -> None:
-        self.recreate_if_stalled("assigned", partitions)
+        self.listen("assigned", partitions)
 
     def on_partitions_revoked(self, partitions) -> None:
-        self.recreate_if_stalled("revoked", partitions)
+        self.listen("revoked", partitions)
 
     def on_partitions_lost(self, partitions) -> None:
-        self.recreate_if_stalled("lost", partitions)
+        self.listen("lost", partitions)
 
 
 def runs(places, begin):

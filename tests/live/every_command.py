@@ -76,12 +76,12 @@ def _end(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _end_once_ready(recreate_if_stalled: str) -> None:
+def _end_once_ready(listen: str) -> None:
     """End a server as a service is ended, once the pages of the cluster are there."""
     while True:
         with (
             suppress(OSError),
-            urlopen(f"http://{recreate_if_stalled}/ready", timeout=30) as answer,
+            urlopen(f"http://{listen}/ready", timeout=30) as answer,
         ):
             if answer.status == 200:
                 break
@@ -90,12 +90,10 @@ def _end_once_ready(recreate_if_stalled: str) -> None:
 
 
 def _run(name: str, bootstrap: str, properties: str, out: str) -> int:
-    recreate_if_stalled = f"127.0.0.1:{free_port()}"
-    more = [
-        word.format(out=out, recreate_if_stalled=recreate_if_stalled) for word in OF_ITS_OWN[name]
-    ]
+    listen = f"127.0.0.1:{free_port()}"
+    more = [word.format(out=out, listen=listen) for word in OF_ITS_OWN[name]]
     if name == "serve":
-        threading.Thread(target=_end_once_ready, args=(recreate_if_stalled,), daemon=True).start()
+        threading.Thread(target=_end_once_ready, args=(listen,), daemon=True).start()
     try:
         cli_app.main([name, "-b", bootstrap, "--command-config", properties, *more])
     except SystemExit as stop:

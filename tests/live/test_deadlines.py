@@ -101,7 +101,7 @@ def test_at_the_deadline_of_a_revocation_only_what_is_in_flight_is_read_again(br
         until(harness.second.owns, f"{harness.group}: the second one has its share")
         assert harness.first.works.is_set()
         (text,) = warned(caplog, harness, f"2 s ({key(kind, 'holdfast.drain.timeout.ms')})")
-        assert f"gave up {harness.topic.name}-0, {harness.topic.name}-1 after" in text
+        assert f"revoked {harness.topic.name}-0, {harness.topic.name}-1 after" in text
         assert harness.end() == set(harness.first.in_flight)
 
     side_by_side(play, KINDS)

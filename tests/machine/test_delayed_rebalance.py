@@ -1,4 +1,4 @@
-"""The examples in the rules of deferral, each played by the real leader.
+"""The examples in the rules of delayed rebalance, each played by the real leader.
 
 Those of rules 1, 3, 5 and 6 are the document's: ``tests/kips/test_incremental_cooperative.py``.
 """
@@ -136,7 +136,7 @@ def test_rule_2_what_is_held_back_is_asked_for_at_once(design):
 
 
 def _held_back_from_one_that_is_back() -> HandPlayedGroup:
-    """C is back and has T5 and T6, while B gave up T4, which waits for C."""
+    """C is back and has T5 and T6, while B revoked T4, which waits for C."""
     play = HandPlayedGroup.of(POLICY, {"T": 9}, A="T0,T1", B="T2,T3", C="T4,T5,T6", D="T7,T8")
     play.members["C"] = replace(play.members["C"], instance_id="c")
     play.round()

@@ -1,4 +1,4 @@
-"""Where members live: whose place counts, who is back by it, and what the memory makes of it."""
+"""Locations of members: which ones count, and how the leader state uses them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_idle_member_that_is_back_is_no_successor():
 
 
 def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
-    """Its identity changes twice, and the memory goes on with it."""
+    """Its identity changes twice, and the leader state goes on with it."""
     play = located()
     had = play.owned("C")
     play.arrive("D", location=C)
@@ -180,7 +180,7 @@ def test_2_000_members_with_locations_fit_a_stock_brokers_record():
 
 
 def carriers(lead: str) -> set[str]:
-    """The members that carry the list of six newcomers, beside six old members."""
+    """The members that carry the list of six new members, beside six old members."""
     names = "ABCDEF", "UVWXYZ"
     members = [subscribed(name, topics=(), location=digest_of(name)) for name in "".join(names)]
     came = [

@@ -309,7 +309,7 @@ def test_scenario_56_a_stalled_poll_loop_leaves_and_comes_back():
     warning, commit = play(Tick(5_000))
     assert warning.text == (
         "no poll for 5 s (max_poll_interval_ms): leaves the group and loses t-0: "
-        "what the application has in its hand is read again"
+        "records in flight are read again"
     )
     assert (commit.resources, commit.generation) == ((T0,), 1)
     actions = play(CommitAnswered(commit.token))
@@ -396,7 +396,7 @@ def test_a_stalled_member_leaves_although_its_last_commit_is_not_answered():
         DropNow,
         CallListener,
     ]
-    text = "gave up t-0 after 5 s (max_poll_interval_ms), uncommitted: no answer in time"
+    text = "revoked t-0 after 5 s (max_poll_interval_ms), uncommitted: no answer in time"
     assert play.last(Warn).text == text
     assert play(CommitAnswered(token)) == ()
 

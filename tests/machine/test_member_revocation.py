@@ -1,4 +1,4 @@
-"""What a member gives up: callbacks, commits, losses, leaving; against a coordinator by hand."""
+"""What a member revokes: callbacks, commits, losses, leaving; against a coordinator by hand."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def test_scenario_53_a_revocation_past_its_deadline_commits_what_is_processed_an
     assert [a.call for a in play.callback()] == [ListenerCall.ASSIGNED]  # of the same round
     drop, warning, join = play(CommitAnswered(commit.token))
     assert (drop, type(join)) == (DropNow((T1,)), SendJoin)
-    assert warning == Warn(
-        "gave up t-1 after 4 s (the.key): what the application has in its hand is read again"
-    )
+    assert warning == Warn("revoked t-1 after 4 s (the.key): records in flight are read again")
     assert play.member.owned == (T0,)
     assert not play.member.may_commit({T1: 0})
 
@@ -62,7 +60,7 @@ def test_a_late_revocation_commits_nothing_where_the_application_commits():
     play = revoking_member(drain_timeout_ms=4_000, auto_commit=False)
     drop, warning, call, _, join = play(Tick(4_000))
     assert drop == DropNow((T1,))
-    assert warning.text.endswith("what is not committed is done again")
+    assert warning.text.endswith("uncommitted records are processed again")
     assert (call.call, type(join)) == (ListenerCall.REVOKED, SendJoin)
 
 

@@ -1,4 +1,4 @@
-"""Settings of a policy, memories that cannot be used, and leaders that cannot plan."""
+"""Settings of a policy, leader states that cannot be used, and leaders that cannot plan."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
     gained = {m: planned.gained for m, planned in done.assignments.items()}
     # Even loads would be 3, 2 and 2: the one that is above E's is not B's before the deadline.
     assert gained == {"A": (), "B": (), "E": (("t", (3, 4, 5)),)}
-    # E's are not lost any more, so the next round evens them out; its deadline is in the memory.
+    # E's are not lost any more, so the next round evens them out; its deadline is in the leader
+    # state.
     assert (done.delay_ms, done.again) == (0, True)
 
 

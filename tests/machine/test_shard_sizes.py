@@ -1,4 +1,4 @@
-"""What the memory costs: a group's record beside that of the same group of Kafka's assignor.
+"""What the leader state costs: a group's record beside that of the same group of Kafka's assignor.
 
 A record is counted in two ways. Records of chosen groups are written, ours and Kafka's. For all
 sizes a sum of lengths says the most that a record may come to (:func:`most_bytes`), wherever the
@@ -193,7 +193,7 @@ def test_while_something_waits_too(members, partitions, topics, subscribed, dead
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 6, 8, 17, 33, 64, 128, 400])
 def test_while_members_have_joined_recently_too(members):
-    """As many arrivals as the memory holds, with as many times."""
+    """As many recent joiners as the leader state holds, with as many times."""
     times = most_times(members)
     for partitions in (members // 2 + 1, members, 3 * members // 2):
         size = (members, partitions, 1, "t")
@@ -218,7 +218,7 @@ def test_while_members_have_joined_recently_too(members):
 
 
 def when_all_but_these_wait(members: int, partitions: int, left_out: LeftOut) -> tuple[int, int]:
-    """Of 2,000 members these remain: partitions that the new shares let wait, bytes of the record.
+    """Of 2,000 members these remain: partitions that the new shards let wait, bytes of the record.
 
     The limits are the default ones.
     """
@@ -299,7 +299,7 @@ def _most_bytes(n: int, partitions: I64, dead: int, more: I64, dead_more: I64) -
     usual = 2 * more < n
     living = (n - more) * owned_bits(least, partitions, usual)
     living += more * owned_bits(least + 1, partitions, ~usual)
-    # Shares: the head, identities by their distances, whose quotients add up, and neighbours
+    # Shards: the head, identities by their distances, whose quotients add up, and neighbours
     size = identity_bits(n)
     crowd = (n - 1).bit_length()
     copies = min(3, n - 1)

@@ -1,4 +1,4 @@
-"""The memory in shares: what three deaths leave of it, which share counts, and what it costs."""
+"""State shards: what three deaths leave of them, which shard counts, and their cost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=DELAY_MS)
 
 @dataclass(frozen=True)
 class Group:
-    """Members after a round, with their shares of its memory."""
+    """Members after a round, with their shards of its leader state."""
 
     members: tuple[SubscribedMember, ...]
     owned: Mapping[str, TopicPartitions]
@@ -193,11 +193,11 @@ def test_when_more_die_than_are_known_of_the_document_s_heuristic_decides():
     assert all(done.assignments[m.member_id].gained for m in new_members)
 
 
-# Which share counts
+# Which shard counts
 
 
 def forged(whole: Group, *ghosts: MemberEntry, **fields) -> bytes:
-    """A share that claims to know the whole group."""
+    """A shard that claims to know the whole group."""
     honest = decode_shard(whole.members[0].subscription.leader_state or b"")
     size = honest.identity_bits
     near = tuple(replace(g, identity=g.identity[:size], delay_ms=0) for g in ghosts[:3])
@@ -267,7 +267,7 @@ def test_what_one_member_says_it_gave_up_voids_no_deadline():
 
 @pytest.mark.parametrize("leader_id", ["m0", "new"])
 def test_a_topic_that_is_new_is_not_the_only_one_that_there_was(leader_id):
-    """Nobody need be left who claims anything of a topic: a share knows it from others."""
+    """Nobody need be left who claims anything of a topic: a shard knows it from others."""
     whole = group(4, waits=1)
     present = [reports(m, topics=("t", "u")) for m in whole.without("m3")]
     new = subscribed("new", topics=("t", "u"))
@@ -291,7 +291,7 @@ def test_a_share_of_this_round_or_a_later_one_counts_as_none():
 
 
 def test_the_only_one_that_knows_the_last_round_is_no_new_member_in_it():
-    """Seed 5035 of the soak: a member lost its membership, and its share alone is left."""
+    """Seed 5035 of the soak: a member lost its membership, and its shard alone is left."""
     whole = group(2)
     (left,) = whole.without("m0")
     lost = reports(left, owned=(), generation=-1)
@@ -303,7 +303,7 @@ def test_the_only_one_that_knows_the_last_round_is_no_new_member_in_it():
 
 
 def test_a_member_that_never_heard_of_the_last_round_does_not_deny_it():
-    """The newest generation counts: m1 brings the share of an older round, without m2."""
+    """The newest generation counts: m1 brings the shard of an older round, without m2."""
     whole = group(3)
     old = encode_shard(StateShard(generation=6, whole=True))
     present = [whole.members[0], reports(whole.members[1], leader_state=old)]
@@ -415,7 +415,7 @@ def test_the_limits_are_kept_and_what_is_left_out_is_left_out_in_order():
         _, given = lead(whole.members, whole.partitions, policy)
         assert shard_bytes(given) <= limit
         seen.add(shard_bytes(given))
-    assert len(seen) >= len(LeftOut) - 1  # UNCHANGED takes nothing from the shares
+    assert len(seen) >= len(LeftOut) - 1  # UNCHANGED takes nothing from the shards
     least = None
     for limit in range(full + 2_000, 0, -397):
         size, given = lead(
@@ -454,7 +454,7 @@ def test_no_group_and_no_bytes_of_others_make_a_leader_pass_the_limit(n, each, i
 
 @pytest.mark.every
 def test_serving_new_members_is_linear():
-    """30,000 departed members and 30,000 newcomers of other topics: 900 million pairs."""
+    """30,000 departed members and 30,000 new members of other topics: 900 million pairs."""
     n = 30_000
     topics = {"t": n, "u": n}
     here = subscribed("a", topics=("t", "u"), generation=7)

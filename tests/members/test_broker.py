@@ -47,7 +47,7 @@ def taken_port() -> Iterator[int]:
     """A port that somebody listens at."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
-        other.recreate_if_stalled()
+        other.listen()
         yield other.getsockname()[1]
 
 

@@ -1,7 +1,7 @@
-"""One form for machine states that behave alike, so that a search meets each of them once.
+"""One form for machine states that behave equally, so that a search meets each of them once.
 
 **Rules.** A field of a record is rewritten only if no later step of the machine depends on what is
-lost. The clock of the record stands at 0.
+lost. The clock of the record is 0.
 
 ==============================  ===================================================================
 rewritten                       why no later step depends on it
@@ -10,7 +10,7 @@ all times, relative to now      machines compare times and never look at one alo
 a timer that is due: 0          due since 1 s and due since 5 s are both due
 time and generation of a        they are read only when its answer arrives
 request that is not out
-the age of the leader's memory: it is only subtracted from delays in the memory, down to 0: with a
+the age of the leader state:    it is only subtracted from delays in that state, down to 0: with a
 at most its longest delay       delay of 20 s, ages of 20 s and 25 s give the same subscription
 the number of retries: 0        pauses do not grow with it under ``OPTIONS``
 ``rounds_announced``: at most   from the fifth announced round in a row on, the pause before the
@@ -33,7 +33,7 @@ Numbers of terms are rewritten as well, in a search without reductions too, or n
 A member compares them for equality alone: the present term of everything owned becomes 0, the next
 one 1, and every earlier one of a batch -1.
 
-**Strategy.** Functions on the two records, called when a state is put away. A search without them
+**Strategy.** Functions on the two records, called when a state is stored. A search without them
 (``Bound.reduce`` false) must find the same; a test compares the two.
 
 References: Clarke, Grumberg and Peled, "Model Checking".
@@ -65,7 +65,7 @@ OPTIONS = MemberOptions(
 """Times of the members of a small world; every pause before a retry is equally long."""
 
 OLD_MS = 60_000
-"""Longer than any delay of a small world: a memory does not grow older than this."""
+"""Longer than any delay of a small world: a leader state does not grow older than this."""
 
 
 def settle_member(member: MemberData) -> None:
@@ -89,7 +89,7 @@ def settle_member(member: MemberData) -> None:
 
 
 def stop_old_clocks(member: MemberData) -> None:
-    """Rewrite times that are past or over; also done without ``Bound.reduce``.
+    """Rewrite times that have passed; also done without ``Bound.reduce``.
 
     Otherwise a state would differ from the one before by its old times alone, and no search would
     end. ``polled_ms`` is never read: ``max_poll_interval_ms`` is 0.
@@ -121,7 +121,7 @@ def _forget(member: MemberData) -> None:
 
 
 def renumber(member: MemberData) -> None:
-    """Count request numbers and tokens from 0 again; no message of this member may be under way."""
+    """Count request numbers and tokens from 0 again; no message of this member may be in flight."""
     out = (
         member.join_request,
         member.sync_request,
@@ -154,7 +154,7 @@ def renumber_terms(
 
 @lru_cache(maxsize=100_000)
 def _longest_delay_ms(leader_state: bytes) -> int:
-    """The longest time that a share's age is subtracted from."""
+    """Return the longest time from which a shard's age is subtracted."""
     shard = read_shard(leader_state)
     if shard is None:
         return 0

@@ -43,7 +43,7 @@ _values_of_group = attrgetter(*_GROUP)
 
 
 def saved_member(member: MemberData) -> Saved:
-    """A copy of the state, without the settings."""
+    """Return a copy of the state, without the settings."""
     holdings = member.holdings
     terms = tuple(sorted(holdings.terms.items()))
     return (_values_of_member(member), _values_of_holdings(holdings), terms)
@@ -58,7 +58,7 @@ def restore_member(member: MemberData, saved: Saved) -> None:
 
 
 def shift_member(member: MemberData, by_ms: int) -> None:
-    """Let ``by_ms`` pass: every time but ``now_ms`` lies so much earlier afterwards.
+    """Let ``by_ms`` pass: every time but ``now_ms`` is that much earlier afterwards.
 
     A search can keep its clock at one time this way, so that states that differ only in their time
     are equal. A time that never comes stays.
@@ -72,7 +72,7 @@ def shift_member(member: MemberData, by_ms: int) -> None:
 
 
 def saved_group(group: GroupData) -> Saved:
-    """A copy of the state, without the settings and the log."""
+    """Return a copy of the state, without the settings and the log."""
     tables = (tuple(getattr(group, name).items()) for name in _TABLES)
     return (_values_of_group(group), *tables)
 
@@ -85,7 +85,7 @@ def restore_group(group: GroupData, saved: Saved) -> None:
 
 
 def shift_group(group: GroupData, by_ms: int) -> None:
-    """Let ``by_ms`` pass: every time but ``now_ms`` lies so much earlier afterwards."""
+    """Let ``by_ms`` pass: every time but ``now_ms`` is that much earlier afterwards."""
     _shift(group, _GROUP_TIMES, by_ms)
     group.sessions = {member_id: ends_ms - by_ms for member_id, ends_ms in group.sessions.items()}
     group.pending = {member_id: ends_ms - by_ms for member_id, ends_ms in group.pending.items()}

@@ -1,9 +1,9 @@
-"""Random faulty runs: a phase of faults checks safety, then the group must settle in a quiet phase.
+"""Random faulty runs: safety during a phase of faults, then settling in a quiet phase.
 
 **Rules.** Everything about a run comes from its seed: the policy, the sizes, the faults and their
-times. When the faults end, messages are reliable and nothing happens to a process. The group must
-then settle within :data:`SETTLE_MS`: everything is processed (L1), loads are even (L2), and there
-are no more rounds (L4). A failure names the seed that repeats it.
+times. When the faults end, messages are reliable and processes have no faults. The group must then
+settle within :data:`SETTLE_MS`: everything is processed (L1), loads are even (L2), and there are no
+more rounds (L4). A failure names the seed that repeats it.
 
 **Strategy.** One list of weighted faults; each draws its own numbers from the run's generator.
 
@@ -35,17 +35,17 @@ SETTLE_MS = 400_000
 ROUNDS_PER_CAUSE = 8
 
 WEIGHTS = [4 if info.defers else 2 if info.cooperative else 1 for info in POLICIES.values()]
-"""How often random runs draw each policy."""
+"""Frequencies of the policies in random runs."""
 
 _LOCATIONS: tuple[Callable[[int], str] | None, ...] = (
     None,
     str,
-    lambda slot: str(slot // 2),  # two slots live together
+    lambda slot: str(slot // 2),  # two slots have one location
     lambda slot: "everywhere",
 )
 
 _PLANS = 0, 400, 2_000
-"""How long a leader's turn takes, by seed."""
+"""Time that a leader's plan takes, by seed."""
 
 QUICK = Costs(
     heartbeat_ms=1_000,
@@ -79,7 +79,7 @@ class SoakOutcome:
     runs: int
     rounds: int
     failures: tuple[SoakRun, ...]
-    digest: str  # of everything that happened in all of them
+    digest: str  # events of all runs
 
 
 def soak(
@@ -97,14 +97,14 @@ def soak(
     policy : str, optional
         Only this one; drawn from the seed otherwise.
     track : callable, optional
-        Passes the seeds on one by one, and may show how far they are.
+        Passes the seeds on one by one, and may show progress.
     seen : callable, optional
         Receives the trace of each run, line by line.
 
     Raises
     ------
     ConfigError
-        If there is no such policy, or a number is below 0 or 1.
+        If the policy is unknown, or a number is below 0 or 1.
     """
     if first_seed < 0 or runs < 1:
         raise ConfigError(f"seed and runs: found {first_seed} and {runs}, expected 0 and 1 or more")
@@ -131,12 +131,12 @@ def random_run(
     assignors: Callable[[Sequence[Assignor]], Sequence[Assignor]] | None = None,
     trace: bool = True,
 ) -> SoakRun:
-    """One random run.
+    """Play one random run.
 
     Parameters
     ----------
     assignors : callable, optional
-        Replaces what members offer, as planted bugs do.
+        Replaces the assignors of members, as planted bugs do.
     """
     faults = Faults(seed, policy, assignors, trace=trace)
     world = faults.world
@@ -317,7 +317,7 @@ class Faults:
             process.plan_fails = int(self.rng.integers(0, 3))
 
     def quiet(self) -> None:
-        """No more faults: the group must settle, and stay so."""
+        """End the faults: the group must settle, and stay settled."""
         world = self.world
         world.network.rates.drop = world.network.rates.duplicate = world.network.rates.slow = 0.0
         world.network.cut_until.clear()
@@ -346,7 +346,7 @@ class Faults:
         self._balanced()
 
     def _unsettled(self) -> bool:
-        """Whether the group is not settled yet; if all were fenced, one process is started again.
+        """Return whether the group is unsettled; if all were fenced, restart one process.
 
         A coordinator that lost the record of a static member's return knows only the member's
         process from before. It fences the new process, and that process has to be started again.
@@ -356,7 +356,7 @@ class Faults:
         return not self._settled()
 
     def _settled(self) -> bool:
-        """Every member is calm, the coordinator knows the same members, all is processed."""
+        """Return whether every member is quiescent and known, and all is processed."""
         world, group = self.world, self.world.coordinator
         living = world.living()
         if not living or group is None or group.state is not GroupState.STABLE:

@@ -46,12 +46,12 @@ def main(arguments: list[str] | None = None) -> int:
         help="members that subscribe to a second topic of two partitions",
     )
     parser.add_argument(
-        "--forget", type=int, default=0, help="members that lose their share of the memory"
+        "--forget", type=int, default=0, help="members that lose their shard of the leader state"
     )
     parser.add_argument(
         "--locations",
         action="store_true",
-        help="members have places; who joins has that of the first one",
+        help="members have locations; joining members have that of the first one",
     )
     options = parser.parse_args(arguments)
     kinds = tuple(kind.strip() for kind in options.lost.split(",") if kind.strip())

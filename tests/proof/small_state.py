@@ -1,6 +1,6 @@
-"""The states of a small world: parts that have numbers, and facts about the parts.
+"""The states of a small world: numbered parts, and facts about the parts.
 
-**Rules.** Each part of a state (a member, the group, a message, what may still go wrong) is a value
+**Rules.** Each part of a state (a member, the group, a message, the remaining faults) is a value
 that an :class:`Interner` numbers. A :class:`State` consists of such numbers. Facts that a search
 often needs about a part are computed once: :class:`NodeFacts`, :class:`GroupFacts`.
 
@@ -45,8 +45,8 @@ T = TypeVar("T", bound=Hashable)
 class Node(NamedTuple):
     """One process: its member's saved state, what it runs, the token of a drain it owes or -1.
 
-    ``batches`` are of what it runs; ``late`` ones are still in its hands after their resource was
-    drained or dropped, and stay there: the application may commit them at any moment.
+    ``batches`` are of running resources; ``late`` ones are still in flight after their resource was
+    drained or dropped, and stay so: the application may commit them at any moment.
     """
 
     saved: Any
@@ -57,7 +57,7 @@ class Node(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """A message that is under way; a held one arrives only after time has moved."""
+    """A message in flight; a held one arrives only after time has moved."""
 
     member: int
     to_group: bool
@@ -66,12 +66,12 @@ class InFlight(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What may still go wrong, and how many members may still join."""
+    """The remaining faults, and how many members may still join."""
 
     crashes: int = 0
     leaves: int = 0
     joins: int = 0
-    forgets: int = 0  # how many members may still lose their share of the memory
+    forgets: int = 0  # how many members may still lose their shard of the leader state
     subscribes: int = 0  # how many members may still subscribe to a second topic
     faults: tuple[str, ...] = ()  # kinds of request of which one message may be lost or late
 
@@ -87,7 +87,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a step of a member does: its node afterwards, and what it sends and starts."""
+    """The effect of a step of a member: its node afterwards, its messages and starts."""
 
     node: int
     sends: tuple[int, ...] = ()
@@ -109,10 +109,10 @@ class NodeFacts:
     quiescent: bool  # stable, and nothing is about to change
     ended: bool
     awaits: frozenset[int]  # requests that still have no answer
-    commits: int  # the token of a hand-over whose commit may be answered, or -1
+    commits: int  # the token of a revocation whose commit may be answered, or -1
 
     def waits_for(self, body: Any) -> bool:
-        """Whether this answer is awaited; no other one can change anything, now or later."""
+        """Return whether an answer is awaited; no other one can change anything, now or later."""
         if isinstance(body, CommitDone):
             return bool(body.request == self.commits)
         return body.request in self.awaits
@@ -133,14 +133,14 @@ class GroupFacts:
 
 
 class Interner(Generic[T]):
-    """Numbers equal values alike, and gives values back for numbers."""
+    """Numbers equal values equally, and returns values for numbers."""
 
     def __init__(self, *first: T) -> None:
         self.values: list[T] = list(first)
         self.ids: dict[T, int] = {value: i for i, value in enumerate(first)}
 
     def number(self, value: T) -> int:
-        """The value's number; a value that is met for the first time gets a new one."""
+        """Return the value's number; a new value gets a new number."""
         found = self.ids.get(value)
         if found is None:
             found = self.ids[value] = len(self.values)
@@ -149,6 +149,6 @@ class Interner(Generic[T]):
 
 
 def without(state: State, message: int) -> State:
-    """A state without one message."""
+    """Return a state without one message."""
     at = state.messages.index(message)
     return state._replace(messages=state.messages[:at] + state.messages[at + 1 :])

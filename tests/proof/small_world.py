@@ -2,14 +2,14 @@
 
 **Rules.**
 
-- Messages and duties happen in any order and take no time. Time moves to the next deadline when
+- Messages and actions happen in any order and take no time. Time moves to the next deadline when
   nothing else can happen. A late message arrives after that. If a request or its answer is lost,
   the member that sent the request gets an event of failure.
 - A heartbeat and its answer are one step, unless the heartbeat is the one that is lost or late.
 - If a process crashes, requests that it has sent still arrive, and answers to it are dropped.
 - Each plan of a leader is checked, and each start is checked against what other processes run.
-- An application keeps a batch of everything that it gives up or that is dropped under it. After
-  each step its member is asked about these and about the batches of what it runs (S16).
+- An application keeps a batch of every resource that is revoked or dropped. After each step its
+  member is asked to commit them and the batches of running resources (S16).
 
 **Strategy.** A step of a machine depends only on its state and on the event. It is computed once,
 by the real machine, and looked up from then on (:mod:`tests.proof.small_state` numbers
@@ -70,7 +70,7 @@ from holdfast.sim.world.quiescence import is_quiescent
 
 @dataclass(slots=True)
 class _Doing:
-    """What a member's step has done so far."""
+    """The effects of a member's step so far."""
 
     running: frozenset[Resource]
     pending_drain: int
@@ -81,7 +81,7 @@ class _Doing:
     beats: list[actions.SendHeartbeat] = field(default_factory=list)
 
     def end(self, resources: frozenset[Resource]) -> frozenset[DeliveredBatch]:
-        """These run no more, and no drain is owed; returns the batches of them."""
+        """End running resources, with no drain owed; return their batches."""
         ended = frozenset(batch for batch in self.batches if batch.resource in resources)
         self.running, self.batches, self.pending_drain = (
             self.running - resources,
@@ -97,19 +97,17 @@ class SmallWorld:
     Parameters
     ----------
     assignors : sequence of Assignor
-        What every member offers.
+        The assignors of every member.
     members : int
-        Processes there are, joiners included.
-    partitions : int
-        Of the topic ``t``, to which every member subscribes.
-    more : int
-        Of the topic ``u``, to which a member may subscribe later; 0: there is none.
-    static : bool
+        Number of processes, joiners included.
+    partitions : int Partitions of the topic ``t``, to which every member subscribes. more : int
+    Partitions of the topic ``u``, to which a member may subscribe later; 0: no such topic. static :
+    bool
         Whether members have instance ids.
     places : int
-        How many places there are; 0 for members that have none.
+        Number of locations; 0 for members that have none.
     reduce : bool
-        Whether states that behave alike are taken for one (:mod:`tests.proof.canonical`).
+        Whether states that behave equally count as one (:mod:`tests.proof.canonical`).
     """
 
     def __init__(
@@ -159,7 +157,7 @@ class SmallWorld:
     # Members
 
     def load(self, i: int, node: int) -> Member:
-        """The member of process ``i`` with the state of a node; valid until the next call."""
+        """Return the member of process ``i`` with a node's state; valid until the next call."""
         member = self.vessels[i]
         copies.restore_member(member.data, self.nodes.values[node].saved)
         return member
@@ -177,7 +175,7 @@ class SmallWorld:
         return self.nodes.number(node._replace(saved=saved, batches=batches, late=late))
 
     def facts(self, i: int, node: int) -> NodeFacts:
-        """Facts about a node that has a member."""
+        """Return facts about a node that has a member."""
         found = self._facts.get(node)
         if found is None:
             member = self.load(i, node).data
@@ -206,11 +204,11 @@ class SmallWorld:
         return found
 
     def newborn_node(self, i: int) -> int:
-        """The node of a process that is about to start."""
+        """Return the node of a process that is about to start."""
         return self.nodes.number(Node(self.newborn[i]))
 
     def react(self, i: int, node: int, event: Hashable) -> Effect:
-        """What a member does on an event, all that takes no time and no coordinator included.
+        """Return a member's effect of an event, with all that takes no time and no coordinator.
 
         A number stands for the message of that number, for the sake of speed.
         """
@@ -292,20 +290,20 @@ class SmallWorld:
         return done
 
     def _check_commits(self, i: int, member: Member, doing: _Doing) -> None:
-        """Until a hand-over ends, what it gives up is neither of a running term nor of an ended."""
+        """Check that revoking resources are in neither a running nor an ended term."""
         job = member.holdings.revocation
         to_revoke = frozenset[Resource]() if job is None else job.resources
         ended = [batch for batch in doing.late if batch.resource not in to_revoke]
         check_commits(self.ownership_log, 0, f"m{i}", member, current=doing.batches, ended=ended)
 
     def _check_own_start(self, i: int, resources: tuple[Resource, ...]) -> None:
-        """A member starts nothing after its own session (S2): no other's state enters."""
+        """Check that a member starts nothing after its own session (S2)."""
         member = self.vessels[i].data
         if member.now_ms >= member.session_ends_ms:
             self.ownership_log.fail("S2", 0, f"{resources[0]} starts at m{i} after its session")
 
     def shift(self, i: int, node: int, delta: int, *, alone: bool) -> int:
-        """A node ``delta`` ms later; ``alone``: no message of its process is under way or waits."""
+        """Return a node ``delta`` ms later; ``alone``: no message of its process is in flight."""
         key = (i, node, delta, alone)
         found = self._shifts.get(key)
         if found is None:
@@ -319,19 +317,19 @@ class SmallWorld:
     # The coordinator
 
     def load_group(self, group: int) -> Coordinator:
-        """The coordinator with the state of this number; valid until the next call."""
+        """Return the coordinator with a numbered state; valid until the next call."""
         copies.restore_group(self.coordinator.data, self.groups.values[group][0])
         return self.coordinator
 
     def save_group(self, counters: tuple[tuple[str, int], ...] = ()) -> int:
-        """The number of the coordinator's state, together with each client's count of ids."""
+        """Number the coordinator's state, with each client's count of ids."""
         if self.reduce:
             settle_group(self.coordinator.data)
             self.coordinator.data.next_id = 0
         return self.groups.number((copies.saved_group(self.coordinator.data), counters))
 
     def group_step(self, group: int, message: int) -> tuple[int, tuple[int, ...]]:
-        """A request arrives: the coordinator after it, and its answers."""
+        """Deliver a request: return the coordinator after it, and its answers."""
         key = (group, message)
         found = self._group_steps.get(key)
         if found is None:
@@ -350,7 +348,7 @@ class SmallWorld:
     def beat(
         self, group: int, i: int, body: actions.SendHeartbeat
     ) -> tuple[int, events.HeartbeatAnswered]:
-        """A heartbeat and its answer."""
+        """Play a heartbeat and its answer."""
         key = (group, i, body)
         found = self._beats.get(key)
         if found is None:
@@ -363,7 +361,7 @@ class SmallWorld:
         return found
 
     def group_shift(self, group: int, delta: int) -> tuple[int, tuple[int, ...]]:
-        """The coordinator some time later, and its answers."""
+        """Return the coordinator some time later, and its answers."""
         key = (group, delta)
         found = self._group_shifts.get(key)
         if found is None:
@@ -375,7 +373,7 @@ class SmallWorld:
         return found
 
     def group_facts(self, group: int) -> GroupFacts:
-        """Facts about a state of the coordinator."""
+        """Return facts about a state of the coordinator."""
         found = self._group_facts.get(group)
         if found is None:
             coordinator = self.load_group(group).data
@@ -402,7 +400,7 @@ class SmallWorld:
     # States
 
     def after(self, state: State, i: int, effect: Effect) -> State:
-        """A state after a member's step, its heartbeats done."""
+        """Return a state after a member's step, its heartbeats done."""
         state = self.placed(state, i, effect)
         for body in effect.beats:
             group, answer = self.beat(state.group, i, body)
@@ -411,7 +409,7 @@ class SmallWorld:
         return state
 
     def placed(self, state: State, i: int, effect: Effect) -> State:
-        """A state after a member's step, heartbeats left out."""
+        """Return a state after a member's step, heartbeats left out."""
         if effect.starts:
             self._check_start(state, i, effect.starts)
         nodes = state.nodes
@@ -424,7 +422,7 @@ class SmallWorld:
         return State(nodes, state.group, messages, state.left)
 
     def _awaited(self, messages: tuple[int, ...], i: int, node: int) -> tuple[int, ...]:
-        """Messages, without answers that member ``i`` does not await."""
+        """Return messages without answers that member ``i`` does not await."""
         values = self.messages.values
         facts = self.facts(i, node) if node > GONE else None
         return tuple(
@@ -438,26 +436,26 @@ class SmallWorld:
         )
 
     def notify(self, state: State, i: int, event: Hashable) -> State:
-        """A state after an event at a member; nothing happens at one that is gone."""
+        """Return a state after an event at a member; an ended member ignores it."""
         node = state.nodes[i]
         if node <= GONE:
             return state
         return self.after(state, i, self.react(i, node, event))
 
     def start(self, state: State, i: int) -> State:
-        """A process starts."""
+        """Start a process."""
         nodes = (*state.nodes[:i], self.newborn_node(i), *state.nodes[i + 1 :])
         return self.notify(state._replace(nodes=nodes), i, events.Started())
 
     def crash(self, state: State, i: int) -> State:
-        """A process crashes: its requests stay under way, answers to it are dropped."""
+        """Crash a process: its requests stay in flight, answers to it are dropped."""
         nodes = (*state.nodes[:i], GONE, *state.nodes[i + 1 :])
         values = self.messages.values
         kept = tuple(m for m in state.messages if values[m].to_group or values[m].member != i)
         return State(nodes, state.group, kept, state.left)
 
     def forget(self, state: State, i: int) -> State:
-        """A member loses its share of the leader's memory."""
+        """Lose a member's shard of the leader state."""
         node = state.nodes[i]
         member = self.load(i, node)
         member.data.leader_state = None
@@ -466,7 +464,7 @@ class SmallWorld:
         return state._replace(nodes=nodes)
 
     def deliver(self, state: State, message: int) -> State:
-        """A message arrives."""
+        """Deliver a message."""
         state = without(state, message)
         member, to_group, _, _ = self.messages.values[message]
         if not to_group:
@@ -475,14 +473,14 @@ class SmallWorld:
         return self.with_answers(state._replace(group=group), answers)
 
     def with_answers(self, state: State, answers: tuple[int, ...]) -> State:
-        """A state with answers under way, without answers on which no member would act."""
+        """Return a state with answers in flight, without those that no member would act on."""
         alive = tuple([m for m in answers if self._heard(state, self.messages.values[m])])
         if not alive:
             return state
         return state._replace(messages=tuple(sorted(state.messages + alive)))
 
     def _heard(self, state: State, message: InFlight) -> bool:
-        """Whether an answer's receiver is there, and still awaits it."""
+        """Return whether an answer's receiver exists, and still awaits it."""
         node = state.nodes[message.member]
         if node <= GONE:
             return False
@@ -497,18 +495,18 @@ class SmallWorld:
         return self.notify(state, member, events.RequestFailed(body.request))
 
     def hold(self, state: State, message: int) -> State:
-        """A message is late: it is held until time has moved."""
+        """Delay a message: it is held until time has moved."""
         late = self.messages.number(self.messages.values[message]._replace(held=True))
         state = without(state, message)
         return state._replace(messages=tuple(sorted((*state.messages, late))))
 
     def add(self, state: State, message: InFlight) -> State:
-        """One more message."""
+        """Add one message."""
         number = self.messages.number(message)
         return state._replace(messages=tuple(sorted((*state.messages, number))))
 
     def _check_start(self, state: State, i: int, resources: tuple[Resource, ...]) -> None:
-        """Two members of the group never run one resource (S1); for others S2 is the rule."""
+        """Check that two members never run one resource (S1); for others S2 is the rule."""
         mine = frozenset(resources)
         for j, node in enumerate(state.nodes):
             if j == i or node <= GONE:

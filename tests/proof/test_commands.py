@@ -1,4 +1,4 @@
-"""``python -m tests.proof.search`` and ``tests.proof.soak``: what they print, refuse and return."""
+"""The output, errors and exit codes of ``tests.proof.search`` and ``tests.proof.soak``."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_every_interleaving_of_static_members_with_two_messages_lost_or_late(pol
 
 @pytest.mark.parametrize("policy", further(["failback", "damped", "deferred", "incremental"]))
 def test_every_interleaving_of_members_with_locations_and_a_joiner_at_the_first_one(policy):
-    """While the first one is there, neither has a place; when it is gone, it is back."""
+    """While the first one runs, neither has a location; when it has ended, the joiner is back."""
     bound = Bound(members=2, joins=1, partitions=3, locations=True)
     assert search(policy, bound).violations == []
 
@@ -93,7 +93,7 @@ def test_every_interleaving_of_the_default_bound_with_locations(policy, lost):
 
 
 QUICK = {
-    # Not damped: a joiner's age is in the memory, so there are four times as many states.
+    # Not damped: a joiner's age is in the leader state, so there are four times as many states.
     *((policy, "") for policy in POLICIES if policy != "damped"),
     ("eager", "sync"),
     ("holdfast-simple", "join"),
@@ -223,7 +223,7 @@ def test_any_two_lose_their_shard_while_one_crashes_one_leaves_and_one_joins(pol
 
 @pytest.mark.parametrize(("forgets", "rules"), further([(1, {"D2"}), (0, set())]))
 def test_a_state_of_one_copy_is_found_where_a_shard_is_lost(monkeypatch, forgets, rules):
-    """A member crashes and its one holder forgets: nobody knows whose the partitions were."""
+    """A member crashes and its one holder forgets: no member knows the previous owner."""
     monkeypatch.setattr(ring, "COPIES", 1)
     found = search("deferred", Bound(partitions=3, joins=0, leaves=0, forgets=forgets))
     assert {v.rule for v in found.violations} == rules

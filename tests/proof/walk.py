@@ -1,16 +1,16 @@
 """Exhaustive search of small worlds: every interleaving within a bound, by the real machines.
 
 **Rules.** A state in which nothing more happens must be settled: each partition is run once, loads
-are even, everybody is stable (L1, L2). From every other state a settled one must be reached when
-nothing more goes wrong (L1). Safety is checked at each leader's plan and at each start.
+are even, every member is stable (L1, L2). From every other state a settled one must be reached
+without further faults (L1). Safety is checked at each leader's plan and at each start.
 
 **Reductions.** In many states it is enough to follow the steps of one process i first and to leave
 the steps of all others for later (a *persistent set*). Numbers in brackets are referred to below.
 
 (1) *The set of i* is: each message from or to i that is under way, as it arrives, is lost or
-becomes late; the end of i's duty; i's timer, if it is due; i's crash; i's leaving; the loss of i's
-share of the memory, and a new subscription of i, which no other process reads but in a join of i. A
-held message is not in it, because it arrives only after time has moved.
+becomes late; the end of i's action; i's timer, if it is due; i's crash; i's leaving; the loss of
+i's shard of the leader state, and a new subscription of i, which no other process reads but in a
+join of i. A held message is not in it, because it arrives only after time has moved.
 
 (2) The set of i may be followed alone if no join or sync of i waits for an answer at the
 coordinator, and if each step in it is one of R1 to R5 (faults of i's own messages aside, see (6)):
@@ -28,7 +28,7 @@ R5    i's heartbeat of an older generation arrives, and i is a member
 (3) *What the others do first does not change what a step of i does, and the other way round.*
 
 - R1 reads and writes only i's own state; what it sends sets out. Example: m0's SyncGroup answer
-  arrives, and m1's join arrives at the coordinator. Neither looks at what the other one changes.
+  arrives, and m1's join arrives at the coordinator. Neither reads what the other one changes.
 - R2: the round cannot end without i's join. Example: joins of m0 and m1 are awaited. If m0's comes
   first, it waits, and m1's join ends the round; the other way round m1's waits. Both orders give
   the same generation and the same answers. A heartbeat meanwhile is answered REBALANCE_IN_PROGRESS
@@ -37,24 +37,24 @@ R5    i's heartbeat of an older generation arrives, and i is a member
   after it. If somebody's join ends the generation, it is refused with REBALANCE_IN_PROGRESS in
   either order. Either way i's session begins now; that is why it must have begun just now before.
 - R4: a commit is refused only in ``COMPLETING_REBALANCE``, which the group cannot enter without a
-  join of i, and i has not joined. Example: m0 commits for its hand-over, and m1's join moves the
+  join of i, and i has not joined. Example: m0 commits for its revocation, and m1's join moves the
   group from ``STABLE`` to ``PREPARING_REBALANCE``: the commit is accepted before and after it.
-- R5: the heartbeat is refused with ILLEGAL_GENERATION and changes nothing. A generation that is
-  over is never current again, and only time can remove i, which stands still (5).
+- R5: the heartbeat is refused with ILLEGAL_GENERATION and changes nothing. A generation that has
+  ended is never current again, and only time can remove i, and time does not move (5).
 
 (4) *The others open no other step of i.* A message comes to i only as the answer to a request of i,
 and by (2) the coordinator holds none. Example for why (2) asks for that: m1's sync waits, and m0's,
 the leader's, answers it. Then m0's step opens a step of m1, so m1 must not be followed alone.
 
-(5) *Time does not come between.* It moves only when no message, duty or timer is open, and the set
-of i is not empty. Held messages arrive after that.
+(5) *Time does not come between.* It moves only when no message, action or timer is open, and the
+set of i is not empty. Held messages arrive after that.
 
 (6) *Faults are shared, and no end is lost by that.* Example: one join may be lost, and joins of m0
 and m1 are under way. If m1's is lost first, m0's can only arrive. Followed alone, m0's arrives or
 is lost; after its arrival m1's can still be lost. The same holds for crashes and leaves.
 
 (7) *A check that sees something in one order sees it in the other.* Example: m0 still runs p, and
-m1 is to start p. If m0's step, which ends p, is followed first, m1's start finds nobody. But the
+m1 is to start p. If m0's step, which ends p, is followed first, m1's start finds no other. But the
 leader assigned p to m1 while m0 claimed it, and that plan was refused when it was made (S3, S4). If
 both start p, the second start finds the first one in either order (S1).
 
@@ -62,7 +62,7 @@ both start p, the second start finds the first one in either order (S1).
 so it would change nothing. To lose it instead would only spend a fault: whatever happens after that
 also happens with the fault unspent.
 
-(9) *States that behave alike are one* (:mod:`tests.proof.canonical`).
+(9) *States that behave equally are one* (:mod:`tests.proof.canonical`).
 
 ``Bound.reduce`` false searches without (2), (8) and (9), and a test compares settled ends and
 broken rules of both.
@@ -118,7 +118,7 @@ PREPARING, COMPLETING = GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_RE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """How far to search.
+    """The bound of a search.
 
     Parameters
     ----------
@@ -127,13 +127,13 @@ class Bound:
     subscribes, more : int
         How many members subscribe to a second topic, at any moment, and its partitions.
     forgets : int
-        How many members lose their share of the leader's memory, each at any moment.
+        How many members lose their shard of the leader state, each at any moment.
     lost : str
         Kinds of request with commas between: of each, one request or answer is lost or late.
     places : bool
-        Whether members have places; who joins has that of the first member, there or gone.
+        Whether members have locations; joining members have that of the first member.
     generations : int
-        Rounds after which a path is given up, which breaks L4; counted in ``cut``.
+        Rounds after which a path is aborted, which breaks L4; counted in ``cut``.
     reduce : bool
         Whether the reductions are used.
     """
@@ -156,7 +156,7 @@ class Bound:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a search saw.
+    """The results of a search.
 
     ``outcomes`` are the settled ends: what each process runs.
     """
@@ -170,7 +170,7 @@ class Found:
     outcomes: set[tuple[tuple[Resource, ...], ...]] = field(default_factory=set)
 
     def line(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         whole = "complete" if self.complete else "stopped at the limit"
         return (
             f"{self.states} states, {self.transitions} transitions, {self.settled} settled, "
@@ -199,7 +199,7 @@ class Search:
     # Transitions
 
     def next_states(self, state: State) -> Iterator[State]:
-        """Every state that one step leads to, those without a fault first."""
+        """Yield every state that one step leads to, those without a fault first."""
         if self.bound.reduce:
             alone = self._alone(state)
             if alone is not None:
@@ -219,7 +219,7 @@ class Search:
             yield self.world.start(self._spend(state, joins=left.joins - 1), i)
 
     def _events(self, state: State) -> Iterator[State]:
-        """Every step that is no crash, leave or start; time moves only when there is none else."""
+        """Yield every step but crash, leave and start; time moves only when there is no other."""
         world = self.world
         values = world.messages.values
         ready = [m for m in state.messages if not values[m].held]
@@ -244,7 +244,7 @@ class Search:
             yield from self._steps_of(state, i, None)
 
     def _steps_of(self, state: State, i: int, message: int | None) -> Iterator[State]:
-        """A message arrives, is lost or late; or without one, a duty ends or a timer runs out."""
+        """Deliver, lose or delay a message; or without one, end an action or run a timer."""
         world = self.world
         if message is not None:
             yield world.deliver(state, message)
@@ -262,7 +262,7 @@ class Search:
             yield from self._lose_heartbeat(state, i)
 
     def _lose_heartbeat(self, state: State, i: int) -> Iterator[State]:
-        """A heartbeat that is due is lost, or arrives late, or its answer does."""
+        """Lose or delay a due heartbeat, or its answer."""
         world = self.world
         if not self._may_fail(state, "heartbeat"):
             return
@@ -279,7 +279,7 @@ class Search:
             yield world.add(late, InFlight(i, False, answer, held=True))
 
     def _faults_of(self, state: State, i: int) -> Iterator[State]:
-        """One process crashes, loses its share, or leaves if it led its last round."""
+        """Crash one process, lose its shard, or let the last leader leave."""
         world = self.world
         node = state.nodes[i]
         if node <= GONE:
@@ -338,13 +338,13 @@ class Search:
     # Reductions
 
     def _alone(self, state: State) -> tuple[int, list[int], bool] | None:
-        """A process whose steps are followed alone, by (2), or None.
+        """Return a process whose steps are followed alone, by (2), or None.
 
         Returns
         -------
         tuple of int, list of int, bool
-            The process, its messages, and whether it has a duty or a timer that is due. Of several
-            such processes it is the first with the fewest steps.
+            The process, its messages, and whether it has an action or a timer that is due. Of
+            several such processes it is the first with the fewest steps.
         """
         world = self.world
         values = world.messages.values
@@ -371,7 +371,7 @@ class Search:
         return best
 
     def _local(self, state: State, i: int, facts: NodeFacts) -> bool:
-        """Whether a timer that is due is R1, R2 or R5."""
+        """Return whether a timer that is due is R1, R2 or R5."""
         effect = self.world.react(i, state.nodes[i], Tick(0))
         if not effect.beats:
             return True
@@ -388,7 +388,7 @@ class Search:
         )
 
     def _may_come_first(self, state: State, message: int) -> bool:
-        """Whether the arrival of a message is R1, R2, R3 or R4."""
+        """Return whether the arrival of a message is R1, R2, R3 or R4."""
         _, to_group, body, _ = self.world.messages.values[message]
         if not to_group:
             return True
@@ -413,7 +413,7 @@ class Search:
     # The search
 
     def initial(self) -> State:
-        """A settled group of the first members; joiners have not started."""
+        """Return a settled group of the first members; joiners have not started."""
         bound, world = self.bound, self.world
         nodes = (NOT_STARTED,) * (bound.members + bound.joins)
         state = State(nodes, world.save_group(), (), world.lefts.number(Left()))
@@ -456,7 +456,7 @@ class Search:
         Parameters
         ----------
         track : callable
-            Passes on the states that are looked at, and may count them.
+            Passes on the examined states, and may count them.
 
         Returns
         -------
@@ -498,7 +498,7 @@ class Search:
         return found
 
     def _note_settled(self, state: State) -> None:
-        """A settled state: count it, and check that loads are even (L2)."""
+        """Count a settled state, and check that loads are even (L2)."""
         self.found.settled += 1
         living = [(i, f) for i, f in self._living(state) if not f.ended]
         outcome = tuple(
@@ -514,7 +514,7 @@ class Search:
             self.ownership_log.fail("L2", 0, f"settled with loads {loads}")
 
     def _check_ends(self, leads_to: array[int], fine: bytearray) -> None:
-        """From every state the steps without a fault must lead to a settled one (L1, L3)."""
+        """Check that from every state the steps without a fault lead to a settled one (L1, L3)."""
         if not self.found.complete:
             return
         for first in range(len(leads_to)):
@@ -536,5 +536,5 @@ def _popped(stack: list[Numbered]) -> Iterator[Numbered]:
 
 
 def _packed(state: State) -> bytes:
-    """A state as bytes: half the memory of tuples."""
+    """Return a state as bytes: half the memory of tuples."""
     return array("I", (*state.nodes, state.group, state.left, *state.messages)).tobytes()

@@ -128,8 +128,10 @@ def test_hover_shows_owner_member_and_generation_at_a_known_pixel(opened: Any) -
     ]
 
 
-def test_hover_over_a_gap_says_paused_and_over_hatching_says_no_owner(opened: Any) -> None:
-    assert "paused at most 3.20 s from 08:00:56.800 (inferred)" in opened.point(
+def test_hover_over_a_gap_says_no_owner_at_most_and_over_hatching_says_no_owner(
+    opened: Any,
+) -> None:
+    assert "no owner, at most 3.20 s from 08:00:56.800 (inferred)" in opened.point(
         x_at(opened, 58), AXIS + 5
     )
     assert "no owner for 30.0 s" in opened.point(x_at(opened, 435), AXIS + 5)
@@ -165,9 +167,9 @@ def test_downtime_is_drawn_in_the_unit_of_the_table(opened: Any) -> None:
     shown = set()
     for second in range(0, 600, 15):
         told = opened.point(x_at(opened, second + 0.5), below).split("\n")
-        shown |= {line for line in told if line.startswith("stood still")}
+        shown |= {line for line in told if line.startswith("downtime ")}
         assert told[0].startswith("2025-11-21 08:"), "it is no row of the picture"
-    costs = {line.removeprefix("stood still ").removesuffix(" partition-seconds") for line in shown}
+    costs = {line.removeprefix("downtime ").removesuffix(" partition-seconds") for line in shown}
     assert len(costs) > 2 and costs - {"0"} <= set(cells)
     left, width = gutter(opened)
     bars = set()

@@ -1,4 +1,4 @@
-"""Histories that keep a rule of liveness or deferral and break it; as in broken_safety."""
+"""Histories that keep a rule of liveness or delayed rebalance and break it; as in broken_safety."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def l6():
     yield history.leader_round(rewrite_shard(waits(30_000)), leader="c")
 
 
-# Deferral
+# Delayed rebalance
 
 
 def d1():

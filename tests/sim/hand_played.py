@@ -1,7 +1,7 @@
 """A group played by hand: members as claims, rounds planned by the real leader, no network.
 
 **Rules.** Every member hears each round, unless it is ``unreached``. A member carries its share of
-the leader's memory; the member whose id comes first leads.
+the leader state; the member whose id comes first leads.
 
 **Strategy.** :func:`holdfast.core.machine.leader.leader.plan_round`, and what members make of its
 shares.
@@ -25,7 +25,7 @@ from holdfast.core.model.partitions import TopicPartitions, grouped, resources_o
 
 @dataclass
 class HandPlayedGroup:
-    """Members, their claims and shares of the memory; ``now_ms`` is everybody's clock."""
+    """Members, their claims and shares of the leader state; ``now_ms`` is everybody's clock."""
 
     policy: Policy
     partitions: dict[str, int]
@@ -38,7 +38,8 @@ class HandPlayedGroup:
 
     @classmethod
     def of(cls, policy: Policy, partitions: dict[str, int], **owned: str) -> HandPlayedGroup:
-        """``A="T1,T4"`` owns partitions 1 and 4 of topic T; the memory of that round included."""
+        """``A="T1,T4"`` owns partitions 1 and 4 of topic T; the leader state of that round
+        included."""
         play = cls(policy, partitions)
         for name in sorted(owned):
             play.join(name)
@@ -49,7 +50,7 @@ class HandPlayedGroup:
             )
         play.generation = 1
         if owned:
-            play.round()  # stable: nothing moves, everybody has the memory
+            play.round()  # stable: nothing moves, everybody has the leader state
         return play
 
     def join(self, name: str, *topics: str, instance: str | None = None, **fields: Any) -> None:

@@ -45,7 +45,7 @@ class History:
 
     @classmethod
     def of(cls, policy: Policy, partitions: int, **owned: str) -> History:
-        """``a="01"`` owns partitions 0 and 1 of topic t; everybody has the memory of that."""
+        """``a="01"`` owns partitions 0 and 1 of topic t; everybody has the leader state of that."""
         history = cls(policy, {"t": partitions})
         for name, numbers in owned.items():
             history.join(name, numbers, generation=3)
@@ -130,7 +130,7 @@ def override_all(**fields) -> Bend:
 
 
 def rewrite_shard(change: Callable[[StateShard], StateShard]) -> Bend:
-    """Write another memory."""
+    """Write another leader state."""
 
     def bend(assignments: dict[str, MemberAssignment]) -> None:
         for name, v in assignments.items():

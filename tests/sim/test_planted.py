@@ -433,7 +433,7 @@ def test_25_a_member_reads_its_assignment_wrong(monkeypatch, policy, assignor, m
 
 
 def test_commit_answers_of_superseded_revocations_stay_without_effect():
-    # The twin of bug 8: the real machine ignores an answer that comes after the hand-over ended.
+    # The twin of bug 8: the real machine ignores an answer that comes after the revocation ended.
     kept = Player().member.holdings
     assert kept.commit_answered(CommitAnswered(3), 0, joins=False) == ()
 

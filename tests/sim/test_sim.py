@@ -18,16 +18,18 @@ from holdfast.sim.world.ownership_log import OwnershipLog
 @pytest.mark.parametrize(
     "seed",
     [
-        176,  # a newcomer was pinned what it does not subscribe to, so that it went to a survivor
+        # a new member was reserved what it does not subscribe to, so that it went to a survivor
+        176,
         1941,  # an answer on its way when the coordinator lost its round: generations are recounted
         3553,  # the same, and a static member is back before anybody has heard of it
         7094,  # all members of a group were fenced, and nothing was settled any more
-        10_800,  # a newcomer has a lost member's place, and other things than that one had
+        10_800,  # a new member has a lost member's place, and other things than that one had
         14_189,  # as 1941, the next round has the lost one's number
         14_842,  # as 10800, because nobody else reads the topic
         19_705,  # a commit is answered while its member stalls, and has ended when that hears it
-        100_474,  # a newcomer takes a lost member's place, and one that has nothing gets the rest
-        100_501,  # a coordinator that lost a record counts a generation twice: two memories of it
+        100_474,  # a new member takes a lost member's place, and one that has nothing gets the rest
+        # a coordinator that lost a record counts a generation twice: two leader states of it
+        100_501,
         100_580,  # the same where a new group waits for its first members
     ],
 )

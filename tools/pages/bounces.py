@@ -1,4 +1,4 @@
-"""The tables of docs/measured/bounce.md: what ``bench/bounce.py`` measured, as it was kept."""
+"""The tables of docs/measured/bounce.md: the kept measurements of ``bench/bounce.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMANDS = {
         {"restore_seconds": 0.0, "slow_seconds": 0.0},
     ),
 }
-"""The command without its kind -> words above its table, and what its lines have in common."""
+"""The command without its kind -> text above its table, and the common part of its lines."""
 HEAD = (
     "kind",
     "no progress s",
@@ -41,7 +41,7 @@ def _row(line: dict[str, Any]) -> list[str]:
 
 
 def bounces_part() -> str:
-    """A table for each command, below its words."""
+    """Return a table for each command, below its text."""
     lines: list[str] = []
     for command, (said, settings) in COMMANDS.items():
         rows = [_row(line) for line in kept(**settings) if not line.get("crash")]

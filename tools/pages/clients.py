@@ -1,8 +1,8 @@
-"""Which public name of each client has which counterpart in ``holdfast.Consumer``.
+"""The counterparts of each client's public names in ``holdfast.Consumer``.
 
-**Rules.** The names come from the classes that are installed. A name that ours has too needs no
-row here; :data:`COUNTERPARTS` has those of another name, :data:`NOT_HERE` the reason why there is
-none. A name that is in none of these fails the page's test.
+**Rules.** The names come from the installed classes. A name that holdfast has too needs no row
+here; :data:`COUNTERPARTS` has counterparts under another name, :data:`NOT_HERE` the reason for a
+missing one. A name without any of the three fails the page's test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLIENTS: dict[str, tuple[type, str, type]] = {
         holdfast.kafka.KafkaConsumer,
     ),
 }
-"""Name of the original -> the original, name of ours, ours."""
+"""Name of the original -> the original, holdfast's name, holdfast's class."""
 
 COUNTERPARTS = {
     "commit_async": "commit",
@@ -47,36 +47,36 @@ COUNTERPARTS = {
     "partitions_for_topic": "list_topics",
     "start": "subscribe",
 }
-"""What does the same in ours under another name."""
+"""Names of the original -> equivalent names of holdfast."""
 
 NOT_HERE = {
-    "assign": "a member owns what its group gives it; the drop-ins have it",
+    "assign": "a member owns what its group assigns to it; the drop-ins have it",
     "unassign": "as `assign`",
     "incremental_assign": "as `assign`",
     "incremental_unassign": "as `assign`",
     "cluster_id": "ask an admin client",
     "set_sasl_credentials": "`holdfast.oauth.token.provider` renews credentials",
-    "store_offsets": "what is handed out is processed at the next `poll`; else `commit(offsets)`",
+    "store_offsets": "returned records count as processed at the next `poll`; else `commit(offsets)`",
     "highwater": "`end_offsets` asks the broker",
     "last_stable_offset": "`end_offsets` with `isolation.level=read_committed`",
     "last_poll_timestamp": "`metrics`",
     "bootstrap": "`subscribe` connects",
     "bootstrap_connected": "`subscribe` raises where no broker answers",
 }
-"""What ours does not have, and what to do instead."""
+"""Names that holdfast lacks -> what to use instead."""
 
 
 def public(kind: type) -> list[str]:
-    """Public methods and properties of a class, sorted; constants are none."""
+    """Return public methods and properties of a class, sorted, without constants."""
     return sorted(name for name in dir(kind) if not name.startswith("_") and not name.isupper())
 
 
 def missing() -> list[str]:
-    """What a drop-in lacks of its original, and names without a counterpart or a reason."""
+    """Return names that a drop-in lacks, and names without a counterpart or a reason."""
     known = {*COUNTERPARTS, *NOT_HERE}
     found = []
     for original, (theirs, _, ours) in CLIENTS.items():
-        found += [f"{original}.{n}: not in ours" for n in public(theirs) if not hasattr(ours, n)]
+        found += [f"{original}.{n}: missing" for n in public(theirs) if not hasattr(ours, n)]
         found += [
             f"{original}.{n}: no counterpart in Consumer"
             for n in public(theirs)
@@ -90,7 +90,7 @@ def missing() -> list[str]:
 
 
 def clients_part() -> str:
-    """One table a client."""
+    """Return one table a client."""
     parts = []
     for original, (theirs, name, _) in CLIENTS.items():
         lines = [

@@ -15,7 +15,7 @@ HEAD = ("column", "type", "unit", "says", "heading in the report")
 
 
 def columns_part() -> str:
-    """One heading and one table for each definition."""
+    """Return one heading and one table for each definition."""
     definitions = (*TABLES.values(), PLAN, REPLAY, *DUMP_TABLES.values())
     return "\n".join(line for definition in definitions for line in _lines(definition))
 

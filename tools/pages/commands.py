@@ -11,7 +11,7 @@ from holdfast.cli.app import app
 
 
 def commands_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [
         "# Commands",
         "",
@@ -32,7 +32,7 @@ def commands_page() -> str:
 
 
 def _command(name: str, command: click.Command, parent: click.Context) -> list[str]:
-    """A section: what it does, its usage, its options; then its own commands."""
+    """Return a section: a command's help, usage and options; then its own commands."""
     context = click.Context(command, info_name=name.rpartition(" ")[2], parent=parent)
     usage = " ".join(command.collect_usage_pieces(context))
     rows = [
@@ -58,10 +58,10 @@ def _command(name: str, command: click.Command, parent: click.Context) -> list[s
 
 
 def _first(command: click.Command) -> str:
-    """The first sentence of a command's help."""
+    """Return the first sentence of a command's help."""
     return re.sub(r"\s+", " ", (command.help or "").split("\n\n")[0]).strip()
 
 
 def _said(option: click.Option) -> str:
-    """What an option does, in a cell of a table."""
+    """Return an option's help, in a cell of a table."""
     return re.sub(r"\s+", " ", option.help or "").replace("|", "\\|").strip()

@@ -1,4 +1,4 @@
-"""``docs/configuration.md``: every key of a configuration, and what is done with it."""
+"""``docs/configuration.md``: every key of a configuration, and its use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOTH = {
 
 
 def configuration_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     head = ("key", "Java", "librdkafka", "default", "unit", "what is done with it")
     return "\n".join(
         [

@@ -48,7 +48,7 @@ SHOWN: tuple[tuple[str, str, Setup], ...] = (
 
 
 def designs_page() -> str:
-    """``docs/measured/designs.md``: the document's table as numbers, in two regimes of cost."""
+    """Return the document's table as numbers, in two regimes of cost."""
     lines = [
         "# Designs, measured",
         "",
@@ -59,10 +59,10 @@ def designs_page() -> str:
             "30 s, and Design III moves one partition every 10 s. Seconds are of virtual time. A "
             "partition is *stopped* while it has no owner or while its owner still rebuilds its "
             "state. *Third* counts partitions that visited a member other than their owner before "
-            "and their owner after; under failback that is every partition which was lent."
+            "and their owner after; under failback that is every temporarily reassigned partition."
         ),
         "",
-        "## What members cost",
+        "## Costs of members",
         "",
         *table(("part", "ms", "meaning"), Costs().lines()),
         "",
@@ -101,7 +101,7 @@ def designs_page() -> str:
 
 
 def _surges() -> list[str]:
-    """The surge with more partitions and two processes at once, Design II beside Design I."""
+    """Return the surge with more partitions and two processes at once, Designs I and II."""
     head = ("partitions", "maxSurge", "policy", "moved", "unowned s", "stopped s", "longest s")
     rows = []
     for partitions in (6, 30, 84):
@@ -116,8 +116,8 @@ def _surges() -> list[str]:
                 ))  # fmt: skip
     return [
         *paragraph(
-            "Six members again. Under Design II a newcomer that came before a member left is its "
-            "successor, so nothing waits, without a setting "
+            "Six members again. Under Design II a new member that joined before a member left is "
+            "its successor, so nothing waits, without a setting "
             "(`holdfast/core/machine/leader/successors.py`). The rounds are those of Design I."
         ),
         "",
@@ -138,7 +138,7 @@ def _measured(runs: Runs) -> list[str]:
 
 
 def run(setup: Setup, costs: Costs, policy: str) -> Report:
-    """One cell of the tables."""
+    """Run one cell of the tables."""
     if policy == "eager-sticky":
         costs = replace(costs, listener=Listener.NEW)
     return simulate(replace(setup, policy=policy, costs=costs))
@@ -167,7 +167,7 @@ def _row(report: Report) -> tuple[object, ...]:
 
 
 def _pauses() -> list[str]:
-    """What Design III's pause between batches costs and saves, and why its default is 10 s."""
+    """Return costs and savings of Design III's pause between batches, and the default's reason."""
     rows = []
     for seconds in (1, 3, DEFAULTS.interval_ms // 1_000):
         setup = Setup(
@@ -200,7 +200,7 @@ def _pauses() -> list[str]:
 
 
 def _deaths() -> list[str]:
-    """Where each design wins at a process death: by restart, session, delay and cost of state."""
+    """Return the best design at a process death: by restart, session, delay and cost of state."""
     policies = ("eager-sticky", "simple", "deferred")
     head = (
         "rebuild s", "session s", "delay s", "restart s", *(f"{_label(p)}" for p in policies),
@@ -225,10 +225,10 @@ def _deaths() -> list[str]:
         "",
         *paragraph(
             "Stopped seconds of the same process death. A process that is back before its session "
-            "ends takes its place again under every design, because the coordinator removes the "
+            "ends gets its partitions back under every design, because the coordinator removes the "
             "old member only then. A process that is back later finds its partitions with others "
-            "under Design I, and waiting for it under Design II; Design III does here what "
-            "Design II does. What a move costs is the time in which a partition is rebuilt."
+            "under Design I, and waiting for it under Design II; Design III acts like Design II "
+            "here. The cost of a move is the time in which a partition is rebuilt."
         ),
         "",
         *table(head, rows),
@@ -245,7 +245,7 @@ CHEAP = "Rolling bounce of members that cost nothing"
 
 
 def when_each_pays(tables: Mapping[str, Runs]) -> list[str]:
-    """The verdicts, computed from the runs of the tables above them."""
+    """Return the verdicts, computed from the runs of the tables above them."""
     designs = ("simple", "deferred", "incremental")
     titles = ("Kubernetes process death", "Rolling bounce", "Scale up", "Scale down")
     head = ("the document's characteristic", "Design I", "Design II", "Design III")
@@ -254,9 +254,9 @@ def when_each_pays(tables: Mapping[str, Runs]) -> list[str]:
         "## When each design pays",
         "",
         *paragraph(
-            "Computed from the runs above. YES: fewer partition-seconds stand still than under "
+            "Computed from the runs above. YES: fewer partition-seconds are stopped than under "
             "eager members with the old listener, and no policy moves fewer partitions. IMPROVED: "
-            "fewer stand still, and some policy moves fewer."
+            "fewer are stopped, and some policy moves fewer."
         ),
         "",
         *table(head, rows),

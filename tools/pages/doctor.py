@@ -1,8 +1,8 @@
 """``docs/doctor.md``: every code of the doctor, and how often it is right.
 
 **Rules.** The text of a code is that of its rule, as ``holdfast explain`` prints it. Numbers of the
-fleet whose problems are known are written down here; ``tests/report/test_labelled.py`` makes the
-fleet, examines it, and compares. A code that no group of the fleet has is not listed.
+fleet with known problems are recorded here; ``tests/report/test_labelled.py`` makes the fleet,
+examines it, and compares. A code that no group of the fleet has is not listed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PAGE_WIDTH = 120
 class Measured:
     """One code: groups in which its problem was planted, in which it was found, and false ones.
 
-    ``on_broker`` of the planted ones lived on a broker, the others in the simulation. A false one
-    is a finding above info in a group that does not have the problem.
+    ``on_broker`` of the planted ones come from a broker, the others from the simulation. A false
+    one is a finding above info in a group that does not have the problem.
     """
 
     planted: int
@@ -81,7 +81,7 @@ MEASURED = {
 
 
 def doctor_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_INTRODUCTION, _index()]
     for rule in all_rules():
         paragraphs = (
@@ -97,7 +97,7 @@ def doctor_page() -> str:
 
 
 def _index() -> str:
-    """Every code with its name and what it is, each with a link to its section."""
+    """Return every code with its name and description, each with a link to its section."""
     rows = [
         [
             f"[{rule.code}](#{slugify(f'{rule.code} {rule.name} ({rule.severity})', '-')})",
@@ -107,11 +107,11 @@ def _index() -> str:
         ]
         for rule in all_rules()
     ]
-    return "\n".join([*table(("code", "finding", "severity", "what it is"), rows), ""])
+    return "\n".join([*table(("code", "finding", "severity", "description"), rows), ""])
 
 
 def _measured() -> str:
-    """The section on the fleet whose problems are known."""
+    """Return the section on the fleet with known problems."""
     rows = [
         f"| {code} | {m.on_broker} | {m.planted - m.on_broker} | {m.found} | {m.false} | "
         f"{m.recall:.2f} | {m.precision:.2f} |"
@@ -127,29 +127,29 @@ _INTRODUCTION = """\
 screen for each group, the worst first. It only reads, and joins no group. A finding has
 
 - a stable **code** and a **severity** (info, warn, error);
-- whether it is **active**, or past with the time when it ended. How things are now is active. What
-  happened is active for ten minutes after its last evidence: a storm whose last rebalance was
-  eleven minutes ago is past, and ended with that rebalance. What a record states of a generation
-  lasts until the next one. Of a deleted group everything is past. `--fail-on warn` exits with 1 for
-  active findings;
+- whether it is **active**, or past with the time when it ended. A present state is active. An event
+  is active for ten minutes after its last evidence: a storm whose last rebalance was eleven minutes
+  ago is past, and ended with that rebalance. A record's statement about a generation lasts until
+  the next one. All findings of a deleted group are past. `--fail-on warn` exits with 1 for active
+  findings;
 - a **basis**: *stated* by a record, or *inferred* from several;
 - **evidence**: generations, times, members, partitions: the first ten of each, and how many more
   there are;
 - a **downtime**, such as `up to 12 min a partition`: the time in which a partition had no owner, or
   an owner that did nothing for it, on average over the group's partitions. `up to`, because Kafka
-  does not record when a rebalance starts: time counts from the last sign of an owner. JSON and CSV
-  have both bounds too, in partition-seconds. Time in which it is known that no record waited is no
-  downtime;
+  does not record when a rebalance starts: time counts from the last evidence of an owner. JSON and
+  CSV have both bounds too, in partition-seconds. Time in which no record is known to have waited is
+  not downtime;
 - `follows`: the code of the finding that explains this one. A slow poller (HF127), a crash loop
   (HF124), a deploy (HF102) or an autoscaler (HF132) that made nine in ten of the rebalances since
   it began is listed first, the others under it;
 - one **command** that helps. It reads the source that the doctor was given; where the doctor knows
-  no broker, `HOST:PORT` stands for one.
+  no broker, the command has `HOST:PORT`.
 
-Groups come by the severity of their worst active finding, then by downtime, in `doctor`, `report`
-and `serve` alike. A window ends when the source was read: now for a cluster, `taken_at` for a dump,
-the newest batch for tables. `--since 6h` says how long before that it begins; for a cluster it is
-one hour. What began earlier and still holds is found all the same.
+Groups are sorted by the severity of their worst active finding, then by downtime, in `doctor`,
+`report` and `serve` alike. A window ends when the source was read: now for a cluster, `taken_at`
+for a dump, the newest batch for tables. `--since 6h` says how long before that it begins; for a
+cluster it is one hour. A problem that began earlier and still holds is found, too.
 
 `--format json` follows [doctor.schema.json](doctor.schema.json). This page is written from the
 rules, and a test compares the two.
@@ -159,12 +159,12 @@ _SECTION = """\
 ## How often it is right
 
 Of {n} groups with a known history, {sound} are sound; the others have a problem planted.
-{on_broker} lived on a real Kafka and are read as it left them
-(`tests/report/captured/capture.py` says what was done in each, `tests/pipeline/captured` and
-`tests/wire/captured` have the older ones); the others lived in the simulation, with commits and
-log ends written beside its records. False ones are findings above info in a group that does not
+{on_broker} were recorded on a real Kafka
+(`tests/report/captured/capture.py` describes each, `tests/pipeline/captured` and
+`tests/wire/captured` have the older ones); the others come from the simulation, with commits and
+log ends written beside its records. False findings are findings above info in a group that does not
 have the problem. `tests/report/test_labelled.py` checks the table. HF123 is about a folder and
-not a group: `tests/live/test_suggestions.py` lets a watch of a cluster die.
+not a group: `tests/live/test_suggestions.py` ends a watch of a cluster.
 
 | code | planted on a broker | in the simulation | found | false | recall | precision |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -15,38 +15,38 @@ from holdfast.core.machine.states import (
 )
 
 _STATE = (
-    "## What a leader remembers",
+    "## The leader state",
     "",
-    "A leader may die with any round, so what it knows beyond the claims travels with the members.",
+    "A leader may die in any round, so the members carry what it knows beyond the claims.",
     "",
     "```mermaid",
     "flowchart LR",
-    "    claims[subscriptions with shares] --> recall",
-    "    recall --> plan[who departed, what waits, until when]",
-    "    plan --> ring[share of each member]",
-    "    ring --> limit[what fits the record]",
-    "    limit --> assignments[assignments with shares]",
+    "    claims[subscriptions with state shards] --> reconstruct",
+    "    reconstruct --> plan[departed members, what waits, until when]",
+    "    plan --> ring[state shard of each member]",
+    "    ring --> limit[shards that fit the record]",
+    "    limit --> assignments[assignments with state shards]",
     "    assignments -. the next join .-> claims",
     "```",
     "",
-    "| step | module | what it does |",
+    "| step | module | purpose |",
     "| --- | --- | --- |",
     "| `reconstruct` | `core/machine/leader/state_reconstruction.py` | joins the state shards |",
     "| plan | `core/machine/leader/delayed_rebalance.py` | departed and new members |",
-    "| plan | `core/machine/leader/resolvers.py` | what waits on, what may move now |",
-    "| `shares` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
-    "| `fitting_shares` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
+    "| plan | `core/machine/leader/resolvers.py` | what continues to wait, what may move now |",
+    "| `shards` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
+    "| `fitting_shards` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
     "",
-    "A member sends its share back unread, with the time since it came if the share holds times.",
-    "It keeps the share when it loses its membership, and drops it for a new one. It is of one",
-    "generation: one of this round or of a later one counts as none. `docs/memory.md` says what",
-    "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` why it is so.",
+    "A member sends its shard back unread, with the shard's age if the shard holds times. It",
+    "keeps the shard when it loses its membership, and drops it for a new one. A shard has one",
+    "generation: a shard of this round or of a later one is ignored. `docs/leader-state.md` says what",
+    "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` has the reasons.",
     "",
 )
 
 
 def machines_page() -> str:
-    """``docs/machines.md``: states, meanings and transitions of member and group."""
+    """Return states, meanings and transitions of member and group."""
     lines = [
         "# Machines",
         "",
@@ -85,12 +85,12 @@ def machines_page() -> str:
         "",
         "## Error codes",
         "",
-        "What a code in the answer to a member's request does to the member. A code that is in",
-        "neither table passes: the member tries again after a pause and says so.",
+        "The effect of a code in the answer to a member's request. A code that is in neither table",
+        "is temporary: the member tries again after a pause and logs that.",
         "",
-        *table(("the code", "ends a member, as in Kafka's", "what to do"), _fatal_rows()),
+        *table(("the code", "ends a member, as in Kafka's", "advice"), _fatal_rows()),
         "",
-        *table(("the code", "what the member does"), _other_rows()),
+        *table(("the code", "effect on the member"), _other_rows()),
         "",
         *_STATE,
     ]
@@ -120,7 +120,7 @@ def _other_rows() -> list[tuple[str, str]]:
 
 
 def _arrows() -> list[str]:
-    """One arrow for each pair of states, with the events that take it."""
+    """Return one arrow for each pair of states, with its events."""
     pairs: dict[tuple[MemberState, MemberState], list[str]] = {}
     for state in MemberState:
         for event, after in TRANSITIONS[state].items():

@@ -1,4 +1,4 @@
-"""The table of docs/measured/rollout.md: what ``bench/rollout.py`` measured, as it was kept."""
+"""The table of docs/measured/rollout.md: the kept measurements of ``bench/rollout.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = (
     "policy",
     "changes of owner",
     "without an owner, partition-seconds",
-    "longest standstill of a partition, s",
+    "longest downtime of a partition, s",
     "killed",
     "records lost",
     "read twice",
@@ -25,11 +25,11 @@ HEAD = (
 
 
 def rollouts_part() -> str:
-    """The table, and what made it."""
+    """Return the table, and its command."""
     rows = []
     for line in kept(COMMAND):
         kind, _, policy = line["scenario"].partition("-")
         numbers = ("changes", "unowned", "standstill", "killed", "lost", "twice")
         rows.append([WHAT[kind], f"`{policy}`", *(line[name] for name in numbers)])
-    made = "`python -m tools.measured python bench/rollout.py` writes these figures anew."
+    made = "`python -m tools.measured python bench/rollout.py` writes the figures again."
     return "\n".join([*table(HEAD, rows), "", made])

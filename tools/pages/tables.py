@@ -9,7 +9,7 @@ WIDTH = 120  # columns of a line outside tables
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lines of a table: its head, the rule below the head, its rows."""
+    """Return lines of a table: its head, the rule below the head, its rows."""
     return [
         "| " + " | ".join(head) + " |",
         "| " + " | ".join("---" for _ in head) + " |",
@@ -18,7 +18,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def paragraph(text: str, before: str = "") -> list[str]:
-    """Lines of a paragraph, wrapped as the docs are; ``before`` is a bullet, if any."""
+    """Return lines of a paragraph, wrapped as the docs are; ``before`` is a bullet, if any."""
     return wrap(
         text,
         WIDTH,

@@ -1,12 +1,14 @@
-"""When each design pays, in sentences that are computed from runs.
+"""Sentences, computed from runs, that say when each design pays.
 
 **Rules.** Every number, every comparison and every name of a winner comes from a
 :class:`~holdfast.sim.scenarios.Report`. A run that comes out otherwise gives another sentence.
 
-- A characteristic is YES if no run of another policy moves fewer partitions and less stands still
-  than under eager members with the old listener; IMPROVED if only the second holds; else NO.
-- The *winner* of a table is the policy for today's brokers with the fewest stopped seconds. Those
-  with the same number, to a tenth, win together. The models of other protocols are left out.
+- A characteristic is YES if no run of another policy moves fewer partitions and fewer
+  partition-seconds are stopped than under eager members with the old listener; IMPROVED if only the
+  second holds; else NO.
+- The *winner* of a table is the policy for today's brokers with the fewest stopped seconds.
+  Policies with the same number, to a tenth, win together. The models of other protocols are left
+  out.
 
 References: Incremental Cooperative Rebalancing, "Characteristics".
 """
@@ -32,7 +34,7 @@ SHORT = {
 
 
 def characteristic(runs: Runs, policy: str) -> str:
-    """YES, IMPROVED or NO for one design in one scenario."""
+    """Return YES, IMPROVED or NO for one design in one scenario."""
     own, eager = runs[policy], runs["eager"]
     if stopped(own) >= stopped(eager):
         return "NO"
@@ -40,34 +42,34 @@ def characteristic(runs: Runs, policy: str) -> str:
 
 
 def stopped(report: Report) -> float:
-    """Partition-seconds in which nothing was processed, as the tables show them."""
+    """Return partition-seconds in which nothing was processed, as the tables show them."""
     return round(report.partition_seconds_stopped, 1)
 
 
 def winning(runs: Runs) -> list[str]:
-    """The policies with the fewest stopped seconds."""
+    """Return the policies with the fewest stopped seconds."""
     least = min(stopped(runs[p]) for p in SHORT if p in runs)
     return [p for p in SHORT if p in runs and stopped(runs[p]) == least]
 
 
 def winners(runs: Runs) -> str:
-    """The same by name, joined."""
+    """Return the same by name, joined."""
     return listed([SHORT[p] for p in winning(runs)])
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Return ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def against(one: float, other: float, what: str) -> str:
-    """Two numbers beside each other, with the word that they ask for."""
+    """Return two numbers beside each other, with the fitting word."""
     word = "more than" if one > other else "less than" if one < other else "as much as"
     return f"{one:g} {what}, {word} the {other:g}"
 
 
 def verdicts(tables: Mapping[str, Runs]) -> list[str]:
-    """One paragraph a policy; ``tables`` by title."""
+    """Return one paragraph a policy; ``tables`` by title."""
     return [
         _eager(tables),
         _design_i(tables),
@@ -78,7 +80,7 @@ def verdicts(tables: Mapping[str, Runs]) -> list[str]:
 
 
 def _wins(tables: Mapping[str, Runs], policy: str) -> str:
-    """The tables in which a policy has the fewest stopped seconds, as a sentence."""
+    """Return the tables in which a policy has the fewest stopped seconds, as a sentence."""
     found = [title for title, runs in tables.items() if policy in winning(runs)]
     if not found:
         return "It has the fewest stopped seconds in no table above."
@@ -129,7 +131,7 @@ def _design_ii(tables: Mapping[str, Runs]) -> str:
         f"stop, for its downtime and its rebuild: {compared} of Design I. "
         f"{_wins(tables, 'deferred')} If a member does not come back, its partitions stop for the "
         f"delay: {lost} of Design I. A round has {size:.1f} times Design I's bytes, because each "
-        f"member carries a share of the leader's memory."
+        f"member carries a shard of the leader state."
     )
 
 
@@ -158,7 +160,7 @@ def _kip848(bounce: Runs) -> str:
 
 
 def extremes(runs: Runs) -> str:
-    """Which policies have the fewest and the most stopped seconds of a table."""
+    """Return the policies with the fewest and the most stopped seconds of a table."""
     most = max(stopped(r) for r in runs.values())
     names = [SHORT.get(p, p) for p, r in runs.items() if stopped(r) == most and p in POLICIES]
     least = min(stopped(runs[p]) for p in SHORT if p in runs)

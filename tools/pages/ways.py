@@ -1,6 +1,6 @@
-"""The tables of ``docs/handover.md``: what a bounce and an autoscaler move and stop, way by way.
+"""The tables of ``docs/policies.md``: moves and downtime of a bounce and an autoscaler, by policy.
 
-Every cell is a run of the simulation under one seed, so a reader sees moves and standstill of one
+Every cell is a run of the simulation under one seed, so a reader sees moves and downtime of one
 bench side by side.
 """
 
@@ -30,8 +30,8 @@ DELAY_MS = 120_000
 
 
 def ways_part() -> str:
-    """Moves, then the standstill for each restart and each cost of state."""
-    head = ["way", "moves"]
+    """Return moves, then the downtime for each restart and each cost of state."""
+    head = ["policy", "moves"]
     for restart_ms in RESTARTS_MS:
         for rebuild_ms in REBUILDS_MS:
             state = f"{rebuild_ms // 1000} s of state" if rebuild_ms else "no state"
@@ -55,9 +55,9 @@ FLAPPED = ("simple", "failback", "deferred", "incremental", "damped")
 
 
 def _flaps() -> list[str]:
-    """What an autoscaler that flaps moves and stops, policy by policy."""
+    """Return moves and stops under an autoscaler that flaps, policy by policy."""
     text = [
-        f"An autoscaler flaps: three members come to two and leave {UP_MS // 1000} s later, "
+        f"An autoscaler flaps: three members join two and leave {UP_MS // 1000} s later, "
         f"{FLAPS} times (`deferred` waits 30 s):",
         "",
     ]
@@ -67,7 +67,7 @@ def _flaps() -> list[str]:
         moves = list(dict.fromkeys(str(run.moved) for run in found))
         stopped = [f"{run.partition_seconds_stopped:,.0f}" for run in found]
         rows.append((f"`{policy}`", ", ".join(moves), *stopped))
-    return [*text, *table(("way", "moves", "no state", "10 s of state"), rows)]
+    return [*text, *table(("policy", "moves", "no state", "10 s of state"), rows)]
 
 
 def _flap(policy: str, rebuild_ms: int) -> Report:

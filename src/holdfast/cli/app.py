@@ -1,11 +1,11 @@
-"""The ``holdfast`` command: one group of Click's, one module per command, one way to fail.
+"""The ``holdfast`` command: one Click group, one module per command, one error handler.
 
 **Rules.** Data go to stdout, progress and logs to stderr. A command module imports heavy packages
 (Spark, clients) inside its function. Only this module turns an error into an exit code:
 0 ok, 1 findings, 2 usage or config, 3 source, 4 infeasible, 70 our bug, 130 Ctrl-C.
 
-**Strategy.** Every file of ``cli/commands`` is a command and is named as the command is
-(:mod:`holdfast.cli.commands`). A call of a command imports its module alone, ``--help`` none.
+**Strategy.** Every file of ``cli/commands`` is a command of the same name
+(:mod:`holdfast.cli.commands`). Running a command imports its module alone, ``--help`` none.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from holdfast.extras import lacking
 
 COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Look at a cluster": {
-        "serve": "Look at a cluster in the browser: a list of groups, a page for each, /metrics.",
-        "doctor": "Look at groups, the worst first: what is wrong, what it cost, what helps.",
-        "lag": "Show how far groups are behind, the most first, and who owns it.",
-        "report": "Write one HTML file that shows who owned what, when, and what rebalances cost.",
+        "serve": "Show a cluster in the browser: a list of groups, a page for each, /metrics.",
+        "doctor": "Examine groups, the worst first: what is wrong, what it cost, what helps.",
+        "lag": "Show the lag of groups, the largest first, and the owners of partitions.",
+        "report": "Write one HTML file that shows ownership over time and the cost of rebalances.",
         "history": "Rebuild what every group went through from the offsets topic.",
-        "watch": "Keep the history of every group, batch after batch; stop and start it at will.",
+        "watch": "Update the history of every group in batches; stop and restart it at any time.",
         "replay": "Replay every group's real history under other settings.",
         "plan": "Plan a new assignment for every group that has members.",
     },
     "Try without a cluster": {
-        "demo": "Bounce real members on a real Kafka under two policies: what each cost.",
+        "demo": "Bounce real members on a real Kafka under two policies and compare the costs.",
         "broker": "Start a real Apache Kafka on this machine and keep it until Ctrl-C.",
         "simulate": "Simulate a group under a rebalance policy and measure what stops.",
     },
@@ -68,9 +68,9 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "assign": "Assign the partitions of a group as one of the assignors would.",
     },
     "Files and formats": {
-        "dump": "Write records, topics with ids, begin and end offsets of a cluster to a folder.",
-        "merge": "Write one dump with all records of several: history that compaction has taken.",
-        "tables": "Upkeep of a folder of tables that `history` or `watch` has written.",
+        "dump": "Write records, topic ids, begin and end offsets of a cluster to a folder.",
+        "merge": "Merge dumps into one with all their records, to keep what compaction deletes.",
+        "tables": "Maintain a folder of tables that `history` or `watch` has written.",
         "decode": "Read messages of group rebalancing, and records of the offsets topic, as JSON.",
     },
     "More": {
@@ -88,7 +88,7 @@ EXIT_FINDINGS, EXIT_USAGE, EXIT_SOURCE, EXIT_INFEASIBLE = 1, 2, 3, 4
 EXIT_BUG, EXIT_INTERRUPT = 70, 130
 
 COMPLETE = "_HOLDFAST_COMPLETE"
-"""The variable in which a shell asks Click for names."""
+"""The environment variable through which a shell requests completions from Click."""
 GLOBAL = frozenset({"--debug", "--verbose", "-v"})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing ends with where the system names no file."""
@@ -98,11 +98,11 @@ class _Commands(click.Group):
     """All commands, each imported when it is run; ``--help`` imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, in the order of the help."""
+        """Return the command names in the order of the help."""
         return [_name(module) for module in COMMANDS]
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is none of this name."""
+        """Import a command; return None for an unknown name."""
         module = cmd_name.replace("-", "_")
         if module in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = load(module)
@@ -115,7 +115,7 @@ class _Commands(click.Group):
                 formatter.write_dl([(_name(module), line) for module, line in below.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names that begin as what has been typed, and options."""
+        """Return command names that begin with the typed text, and options."""
         names = [
             CompletionItem(_name(module), help=line)
             for module, line in COMMANDS.items()
@@ -126,7 +126,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is asked for, or say which names are near."""
+        """Find the requested command, or suggest near names."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
             raise click.exceptions.NoSuchCommand(
                 args[0], possibilities=self.list_commands(ctx), ctx=ctx
@@ -155,7 +155,7 @@ def _start_logging(context: click.Context, option: click.Parameter, verbose: boo
 
 app = _Commands(
     "holdfast",
-    help="Kafka consumer groups: look at them, try a policy, keep their members calm.",
+    help="Kafka consumer groups: examine them, try a policy, rebalance without downtime.",
     no_args_is_help=True,
     context_settings=CONTEXT,
     params=[
@@ -172,16 +172,16 @@ app = _Commands(
             expose_value=False,
             allow_from_autoenv=False,
             callback=_start_logging,
-            help="Show what is logged, on stderr.",
+            help="Print the log to stderr.",
         ),
     ],
 )
-"""The options of it may stand behind the command too."""
+"""The options of the group; they may also follow the command."""
 click.version_option(__version__, "--version", "-V", message="holdfast %(version)s")(app)
 
 
 def exit_code(error: BaseException) -> int:
-    """Exit code of an error that reached the top; what Ctrl-C has broken is no error of its own."""
+    """Return the exit code of an error; an error that Ctrl-C caused counts as Ctrl-C."""
     if is_interrupt(error):
         return EXIT_INTERRUPT
     if isinstance(error, InfeasibleError):
@@ -196,33 +196,33 @@ def exit_code(error: BaseException) -> int:
 
 
 def _file_of(error: BaseException) -> str:
-    """File or folder that the system would not give us; empty where it is about none."""
+    """Return the file or folder that the system refused; empty if the error concerns none."""
     if not isinstance(error, OSError):
         return ""
     return str(error.filename or ("the output" if error.errno in FULL else ""))
 
 
 def explained(error: BaseException) -> str:
-    """One line about an error that holdfast did not raise on purpose: a file, an extra, a bug."""
+    """Return one line about an error of another library: a file, an extra, a bug."""
     if file := _file_of(error):
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
     if isinstance(error, MemoryError):
-        return f"too large for the memory of this machine: {str(error) or 'no more could be had'}"
+        return f"too large for the memory of this machine: {str(error) or 'allocation failed'}"
     if told := lacking(error):
         return told
-    # What Spark's workers raise comes as their whole traceback: its last line says what.
+    # An error of Spark's workers arrives as a whole traceback: its last line names the reason.
     said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
     what = ": ".join([type(error).__name__, *said])
     return f"a bug in holdfast: {what} (--debug shows where)"
 
 
 def command_name(arguments: Sequence[str]) -> str:
-    """The command's name among the arguments; empty where there is none."""
+    """Return the command's name among the arguments; empty without one."""
     return next((word for word in arguments if not word.startswith("-")), "")
 
 
 def in_front(arguments: Sequence[str], command: click.Command | None) -> list[str]:
-    """Arguments with the global options first, wherever they stood, as people type them.
+    """Return the arguments with the global options first, wherever people typed them.
 
     A command that has such an option of its own keeps it.
     """
@@ -232,12 +232,12 @@ def in_front(arguments: Sequence[str], command: click.Command | None) -> list[st
 
 
 def _all_variables() -> list[str]:
-    """Names of the variables of every command's options."""
+    """Return the names of the variables of every command's options."""
     return [v for module in COMMANDS for v in variables_of(_name(module), load(module))]
 
 
 def _invoke(arguments: Sequence[str], name: str, path: Path | None) -> None:
-    """Check what the user has said, and run the command."""
+    """Check the user's settings and run the command."""
     if COMPLETE in os.environ:
         app.main(prog_name="holdfast")  # the shell's question is answered, and nothing run
     command = app.get_command(None, name)
@@ -288,7 +288,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _report(error: BaseException, *, debug: bool) -> int:
-    """Say what went wrong in one line, with a traceback on request; return the exit code."""
+    """Print an error in one line, with a traceback on request; return the exit code."""
     if debug:
         traceback.print_exc()
     if not is_interrupt(error):

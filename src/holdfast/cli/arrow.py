@@ -1,10 +1,10 @@
-"""Arrow in the processes of commands: without pandas, which pyarrow imports where it finds it.
+"""Load Arrow in the processes of commands without pandas, which pyarrow imports if installed.
 
-**Rules.** Commands alone do this, since a program of somebody else may want pandas from Arrow.
-``import pandas`` itself goes on to work.
+**Rules.** Only commands do so, since a user's program may want pandas from Arrow. ``import
+pandas`` itself still works.
 
-**Strategy.** pyarrow looks for pandas once, at its first conversion from Python, to tell its series
-from other sequences. The import costs more than a second. So this look is made to find nothing.
+**Strategy.** pyarrow looks for pandas once, at its first conversion from Python, to recognize its
+series. The import costs more than a second, so that lookup is made to fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _NoPandas(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As the base has it."""
+        """Refuse pandas and find nothing else."""
         del path, target
         if fullname == "pandas":
             raise ModuleNotFoundError("pandas is not for commands", name=fullname)
@@ -30,7 +30,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def load_arrow() -> None:
-    """Import pyarrow, and let it look for pandas in vain."""
+    """Import pyarrow and let its lookup of pandas fail."""
     import pyarrow as pa
 
     if "pandas" in sys.modules:

@@ -1,7 +1,7 @@
-"""The assignor, or the policy, that a command is asked for, and the options of an assignor.
+"""The assignor or the policy of a command line, and the options of an assignor.
 
-**Rules.** ``module:function`` is imported as ``python -m`` would, from the current folder first. It
-names what :func:`holdfast.assignor` made, or a function of members, topics and claims.
+**Rules.** ``module:function`` is imported as ``python -m`` would, from the current folder first.
+It names a result of :func:`holdfast.assignor`, or a function of members, topics and claims.
 """
 
 from __future__ import annotations
@@ -18,34 +18,36 @@ from holdfast.errors import ConfigError
 
 AssignorOptions = Annotated[
     list[str] | None,
-    Option("--option", metavar="NAME=VALUE", help="Of the assignor, values as JSON; repeatable."),
+    Option(
+        "--option", metavar="NAME=VALUE", help="Option of the assignor, value as JSON; repeatable."
+    ),
 ]
 
 
 def parse_assignor(text: str) -> Named:
-    """A name of the registry, or the user's own assignor.
+    """Return an assignor of the registry, or the user's own.
 
     Raises
     ------
     ConfigError
-        An unknown name; no such module or function; something that is no assignor.
+        The name is unknown; the module or function is missing; the object is not an assignor.
     """
     if ":" not in text:
         return find(text).name
     _look_here()
-    # A command that is asked for a name does not load what members need.
+    # A command with a name of the registry does not load what members need.
     from holdfast.members.config.own_assignors import computing
 
     return computing(text)
 
 
 def parse_policy(text: str) -> PolicyInfo:
-    """The user's own policy, ``module:function``.
+    """Return the user's own policy, ``module:function``.
 
     Raises
     ------
     ConfigError
-        No such module or function; something that is no policy.
+        The module or function is missing; the object is not a policy.
     """
     _look_here()
     from holdfast.members.config.own_assignors import policy_named_by
@@ -61,7 +63,7 @@ def _look_here() -> None:
 
 
 def parse_option(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE`` of ``--option``; ConfigError where it is none."""
+    """Split ``NAME=VALUE`` of ``--option``; raise ConfigError for any other text."""
     name, sign, value = text.partition("=")
     if not sign:
         raise ConfigError(f"--option {text!r}: expected NAME=VALUE, such as max_skew=1")

@@ -1,14 +1,14 @@
-"""A command as its function declares it, made into a command of Click's.
+"""Turn a command that its function declares into a Click command.
 
-**Rules.** An option stands once: in the signature of its command's function, or in
-:mod:`holdfast.cli.options` where several commands have it. Click's name of an option is its first
-long flag, so a settings file and a variable of the environment have the flag's name. Of an option
-that counts once, a second one is refused: the first would be lost without a word.
+**Rules.** An option is declared once: in the signature of its command's function, or in
+:mod:`holdfast.cli.options` if several commands have it. Click's name of an option is its first
+long flag, so a settings file and an environment variable use the name of the flag. An option that
+counts once is refused if it is given twice: the first value would be lost silently.
 
-**Strategy.** A parameter is ``Annotated[type, Option(...)]`` or ``Annotated[type, Argument(...)]``.
-The type says how a value is read: a closed set is a choice, ``list`` may be said several times,
-``bool`` is a flag, a ``Path`` is a local one. A parameter whose type is a dataclass stands for the
-options that are its fields.
+**Strategy.** A parameter is ``Annotated[type, Option(...)]`` or ``Annotated[type,
+Argument(...)]``. The type says how a value is read: a closed set is a choice, ``list`` is a
+repeatable option, ``bool`` is a flag, a ``Path`` is a local path. A parameter whose type is a
+dataclass represents the options that are its fields.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.tables.storage.paths import local_path
 
 if not hasattr(click.ParamType, "__class_getitem__"):
-    # Members and the library need no Click, and frameworks that they stand beside hold it down.
+    # Members and the library need no Click, and frameworks in the same environment limit its
+    # version.
     sys.stderr.write("error: the holdfast command needs Click 8.5 or newer: pip install -U click\n")
     raise SystemExit(2)
 
@@ -44,22 +45,22 @@ CONTEXT = {
 
 
 class Declared:
-    """What a signature says of one parameter.
+    """Declaration of one parameter in a signature.
 
     Parameters
     ----------
     flags : str
-        As they are typed; none for an argument.
+        Flags as people type them; none for an argument.
     help : str
-        One line.
+        One line of help.
     metavar : str, optional
-        What stands for a value in the help.
+        Placeholder of a value in the help.
     min : int, optional
-        The least number that is taken.
+        The least accepted number.
     parser : callable, optional
-        Makes the value of a text, where the type does not say it.
+        Function from the text to the value, if the type does not say it.
     usual : str
-        What is said where it is missing.
+        Text to print if the argument is missing.
     """
 
     def __init__(
@@ -80,17 +81,17 @@ class Declared:
 
 
 class Option(Declared):
-    """An option: its flags, and what the help says of it."""
+    """An option: its flags and its help."""
 
 
 class Argument(Declared):
-    """A word that is given by its place."""
+    """A positional argument."""
 
 
 class _Parsed(click.ParamType[Any]):
     """What a function makes of a text."""
 
-    envvar_list_splitter = os.path.pathsep  # only paths may stand there several times
+    envvar_list_splitter = os.path.pathsep  # only paths may occur several times
 
     def __init__(self, parser: Callable[[str], Any], name: str = "text", usual: str = ""):
         self.name, self._parser, self._usual = name, parser, usual
@@ -151,11 +152,11 @@ def _refuse_repeats(given: list[click.Parameter]) -> None:
         )
         if counts_once and n_times > 1:
             flag = max(parameter.opts, key=len)
-            raise ConfigError(f"{flag} is given {n_times} times, and only one of them would count")
+            raise ConfigError(f"{flag} is given {n_times} times; only one value would count")
 
 
 def command_of(name: str, run: Run, epilog: str) -> OneOfEach:
-    """The command that calls a function with what was given on its command line."""
+    """Return the command that calls a function with the values of its command line."""
     made = _parameters(run)
 
     def call(**given: Any) -> Any:
@@ -172,7 +173,7 @@ def command_of(name: str, run: Run, epilog: str) -> OneOfEach:
 
 
 def group_of(name: str, runs: Mapping[str, Run], summary: str, epilog: str) -> click.Group:
-    """A command with commands of its own, and what the help tells of it."""
+    """Return a command with subcommands, and its help."""
     return click.Group(
         name,
         commands=[command_of(own, run, epilog) for own, run in runs.items()],
@@ -184,7 +185,7 @@ def group_of(name: str, runs: Mapping[str, Run], summary: str, epilog: str) -> c
 
 
 def _parameters(of: Run) -> dict[str, click.Parameter]:
-    """What a function or a dataclass takes, by its own names."""
+    """Return the Click parameters of a function or a dataclass, by its own names."""
     found: dict[str, click.Parameter] = {}
     hints = get_type_hints(of, include_extras=True)
     for parameter in inspect.signature(of).parameters.values():
@@ -197,14 +198,14 @@ def _parameters(of: Run) -> dict[str, click.Parameter]:
 
 
 def _called(of: Run, given: Mapping[str, Any]) -> Any:
-    """What a function or a dataclass makes of values by its own names."""
+    """Call a function or a dataclass with values by its own names."""
     hints = get_type_hints(of, include_extras=True)
     names = inspect.signature(of).parameters
     return of(**{n: _called(h, given) if _is_several(h := hints[n]) else given[n] for n in names})
 
 
 def _is_several(hint: Any) -> bool:
-    """Whether a parameter stands for several options."""
+    """Return whether a parameter represents several options."""
     return is_dataclass(hint)
 
 
@@ -231,12 +232,12 @@ def _parameter(hint: Any, parameter: inspect.Parameter) -> click.Parameter:
 
 
 def _type(kind: Any, declared: Declared) -> Any:
-    """What reads the text of a value."""
+    """Return the Click type that reads a value."""
     if declared.parser is not None or declared.usual:
         return _Parsed(declared.parser or kind, usual=declared.usual)
     if declared.min is not None:
         return _AtLeast(min=declared.min)
     if issubclass(kind, StrEnum):
         return _ChoiceOf(kind)
-    # A URL of a store is no path of this machine, and is refused.
+    # A URL of remote storage is not a path of this machine, and is refused.
     return _Parsed(local_path, "file") if issubclass(kind, Path) else kind

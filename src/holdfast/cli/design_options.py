@@ -1,4 +1,4 @@
-"""Options of the designs that ``simulate`` and ``replay`` share, with what members have."""
+"""Options of the designs that ``simulate`` and ``replay`` share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.i
 STABILIZATION = format_duration(DEFAULTS.stabilization_ms)
 
 Batch = Annotated[
-    int, Option("--batch", help="Design III: moves per round for each member that gains.")
+    int, Option("--batch", help="Design III: moves per round for each gaining member.")
 ]
 Interval = Annotated[
-    str, Option("--interval", metavar="DURATION", help="Design III: between batches.")
+    str, Option("--interval", metavar="DURATION", help="Design III: time between batches.")
 ]

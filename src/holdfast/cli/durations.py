@@ -1,8 +1,8 @@
 """Durations and moments as people write them: ``30s``, ``5m``, ``PT5M``, ``2026-11-22T10:00``.
 
-**Rules.** A duration has its unit. A moment is a time of ISO 8601, UTC where it names no zone, or a
-duration before now, which is when a source was read. A bare number is neither: it is refused, for
-nobody knows its unit.
+**Rules.** A duration has its unit. A moment is an ISO 8601 time, UTC if it names no zone, or a
+duration before the moment at which a source was read. A bare number is refused, because its unit
+is unknown.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _ISO = re.compile(
 
 
 def parse_duration_ms(text: str, name: str = "duration") -> int:
-    """Milliseconds of a duration.
+    """Return the milliseconds of a duration.
 
     Parameters
     ----------
     text : str
         ``0``, ``1500ms``, ``1.5s``, ``5m``, ``2h``, ``1d`` or ISO 8601 (``PT5M``).
     name : str
-        What to call it in an error.
+        Name of the value in an error.
 
     Raises
     ------
     ConfigError
-        If it is none of these.
+        The text is none of the forms above.
     """
     stripped = text.strip()
     plain = _PLAIN.fullmatch(stripped)
@@ -50,7 +50,7 @@ def parse_duration_ms(text: str, name: str = "duration") -> int:
 
 
 def above_zero_s(text: str, name: str) -> float:
-    """Seconds of a duration; ConfigError if it is none, or 0."""
+    """Return the seconds of a duration; raise ConfigError if it is not one, or 0."""
     ms = parse_duration_ms(text, name)
     if not ms:
         raise ConfigError(f"{name}: found {text!r}, expected more than 0: 30s or 5m")
@@ -58,12 +58,12 @@ def above_zero_s(text: str, name: str) -> float:
 
 
 def named_durations_ms(entries: Iterable[str], names: Collection[str], flag: str) -> dict[str, int]:
-    """``NAME=DURATION`` of an option that may be repeated, by name, in ms.
+    """Return the ``NAME=DURATION`` entries of a repeatable option, by name, in ms.
 
     Raises
     ------
     ConfigError
-        A name is unknown, or a value is no duration.
+        A name is unknown, or a value is not a duration.
     """
     found = {}
     for entry in entries:
@@ -76,18 +76,18 @@ def named_durations_ms(entries: Iterable[str], names: Collection[str], flag: str
 
 
 def format_duration(ms: int) -> str:
-    """A duration in its largest unit that divides it: ``5m``, ``10s``, ``1500ms``."""
+    """Format a duration in its largest unit that divides it: ``5m``, ``10s``, ``1500ms``."""
     unit, length = next((u, n) for u, n in reversed(_UNITS_MS.items()) if ms % n == 0)
     return f"{ms // length}{unit}" if ms else "0s"
 
 
 def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
-    """Microseconds since 1970 of ``2026-11-22T10:00``, ``2026-11-22``, ``2h`` or ``2h ago``.
+    """Return microseconds since 1970 of ``2026-11-22T10:00``, ``2026-11-22`` or ``2h ago``.
 
     Raises
     ------
     ConfigError
-        It is none of these.
+        The text is none of the forms above.
     """
     try:
         found = datetime.fromisoformat(text.strip())
@@ -111,17 +111,17 @@ def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
 def read_window(
     since: str | None, until: str | None, now_us: int | None = None
 ) -> tuple[int | None, int | None]:
-    """The two ends of ``--since`` and ``--until``, in microseconds since 1970.
+    """Return the two ends of ``--since`` and ``--until``, in microseconds since 1970.
 
     Parameters
     ----------
     now_us : int, optional
-        What a duration stands before; the clock's time by default.
+        The moment that a duration counts back from; by default the clock's time.
 
     Raises
     ------
     ConfigError
-        One is no moment, or the first comes after the last.
+        One is not a moment, or the first comes after the last.
     """
     low = None if since is None else parse_moment_us(since, "--since", now_us)
     high = None if until is None else parse_moment_us(until, "--until", now_us)

@@ -1,4 +1,4 @@
-"""A history for a command: made of a dump or a live cluster, or kept; and what is said about it."""
+"""Histories for commands: made of a dump or a live cluster, or stored; and notes about them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 SMALL_RECORDS = 500_000
 OLD_TRANSACTION_S = 10
-"""A transaction that is open for so long is told: most are over in a moment."""
+"""A transaction that is open for longer is reported: most end at once."""
 ROWS_AT_ONCE = 10_000
 """Rows of a table that are Python objects at one time."""
 
 
 def report_unread(made: History, note: Any) -> None:
-    """Say what the records hold that no table shows."""
+    """Report the records that no table shows."""
     report_notes(made.tables.batches()[-1], f"of {made.dump.n_records()}", note)
     report_open(made.dump.open_transactions, made.dump.taken_at, note)
     table = made.table("generations")
@@ -45,7 +45,7 @@ def report_unread(made: History, note: Any) -> None:
             others.setdefault(protocol_type, set()).add(group)
     for protocol_type, groups in sorted(others.items()):
         note(
-            f"what members of protocol type {visible(protocol_type)} were given is not read "
+            f"assignments of protocol type {visible(protocol_type)} are not read "
             f"({len(groups)} {'group' if len(groups) == 1 else 'groups'}, such as "
             f"{visible(min(groups))})"
         )
@@ -54,16 +54,16 @@ def report_unread(made: History, note: Any) -> None:
 def report_notes(
     batch: Batch, among: str, note: Any, *, share: bool = True, logs: bool = True
 ) -> None:
-    """Say how many records of a batch do not parse, or are of a type that is not known.
+    """Report how many records of a batch do not parse, or have an unknown type.
 
     Parameters
     ----------
     among : str
-        What stands before "records": "of 9", "of the batch's".
+        Text before "records": "of 9", "of the batch's".
     note : callable
         Prints a line.
     share, logs : bool
-        Say it of the records of ``__share_group_state``, and of broker logs, too.
+        Report records of ``__share_group_state``, and of broker logs, too.
     """
     n_bad = batch.rows.get("bad_records", 0)
     if n_bad:
@@ -71,19 +71,19 @@ def report_notes(
     unknown = {int(number): n for number, n in batch.notes.get("unknown_types", {}).items()}
     if unknown:
         types = ", ".join(f"{n} of type {number}" for number, n in sorted(unknown.items()))
-        note(f"{sum(unknown.values())} {among} records have a type that is not known: {types}")
+        note(f"{sum(unknown.values())} {among} records have an unknown type: {types}")
     n_bad_share = batch.notes.get("n_bad_share", 0)
     if n_bad_share and share:
         note(
             f"{n_bad_share} of the records of __share_group_state do not parse: the lag of their "
-            "share groups may be old, or not known"
+            "share groups may be old or unknown"
         )
     for text in batch.notes.get("broker_logs", ()) if logs else ():
         note(text)
 
 
 def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
-    """Say which transactions were open at a moment, and had been for :data:`OLD_TRANSACTION_S`."""
+    """Report transactions that were open at a moment for more than :data:`OLD_TRANSACTION_S`."""
     from holdfast.fleet.tables.columns.values import to_us
 
     at_us = to_us(taken_at)
@@ -103,7 +103,7 @@ def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> N
 
 
 def report_open_in(tables: Tables, note: Any) -> None:
-    """Say which transactions were open when the newest batch of tables was read."""
+    """Report transactions that were open when the newest batch of tables was read."""
     from holdfast.fleet.pipeline.ingest.transactions import from_notes
 
     kept = tables.newest_notes()
@@ -175,17 +175,17 @@ def make_history(
 def check_groups(
     made: Any, groups: Sequence[str], note: Any, known: Callable[[], Collection[str]] = tuple
 ) -> None:
-    """Tell which names and patterns of ``--group`` nothing was found for.
+    """Report names and patterns of ``--group`` without a match.
 
     Parameters
     ----------
     known : callable
-        Names of every group of the source, asked for when one was not found.
+        Returns the names of every group of the source; called if a match is missing.
 
     Raises
     ------
     SourceError
-        If the source has none of the groups.
+        The source has none of the groups.
     """
     if not groups:
         return
@@ -210,12 +210,12 @@ def refuse_unknown(groups: Sequence[str], known: Collection[str]) -> None:
 
 
 def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
-    """A cluster with the client properties of ``--command-config``; it is not asked anything yet.
+    """Return a cluster with the client properties of ``--command-config``; send no request yet.
 
     Raises
     ------
     ConfigError, SourceError
-        The timeout is no duration; the file cannot be read.
+        The timeout is not a duration; the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.properties import read_properties
@@ -228,14 +228,14 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
 
 
 def check_logs(logs: Sequence[Path]) -> None:
-    """Raise a SourceError if a ``--broker-log`` is not there, before anything slow is started."""
+    """Raise a SourceError if a ``--broker-log`` is missing, before anything slow is started."""
     for log in logs:
         if not log.is_file():
             raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
 
 
 def count_records(where: Any, selection: Selection) -> int:
-    """Records in a dump, or at most so many that are read of a cluster's offsets topic."""
+    """Count records in a dump, or return an upper bound for a cluster's offsets topic."""
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
     from holdfast.fleet.pipeline.ingest.source import Dump
 
@@ -246,7 +246,7 @@ def count_records(where: Any, selection: Selection) -> int:
 
 
 def rows_within(rows: Any, window: tuple[int | None, int | None]) -> Any:
-    """Rows whose time lies in a window."""
+    """Return rows whose time lies in a window."""
     import pyarrow.compute as pc
 
     low, high = window
@@ -258,7 +258,7 @@ def rows_within(rows: Any, window: tuple[int | None, int | None]) -> Any:
 
 
 def rows_of(table: Any) -> Iterator[dict[str, Any]]:
-    """Rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
+    """Yield rows of an Arrow table for people and programs: times as ISO 8601 in UTC."""
     times = [f.name for f in table.schema if str(f.type).startswith("timestamp")]
     for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
         for row in batch.to_pylist():

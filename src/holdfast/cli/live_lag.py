@@ -1,13 +1,13 @@
-"""The table ``lag`` of a live cluster, as its coordinators answer: no JVM, no offsets topic.
+"""The table ``lag`` of a live cluster from its coordinators' answers: no JVM, no offsets topic.
 
-**Rules.** The rows are those of :mod:`holdfast.fleet.pipeline.history.lag`, which has the rule by
-columns; a test compares both on the same groups. A coordinator does not say when a commit was
-written, nor that one was deleted or has expired. So the times of commits are null, ``status`` is
-``none`` without a commit, and ``lag_seconds`` is known by records alone: it is null where no leader
-says how old the first unread one is.
+**Rules.** The rows are those of :mod:`holdfast.fleet.pipeline.history.lag`, which applies the rule
+to columns; a test compares both on the same groups. A coordinator reports neither when a commit
+was written, nor that a commit was deleted or has expired. So the times of commits are null,
+``status`` is ``none`` without a commit, and ``lag_seconds`` comes from records alone: it is null
+if no leader reports the age of the first unread record.
 
 **Strategy.** Plain Python, row by row: NumPy and Arrow would take as long to load as the answer.
-Of more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by columns instead.
+For more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by columns instead.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ def live_lag(
     note: Callable[[str], None],
     over_s: float | None = None,
 ) -> list[dict[str, Any]] | None:
-    """Rows of ``lag`` from the coordinators; None where there are too many groups.
+    """Return rows of ``lag`` from the coordinators; None if there are too many groups.
 
     Parameters
     ----------
     groups : sequence of str
         Names or patterns; empty: all.
     all_groups : bool
-        Of all groups: those of Spark's connector too.
+        Include the groups of Spark's connector.
     reset : str
         ``auto.offset.reset`` of a partition without a commit.
     note : callable
-        Is told of a name that no group has, and of what coordinators and leaders do not tell.
+        Called with each name that no group has, and with what coordinators and leaders do not
+        report.
     over_s : float, optional
-        Ask twice, so many seconds apart, for how fast lags change.
+        Query twice, this many seconds apart, to measure how fast lags change.
 
     Raises
     ------
@@ -95,14 +96,14 @@ def live_lag(
 
 
 def _query_again(cluster: LiveCluster, groups: Sequence[str]) -> GroupsNow:
-    """Ask for those of groups that are still there."""
+    """Query the groups that still exist."""
     found = groups_now(cluster, lambda known: [group for group in groups if group in known])
     assert found is not None, "they were chosen"
     return found
 
 
 def not_known(found: GroupsNow) -> Iterator[str]:
-    """Say in a line of each kind what coordinators and leaders did not tell, and why."""
+    """Yield a line for each kind of missing answer of coordinators and leaders, and why."""
     if found.unanswered:
         brokers = "; ".join(found.unanswered)
         yield f"groups of {_counted(len(found.unanswered), 'broker')} are not listed: {brokers}"
@@ -128,14 +129,14 @@ def _counted(n: int, what: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """At most MOST_NAMED names, and how many more there are."""
+    """Return at most MOST_NAMED names, and how many more exist."""
     shown = ", ".join(shown_name(name) for name in names[:MOST_NAMED])
     more = len(names) - MOST_NAMED
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
 def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: bool) -> list[str]:
-    """Names that are wanted, by name or pattern; without ``wanted`` all but those of Spark."""
+    """Return the wanted groups, by name or pattern; without ``wanted`` all but those of Spark."""
     if wanted:
         return [group for group in known if any(means(name, group) for name in wanted)]
     if all_groups:
@@ -144,7 +145,7 @@ def chosen_groups(known: Collection[str], wanted: Sequence[str], *, all_groups: 
 
 
 def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
-    """Rows of the table ``lag``, sorted by group, topic and partition."""
+    """Yield rows of the table ``lag``, sorted by group, topic and partition."""
     ends = {(topic, p): (begin, end) for topic, p, begin, end in found.offsets}
     positions = {(one.group, one.topic, one.partition): one for one in found.positions}
     owners = _owners(found.readers)
@@ -175,7 +176,7 @@ def lag_rows(found: GroupsNow, reset: str) -> Iterator[dict[str, Any]]:
 def with_slopes(
     rows: Iterable[dict[str, Any]], earlier: Iterable[dict[str, Any]], seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """Rows of ``lag`` with how fast it changes, by those of an earlier moment.
+    """Yield rows of ``lag`` with their rate of change since an earlier moment.
 
     The rules are those of :mod:`holdfast.fleet.pipeline.history.lag_slope`.
     """
@@ -198,7 +199,7 @@ def with_slopes(
 
 
 def _owners(readers: Sequence[GroupReader]) -> dict[_Partition, GroupReader]:
-    """The reader of each partition; of several the one with the smallest id."""
+    """Return the reader of each partition; if several, the one with the smallest id."""
     found: dict[_Partition, GroupReader] = {}
     for reader in sorted(readers, key=lambda one: one.member_id):
         for topic, partitions in reader.partitions:
@@ -208,7 +209,7 @@ def _owners(readers: Sequence[GroupReader]) -> dict[_Partition, GroupReader]:
 
 
 def _subscribed(readers: Sequence[GroupReader]) -> dict[str, set[str] | None]:
-    """What the members of each group ask for; None where not all say it."""
+    """Return the subscribed topics of the members of each group; None if not all report them."""
     found: dict[str, set[str] | None] = {}
     for reader in readers:
         known = found.setdefault(reader.group, set())
@@ -237,14 +238,14 @@ def _empty_row(group: str, topic: str, partition: int, owner: GroupReader | None
 
 
 def _behind(position: Position, begin: int, end: int) -> dict[str, Any]:
-    """How far behind a position is, inside the log."""
+    """Return the lag of a position that is clamped into the log."""
     offset, left = position.offset, position.share_lag
     lag: int | None = end - min(max(offset, begin), max(begin, end))
     done = None
     if left is not None and left < 0:
         lag = None
     elif left is not None and lag is not None:
-        # A share group's broker counts what is left: what is done is the rest of the log.
+        # A share group's broker counts the rest: the processed part is the log without it.
         done = max(end - offset - left, 0)
         lag = max(lag - done, 0)
     clamped = "beyond_end" if offset > end else "before_begin" if offset < begin else "none"
@@ -252,7 +253,7 @@ def _behind(position: Position, begin: int, end: int) -> dict[str, Any]:
 
 
 def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
-    """The age of the first unread record, where its time is known."""
+    """Return the age of the first unread record, if its time is known."""
     if row["lag"] == 0:
         return {"lag_seconds": 0.0, "has_unread": False}
     if row["lag"] is None:

@@ -1,6 +1,6 @@
-"""What coordinators say of groups now, for commands that are given a cluster.
+"""Present states of groups from their coordinators, for commands with a live cluster.
 
-**Rules.** What cannot be asked is noted, and the command goes on without it.
+**Rules.** A failed query is noted, and the command continues without the answer.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 EMPTY: Final = frozenset({"Empty", "Dead"})
 """States of groups without members."""
 AGAIN_S: Final = 2.0
-"""A group that was not seen to rebalance before is asked about once more after so long."""
+"""Seconds until a group that was first seen rebalancing is queried once more."""
 
 
 class GroupStatePoller:
-    """Asks coordinators again and again, and knows since when groups rebalance.
+    """Queries coordinators repeatedly, and knows since when groups rebalance.
 
     Parameters
     ----------
     groups : sequence of str
         Names or patterns; empty: all.
     all_groups : bool
-        Of all groups: those of Spark's connector too.
+        Include the groups of Spark's connector.
     note : callable
-        Is told what cannot be asked, each thing once.
+        Called with each failure, once.
     """
 
     def __init__(
@@ -58,33 +58,33 @@ class GroupStatePoller:
         *,
         retains_members: bool = False,
     ) -> LiveGroups:
-        """Ask for all states, and for the members of some groups; what was known before stays.
+        """Query all states, and the members of some groups; keep what was known before.
 
         Parameters
         ----------
         known : collection of str
-            Groups of which is asked whether they are gone.
+            Groups to check for deletion.
         """
         try:
             seen = states_now(self._cluster, self._chosen, describe=describe, known=known)
             self.live = self.live.after(seen, retains_members=retains_members)
         except HoldfastError as error:
-            self._note_once(f"what groups do now could not be asked: {error}")
+            self._note_once(f"states of groups could not be read: {error}")
         if self.live.seen is not None:
             self._report_missing(self.live.seen)
         return self.live
 
     def query_states(self) -> LiveGroups:
-        """Ask for states alone: a request a broker."""
+        """Query states alone: one request a broker."""
         return self.query(lambda _: False)
 
     def query_all(
         self, known: Collection[str], sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        """Ask for states and members of all groups.
+        """Query states and members of all groups.
 
-        A group that is seen to rebalance for the first time is asked about once more: most
-        rebalances are over by then.
+        A group that is first seen rebalancing is queried once more: most rebalances have ended by
+        then.
         """
         live = self.query(has_members, known)
         first_seen = {since_ms for since_ms, _ in live.spans.values()}
@@ -97,7 +97,7 @@ class GroupStatePoller:
 
     def _report_missing(self, seen: SeenGroups) -> None:
         for text in seen.unanswered:
-            self._note_once(f"what its groups do now could not be asked: {text}")
+            self._note_once(f"states of its groups could not be read: {text}")
         refused: dict[str, list[str]] = {}
         for one in seen.groups.values():
             if one.refused:
@@ -105,7 +105,7 @@ class GroupStatePoller:
         for why, groups in sorted(refused.items()):
             of = f"{len(groups)} groups (such as {visible(min(groups))})"
             what = of if len(groups) > 1 else f"group {visible(groups[0])}"
-            self._note_once(f"the members of {what} could not be asked: {why}")
+            self._note_once(f"the members of {what} could not be read: {why}")
 
     def _note_once(self, text: str) -> None:
         if text not in self._noted:
@@ -114,5 +114,5 @@ class GroupStatePoller:
 
 
 def has_members(group: SeenGroup) -> bool:
-    """Whether it is worth asking who its members are."""
+    """Return whether a group can have members to query."""
     return group.state not in EMPTY

@@ -48,26 +48,26 @@ class Columns(StrEnum):
 
     @property
     def are_all(self) -> bool:
-        """Whether a table has every column."""
+        """Return whether a table has every column."""
         return self is Columns.ALL
 
 
 ColumnsOfTable = Annotated[
     Columns,
-    Option("--columns", help="Of a table in a file or a pipe: the ten that matter, or all."),
+    Option("--columns", help="Columns of a table in a file or a pipe: the main ten, or all."),
 ]
-PrintFormat = Annotated[Format, Option("--format", help="How to print it.")]
+PrintFormat = Annotated[Format, Option("--format", help="Output format.")]
 OutputFile = Annotated[
     Path | None,
-    Option("--output", "-o", metavar="FILE", help="Where the result goes: a file, or stdout."),
+    Option("--output", "-o", metavar="FILE", help="File to write; default: stdout."),
 ]
 
 
 def folder_of(text: str) -> StoragePath:
-    """The folder or store that ``-o`` names; ConfigError if the name is that of a file."""
+    """Return the folder or URL of ``-o``; raise ConfigError if the name is that of a file."""
     if (ending := PurePath(text).suffix.lower()) in _FILES and not Path(text).is_dir():
         raise ConfigError(
-            f"-o {text}: a folder of tables goes here; `> {text}` keeps {ending[1:]} in a file"
+            f"-o {text}: expected a folder for tables; `> {text}` writes {ending[1:]} to a file"
         )
     return storage_path(text)
 
@@ -78,7 +78,7 @@ _FOLDER = Option(
     "-o",
     parser=folder_of,
     metavar="FOLDER",
-    help="Where the result goes: a folder for tables, or a store.",
+    help="Folder or URL for the tables.",
 )
 TablesFolder = Annotated[StoragePath | None, _FOLDER]
 WatchedFolder = Annotated[StoragePath, _FOLDER]
@@ -94,26 +94,30 @@ WatchedTables = Annotated[
         "--input",
         parser=storage_path,
         metavar="PATH",
-        help="What to read: a folder of tables, as it changes.",
+        help="Folder of tables to follow.",
     ),
 ]
 KEEP = "90d"
 Keep = Annotated[
     str,
-    Option("--keep", metavar="AGE", help="Drop rows that are older (90d, 12h); all: keep them."),
+    Option(
+        "--keep",
+        metavar="AGE",
+        help="Age from which rows are dropped (90d, 12h), or all: keep every row.",
+    ),
 ]
 Overwrite = Annotated[
     bool,
-    Option("--overwrite", help="Replace what `holdfast watch` has kept in the -o folder."),
+    Option("--overwrite", help="Replace tables that `holdfast watch` wrote to the -o folder."),
 ]
 OffsetReset = Annotated[
     Reset,
-    Option("--auto-offset-reset", help="Where a partition without a commit starts: lag to there."),
+    Option("--auto-offset-reset", help="Offset from which lag is counted without a commit."),
 ]
 
 
 def servers_of(text: str) -> str:
-    """``HOST:PORT,...`` with Kafka's port where none is given; ConfigError if a port is none."""
+    """Return ``HOST:PORT,...``, by default with Kafka's port; raise ConfigError if it is wrong."""
     return ",".join(_server_of(one.strip()) for one in text.split(","))
 
 
@@ -121,14 +125,18 @@ def _server_of(text: str) -> str:
     has_port = text.count(":") == 1 or "]:" in text
     port = text.rpartition(":")[2] if has_port else "9092"
     if not port.isdecimal():
-        raise ConfigError(f"{text!r}: expected HOST:PORT, and the port is no number")
+        raise ConfigError(f"{text!r}: the port is not a number, expected HOST:PORT")
     if not 0 < int(port) < 65_536:
-        raise ConfigError(f"{text!r}: a port is 1 to 65535")
+        raise ConfigError(f"{text!r}: expected a port from 1 to 65535")
     return text if has_port else f"{text}:{port}"
 
 
 _SERVERS = Option(
-    "--bootstrap-server", "-b", parser=servers_of, metavar="HOST:PORT", help="A live cluster."
+    "--bootstrap-server",
+    "-b",
+    parser=servers_of,
+    metavar="HOST:PORT",
+    help="Bootstrap servers of a live cluster.",
 )
 Bootstrap = Annotated[str | None, _SERVERS]
 NeededBootstrap = Annotated[str, _SERVERS]
@@ -139,7 +147,7 @@ DumpFolder = Annotated[
         "-o",
         parser=folder_of,
         metavar="FOLDER",
-        help="Where the result goes: a folder for the dump.",
+        help="Folder or URL for the dump.",
     ),
 ]
 FleetInput = Annotated[
@@ -148,51 +156,51 @@ FleetInput = Annotated[
         "--input",
         parser=storage_path,
         metavar="PATH",
-        help="What to read: tables, a dump, or what Kafka's own tools printed (a file).",
+        help="Source to read: tables, a dump, or a file with the output of Kafka's tools.",
     ),
 ]
 Groups = Annotated[
     list[str] | None,
-    Option("--group", metavar="GROUP", help="A group or a pattern; repeatable."),
+    Option("--group", metavar="GROUP", help="Name or pattern of groups; repeatable."),
 ]
 SparkGroups = Annotated[
     bool,
-    Option("--all-groups", help="Include groups of Spark's own connector."),
+    Option("--all-groups", help="Include groups of Spark's connector."),
 ]
 BrokerLogs = Annotated[
     list[Path] | None,
     Option(
         "--broker-log",
-        help="A broker's server.log, as any collector keeps it (JSON, CSV, gzip); repeatable.",
+        help="A broker's server.log, plain or from a collector (JSON, CSV, gzip); repeatable.",
     ),
 ]
 CommandConfig = Annotated[
-    Path | None, Option("--command-config", help="Kafka client properties (security, ...).")
+    Path | None, Option("--command-config", help="File of Kafka client properties (security, ...).")
 ]
 _MOMENTS = "2h (before the source was read), or 2026-11-22T10:00 (UTC)"
 Since = Annotated[
-    str | None, Option("--since", metavar="WHEN", help=f"What happened since: {_MOMENTS}.")
+    str | None, Option("--since", metavar="WHEN", help=f"Begin of the window: {_MOMENTS}.")
 ]
 SINCE_OF_NOW = "1h"
-"""How far commands look back that say what is wrong with a live cluster."""
+"""Default begin of the window for commands that examine a live cluster."""
 RecentSince = Annotated[
     str | None,
     Option(
         "--since",
         metavar="WHEN",
-        help=f"What happened since: {_MOMENTS}; of a live cluster {SINCE_OF_NOW}.",
+        help=f"Begin of the window: {_MOMENTS}; default of a live cluster: {SINCE_OF_NOW}.",
     ),
 ]
 Until = Annotated[
     str | None,
-    Option("--until", metavar="WHEN", help="What happened until then; as --since."),
+    Option("--until", metavar="WHEN", help="End of the window, in the same form as --since."),
 ]
 Timeout = Annotated[
     str,
-    Option("--timeout", metavar="DURATION", help="Wait so long for an answer of the cluster."),
+    Option("--timeout", metavar="DURATION", help="Request timeout."),
 ]
 TIMEOUT = "30s"
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No notes on stderr.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no notes on stderr.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +225,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentWindow:
-    """The same for a command that says what is wrong."""
+    """The window of a command that examines the present."""
 
     since: RecentSince = None
     until: Until = None
@@ -237,7 +245,7 @@ class WatchOptions:
 
 
 def shared_options() -> list[str]:
-    """The options of this module, without dashes in front: a settings file may set them for all."""
+    """Return this module's options, without dashes: a settings file may set them for all."""
     declared = [get_args(kind)[1] for kind in globals().values() if get_origin(kind) is Annotated]
     return sorted(
         {

@@ -1,13 +1,13 @@
-"""How commands print: formats, errors, a progress bar on stderr.
+"""Output of commands: formats, errors, a progress bar on stderr.
 
-**Rules.** ``json``, ``jsonl`` and ``csv`` are for programs, ``table`` for people only. Names from a
-cluster are data from strangers: no format lets control sequences reach the terminal, or formulas
-a CSV. ``rich`` is imported by what draws, when it draws.
+**Rules.** ``json``, ``jsonl`` and ``csv`` are for programs, ``table`` for people only. Names from
+a cluster are untrusted: no format lets control sequences reach the terminal, or formulas a CSV.
+``rich`` is imported by functions that draw, when they draw.
 
-**Strategy.** Rows may be many: a terminal shows the first :data:`MAX_ROWS`. Into a file or a pipe
-``table``, ``jsonl`` and ``csv`` write row by row and hold no more; ``json`` is one document, held
-whole. The columns of a table in a file are as wide as its first :data:`MAX_ROWS` rows need. A table
-in a file or a pipe has its first :data:`MAIN_COLUMNS` columns, unless all are asked for.
+**Strategy.** A result may have many rows: a terminal shows the first :data:`MAX_ROWS`. In a file
+or a pipe ``table``, ``jsonl`` and ``csv`` stream row by row; ``json`` is one document in memory.
+The columns of a table in a file are as wide as its first :data:`MAX_ROWS` rows need. A table in a
+file or a pipe has its first :data:`MAIN_COLUMNS` columns, unless all are requested.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BAR_AFTER_S = 2.0
 REDRAW_S = 0.1
 MAX_CELL = 60
 MAX_ROWS = 1_000
-"""Of a table on a terminal: nobody reads more there, and each of them takes 3 ms to draw."""
+"""Rows of a table on a terminal: people read no more, and each row takes 3 ms to draw."""
 MAIN_COLUMNS = 10
 """Of a table in a file or a pipe: a row of all columns of some tables has 350 characters."""
 _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"(-?[\d,]+(\.\d+)?)?\Z")
 
 @cache
 def stderr_console() -> Console:
-    """What draws on stderr."""
+    """Return a console on stderr."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
@@ -70,7 +70,7 @@ NAMES = frozenset({"group", "topic"})
 
 
 def csv_cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula (a leading quote marks it as text).
+    """Return a cell that no spreadsheet takes for a formula (a leading quote marks it as text).
 
     Hidden characters are shown as escapes: CSV is printed on terminals too, and read line by line.
     """
@@ -91,7 +91,7 @@ def print_note(message: str) -> None:
 
 
 def notes(quiet: bool) -> Callable[[str], None]:
-    """A function that prints a command's notes on stderr, or drops them."""
+    """Return a function that prints a command's notes on stderr, or drops them."""
     return (lambda message: None) if quiet else print_note
 
 
@@ -104,18 +104,18 @@ def _note_of_table(message: str) -> None:
 def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = False) -> Iterator[T]:
     """Pass items on, with a progress bar on stderr: count, speed and time left.
 
-    Silent where stderr is no terminal; shown only once two seconds have passed, gone at the end.
+    Silent if stderr is not a terminal; shown after two seconds, removed at the end.
 
     Parameters
     ----------
     items : iterable
         Items to work on, one by one.
     total : int or None
-        How many there are; None where that is not known.
+        Number of items; None if unknown.
     what : str
         A plural, such as ``groups``.
     quiet : bool
-        No bar.
+        Show no bar.
     """
     if quiet or not sys.stderr.isatty():
         yield from items
@@ -170,7 +170,7 @@ def write_rows(
     rows : iterable of mapping
         Every mapping has the keys in ``columns``.
     columns : sequence of str
-        Order of the columns; a table shows as many of them as the terminal is wide.
+        Order of the columns; a terminal shows as many of them as fit its width.
     fmt : Format
         JSON is ``{"schema_version": 1, "rows": [...]}``.
     target : Path, optional
@@ -218,7 +218,7 @@ def write_table(
 
 
 def _short(time: str | None) -> str | None:
-    """To the second: ``2026-01-31 12:00:00``."""
+    """Cut a time to the second: ``2026-01-31 12:00:00``."""
     return time and time[:19].replace("T", " ")
 
 
@@ -277,7 +277,7 @@ def _plain_lines(
     columns: Sequence[str],
     title: str,
 ) -> Iterator[str]:
-    """Lines of a table without a frame, numbers to the right; an empty cell is a dash."""
+    """Yield the lines of a frameless table, numbers to the right; an empty cell is a dash."""
     from rich.cells import cell_len
 
     held = _widths(first, len(columns))
@@ -300,7 +300,7 @@ def _plain_lines(
 
 
 def _widths(cells: Sequence[Sequence[str]], n_columns: int) -> list[int]:
-    """How wide the cells of each column are at most."""
+    """Return the width of each column's widest cell."""
     from rich.cells import cell_len
 
     return [max(map(cell_len, column)) for column in zip(*cells, strict=True)] or [0] * n_columns
@@ -323,7 +323,7 @@ def _cell(value: object) -> str:
 
 
 def _heading(name: str, width: int) -> str:
-    """A column's name over as many lines as make it no wider than needed: ``n_moved`` stays."""
+    """Break a column's name into lines no wider than needed: ``n_moved`` stays whole."""
     lines = [""]
     for word in name.split("_"):
         longer = f"{lines[-1]}_{word}" if lines[-1] else word
@@ -336,7 +336,7 @@ def _heading(name: str, width: int) -> str:
 
 
 def _columns_that_fit(widths: Sequence[int], width: int) -> int:
-    """How many columns stand side by side in ``width`` characters; at least one."""
+    """Return how many columns fit side by side in ``width`` characters; at least one."""
     used = 1
     for i, column in enumerate(widths):
         used += column + 3
@@ -359,7 +359,7 @@ def _people_table(columns: Sequence[str], cells: Sequence[Sequence[str]], title:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    """One JSON document that is the same on a terminal as in a file.
+    """Return one JSON document that is the same on a terminal as in a file.
 
     Where stdout does not encode Unicode, characters beyond ASCII are written as JSON escapes.
     """
@@ -369,7 +369,7 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 @contextmanager
 def _opened(target: Path | None) -> Iterator[IO[str]]:
-    """Where output goes: a new file that is its owner's alone, or stdout, flushed at the end."""
+    """Open a new file that only its owner can read, or stdout, flushed at the end."""
     if target is None:
         yield sys.stdout
         sys.stdout.flush()

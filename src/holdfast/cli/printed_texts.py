@@ -1,8 +1,8 @@
-"""A text that Kafka's own tools printed, as the source of a command.
+"""The output of Kafka's own tools as the source of a command.
 
-**Rules.** A file is a source where its first lines are those of one of the tools: a folder is
-looked at as before. What ``kafka-consumer-groups`` prints is of one moment, so only commands that
-need no more take it.
+**Rules.** A file is a source if its first lines are those of one of the tools; a folder is opened
+as a dump or as tables. The output of ``kafka-consumer-groups`` describes one moment, so only
+commands that need no history accept it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 LACKS_OF_DESCRIBED: Final = (
-    "the text of kafka-consumer-groups does not say where logs begin, when commits were made, nor "
-    "how old what is unread is"
+    "the output of kafka-consumer-groups has neither the begin of logs, nor times of commits, nor "
+    "the age of unread records"
 )
 
 
 def is_printed(source: StoragePath | None) -> bool:
-    """Whether a source is a file, and so a text of Kafka's tools or an error."""
+    """Return whether a source is a file: either a text of Kafka's tools or an error."""
     return source is not None and not source.is_dir() and source.is_file()
 
 
 def is_described(source: StoragePath | None) -> bool:
-    """Whether a source is what ``kafka-consumer-groups --describe`` printed."""
+    """Return whether a source is output of ``kafka-consumer-groups --describe``."""
     from holdfast.fleet.pipeline.ingest.printed.dumps import PrintedKind, kind_of
 
     return is_printed(source) and kind_of(Path(str(source))) is PrintedKind.DESCRIBED
 
 
 def is_described_text(text: str) -> bool:
-    """Whether a text is what ``kafka-consumer-groups`` prints, whole or not."""
+    """Return whether a text is output of ``kafka-consumer-groups``, complete or not."""
     from holdfast.fleet.pipeline.ingest.printed.described import HEADING
 
     return any(HEADING.match(line) for line in text.splitlines())
@@ -56,14 +56,14 @@ def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_describ
     Parameters
     ----------
     takes_described : bool
-        Take groups as they were at one moment, too.
+        Accept groups at one moment, too.
 
     Raises
     ------
     ConfigError
-        The text is of one moment, and the command needs records.
+        The text describes one moment, and the command needs records.
     SourceError
-        It is no text of the tools, is malformed, or was cut short.
+        The text is not of these tools, is malformed, or was cut short.
     """
     from holdfast.fleet.pipeline.ingest.printed.described_dump import write_described
     from holdfast.fleet.pipeline.ingest.printed.dumps import PrintedKind, kind_of, write_printed
@@ -73,15 +73,15 @@ def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_describ
     if kind is None:
         known = f"{PrintedKind.LOG} --offsets-decoder, {PrintedKind.CONSOLE} with a formatter of "
         raise SourceError(
-            f"{path} is a file, and no text of {known}__consumer_offsets, or "
-            f"{PrintedKind.DESCRIBED} --describe; else a dump or tables are expected, in a folder"
+            f"{path} is a file, but not output of {known}__consumer_offsets, or of "
+            f"{PrintedKind.DESCRIBED} --describe; other sources are folders: a dump or tables"
         )
     if kind is not PrintedKind.DESCRIBED:
         return write_printed(path, folder, note)
     if not takes_described:
         raise ConfigError(
-            f"{path} is what {kind} printed of one moment, which `lag`, `plan` and `assign` take; "
-            "a history needs records (a dump, or what kafka-dump-log printed)"
+            f"{path} is output of {kind} about one moment, for `lag`, `plan` and `assign`; "
+            "a history needs records (a dump, or output of kafka-dump-log)"
         )
     return write_described(_read(path, note), path.stat().st_mtime_ns // 1000, folder)
 
@@ -89,7 +89,7 @@ def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_describ
 def described_lag(
     source: StoragePath, groups: Sequence[str] | None, reset: str, note: Note
 ) -> list[dict[str, Any]]:
-    """Rows of ``lag`` of what ``kafka-consumer-groups --describe`` printed.
+    """Return rows of ``lag`` from the output of ``kafka-consumer-groups --describe``.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def described_lag(
         if not any(means(wanted, name) for name in names):
             note(f"no group {wanted!r}{nearest(wanted, names, 3, before=': ')}")
     if not found.partitions:
-        raise SourceError(f"{source} has no table of offsets: print it without --members")
+        raise SourceError(f"{source} has no table of offsets: run the tool without --members")
     chosen = {n for n in names if not groups or any(means(w, n) for w in groups)}
     rows = [*lag_rows(_now(found, chosen), reset)]
     for row in rows:
@@ -118,14 +118,14 @@ def described_lag(
 
 
 def described_group(path: str, text: str, group: str | None, note: Note) -> dict[str, Any]:
-    """One group of such a text as a snapshot for ``assign``.
+    """Return one group of such a text as a snapshot for ``assign``.
 
     Raises
     ------
     ConfigError
-        The text has several groups with members, and none was named.
+        The text has several groups with members, and ``group`` is None.
     SourceError
-        As of :func:`described_lag`; or the group has no members.
+        As for :func:`described_lag`; or the group has no members.
     """
     from holdfast.fleet.pipeline.ingest.printed.described import read_described, snapshot_of
 
@@ -138,8 +138,8 @@ def described_group(path: str, text: str, group: str | None, note: Note) -> dict
     if group is None and len(held) > 1:
         raise ConfigError(f"{path} has {len(held)} groups with members: --group names one")
     note(
-        "kafka-consumer-groups does not print what members subscribe to (taken for what any of "
-        "them was given), nor partitions without owner and commit"
+        "kafka-consumer-groups does not print subscriptions (assumed: every topic that any member "
+        "was assigned), nor partitions without owner and commit"
     )
     return snapshot_of(found, group or held[0])
 

@@ -1,6 +1,6 @@
 """Scenario files of ``holdfast simulate``: JSON with the steps of a scenario.
 
-**Rules.** A step that cannot be taken is refused with its place in the file, before anything runs.
+**Rules.** A wrong step is refused with its position in the file, before anything runs.
 
 **Strategy.** Each entry of ``steps`` becomes a :class:`holdfast.sim.scenarios.ScenarioStep`.
 """
@@ -19,14 +19,14 @@ from holdfast.sim.scenarios import SCENARIOS, ScenarioStep
 
 
 def read_scenario(name: str, members: int) -> tuple[ScenarioStep, ...]:
-    """Steps of a scenario file for a group of so many members.
+    """Read the steps of a scenario file for a group of ``members`` members.
 
     Raises
     ------
     ConfigError
-        If there is no such file, or a step cannot be taken.
+        The file does not exist, or a step is wrong.
     SourceError
-        If the file is not a scenario.
+        The file is not a scenario.
     """
     path = Path(name)
     if not path.exists():
@@ -47,7 +47,7 @@ def read_scenario(name: str, members: int) -> tuple[ScenarioStep, ...]:
         if step.slot not in started:
             raise ConfigError(
                 f"{name}: slot: found {step.slot}, expected 0 to {members - 1}, one that was "
-                "started before, or -1 for whoever leads"
+                "started before, or -1 for the leader"
             )
     return script
 

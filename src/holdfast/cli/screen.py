@@ -78,7 +78,7 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
 
 
 def _now(now: dict[str, Any]) -> str:
-    """What the coordinator says: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
+    """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
     from holdfast.fleet.report.findings.finding import count, more
 
     asked = f"(asked {now['asked_at'][11:19]} UTC)"
@@ -131,14 +131,14 @@ def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
 
 
 def _cost(lower: float, upper: float, n_owned: int) -> str:
-    """Such as ``up to 12 min a partition``."""
+    """Return a text such as ``up to 12 min a partition``."""
     from holdfast.fleet.report.drawing.words import downtime
 
     return f"{downtime(lower / n_owned, upper / n_owned)} a partition"
 
 
 def _window(first: str, last: str) -> str:
-    """From and to, the day of the second one only where it is another."""
+    """Return begin and end; the day of the end only if it differs."""
     begin, end = (text[:19].replace("T", " ") for text in (first, last))
     return f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
 

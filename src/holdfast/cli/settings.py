@@ -1,13 +1,12 @@
 """Settings from ``holdfast.toml``, the environment and flags, in that order: the later one wins.
 
 **Rules.** One file counts: the one that ``HOLDFAST_CONFIG`` names, else ``holdfast.toml`` in the
-current folder, else the user's own. Its sections are commands, its words flags without dashes in
-front. ``HOLDFAST_<COMMAND>_<OPTION>`` is an option in the environment. A section, a word or a
-variable that names nothing is refused with the nearest name; what belongs to another command is
-left to it.
+current folder, else the user's own. Its sections are commands, its keys are flags without leading
+dashes. ``HOLDFAST_<COMMAND>_<OPTION>`` is an option in the environment. An unknown section, key or
+variable is refused with the nearest name; a command ignores settings of other commands.
 
-Variables that Kubernetes sets for a service named ``holdfast...`` in the same namespace are
-nobody's setting and are passed by.
+Variables that Kubernetes sets for a service named ``holdfast...`` in the same namespace are not
+settings and are ignored.
 
 **Strategy.** Click does it: the file is its ``default_map``, ``PREFIX`` its
 ``auto_envvar_prefix``, and it knows which of them gave a value. Only the command that runs is
@@ -37,13 +36,14 @@ PREFIX: Final = "HOLDFAST"
 FILE_NAME: Final = "holdfast.toml"
 NAMED_BY: Final = "HOLDFAST_CONFIG"
 EVERYWHERE: Final = "defaults"
-"""Section whose words count for every command that has such an option."""
+"""Section whose keys count for every command that has such an option."""
 
 OTHERS: Final = frozenset(
     f"{PREFIX}_{name}"
     for name in ("CACHE", "CLASS_ARCHIVE", "CONFIG", "IVY_SETTINGS", "JARS", "SPARK_CONNECTOR")
 )
-"""Variables that are no command's option: the settings file, where jars come from, Java's start."""
+"""Variables that are not an option of a command: the settings file, the source of jars, Java's
+start."""
 
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 
@@ -61,7 +61,7 @@ def find_file() -> Path | None:
 
 
 def read_file(path: Path) -> dict[str, dict[str, Any]]:
-    """Sections of a settings file; ConfigError if it is no TOML, or a word is outside of one."""
+    """Return a file's sections; raise ConfigError for wrong TOML or a key outside a section."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ def read_file(path: Path) -> dict[str, dict[str, Any]]:
     for word, value in document.items():
         if not isinstance(value, dict):
             raise ConfigError(
-                f"{path}: {word} stands outside of a section; "
+                f"{path}: {word} is outside of a section; "
                 f"put it under [{EVERYWHERE}] or under a command"
             )
     return document
@@ -78,12 +78,12 @@ def read_file(path: Path) -> dict[str, dict[str, Any]]:
 def default_map(
     name: str, command: click.Command, names: Sequence[str], path: Path | None
 ) -> dict[str, Any]:
-    """Defaults of one command from a settings file, as Click takes them.
+    """Return the defaults of one command from a settings file, as Click takes them.
 
     Raises
     ------
     ConfigError
-        For a section that is no command, or a word that is no option of its command.
+        A section is not a command, or a key is not an option of its command.
     """
     if path is None:
         return {}
@@ -115,7 +115,9 @@ def _section(
 
 def _refuse_unknown(path: Path, name: str, kind: str, own: Any, known: Sequence[str]) -> None:
     if not isinstance(own, dict):
-        raise ConfigError(f"{path}: {name} is a command; its options stand in a section of its own")
+        raise ConfigError(
+            f"{path}: {name} is a command; its options belong in a section of its own"
+        )
     for word in own:
         if word not in known:
             raise ConfigError(f"{path}: [{name}] has no {kind} {_near(word, known)}")
@@ -139,7 +141,7 @@ def check_environment(
     name : str
         Name of the command that runs; empty for none.
     all_variables : callable
-        The variables of every command's options; asked where a name has to be suggested.
+        Returns the variables of every command's options; called if a name has to be suggested.
     """
     own = set(variables_of(name, command))
     longest_first = sorted(names, key=len, reverse=True)
@@ -152,11 +154,11 @@ def check_environment(
         if owner != name:
             continue  # of a command that does not run
         hint = nearest(variable, [*all_variables(), *sorted(OTHERS)])
-        raise ConfigError(f"the environment: {variable} is no option of any command{hint}")
+        raise ConfigError(f"the environment: {variable} is not an option of any command{hint}")
 
 
 def variables_of(name: str, command: click.Command) -> Iterator[str]:
-    """Names of the variables of one command's options, and of the commands below it."""
+    """Yield the variable names of the options of one command and of its subcommands."""
     for own, one in _leaves(name, command):
         yield from (_variable(own, str(option.name)) for option in _options(one))
 
@@ -164,7 +166,7 @@ def variables_of(name: str, command: click.Command) -> Iterator[str]:
 def effective(
     name: str, command: click.Command, values: Mapping[str, Any], path: Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Every option of a command as it would be used without flags, and where that comes from."""
+    """Yield every option of a command as it would be used without flags, with its origin."""
     root = click.Context(
         click.Group("holdfast"), auto_envvar_prefix=PREFIX, default_map=dict(values)
     )
@@ -189,7 +191,7 @@ def effective(
 
 
 def where_from(error: click.ClickException, path: Path | None) -> str:
-    """Which setting a value that was refused comes from; empty for a flag."""
+    """Return the origin of a refused value; empty for a flag."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return ""
     source = error.ctx.get_parameter_source(str(error.param.name))
@@ -202,7 +204,7 @@ def where_from(error: click.ClickException, path: Path | None) -> str:
 
 
 def _leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """A command, or those below it, with their names."""
+    """Yield a command, or its subcommands, with their names."""
     if not isinstance(command, click.Group):
         yield name, command
         return
@@ -215,7 +217,7 @@ def _options(command: click.Command) -> Iterator[click.Option]:
 
 
 def _word(option: click.Option) -> str:
-    """An option in a settings file: its flag, without dashes in front."""
+    """Return the key of an option in a settings file: its flag, without leading dashes."""
     return str(option.name).replace("_", "-")
 
 

@@ -1,9 +1,9 @@
-"""``holdfast simulate --dump``: the records of a simulated coordinator, as a dump.
+"""``holdfast simulate --dump``: writes the records of a simulated coordinator as a dump.
 
-**Rules.** The records are the coordinator's own bytes, in the order and at the times it wrote them.
-The world has no producers, so a model gives the end offsets: from the beginning of the run on,
-every partition receives one record per 10 ms, as many as a member processes. A lag is therefore the
-time that a partition has stood still, in units of 10 ms.
+**Rules.** The records are the coordinator's own bytes, in the order and at the times of their
+writing. The world has no producers, so a model gives the end offsets: from the beginning of the
+run on, every partition receives one record per 10 ms, as many as a member processes. A lag is
+therefore the downtime of the partition, in units of 10 ms.
 
 **Strategy.** Columns from the world, written by the same code as a live cluster's dump.
 """
@@ -31,7 +31,7 @@ CLUSTER_ID = "simulated"
 
 
 def snapshot_of(world: World) -> ClusterSnapshot:
-    """Topics with ids made from their names, and the offsets of the model above."""
+    """Return topics with ids made from their names, and the offsets of the model above."""
     end = world.now_ms // RECORD_MS
     names = sorted(world.partitions)
     taken = datetime.fromtimestamp((WALL_MS + world.now_ms) / 1000, UTC)
@@ -63,7 +63,7 @@ def write_simulation(world: World, folder: Path) -> Dump:
     Raises
     ------
     SourceError
-        If ``folder`` holds something else.
+        ``folder`` holds something else.
     """
     from holdfast.fleet.pipeline.ingest.dump import write_log
 

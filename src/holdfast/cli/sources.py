@@ -1,8 +1,8 @@
 """The source of a reading command: a folder of tables, a dump, or a live cluster.
 
-**Rules.** A live cluster is only read, and no group is joined. A folder of tables is read as it
-is, without Spark. A dump or a cluster goes through the pipeline first, into a temporary folder;
-Spark is imported and started when a step of it is too large for this process, and not before.
+**Rules.** A live cluster is only read, and no group is joined. A folder of tables is read
+unchanged, without Spark. A dump or a cluster goes through the pipeline first, into a temporary
+folder; Spark is imported and started only if a step is too large for this process.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ class OpenedTables:
     tables : Tables
         A table is read when it is used.
     topics : dict of str to int
-        Topic to number of partitions; empty for a folder of tables, which does not hold it.
+        Topic to number of partitions; empty for a folder of tables, which does not contain it.
     groups : tuple of str or None
         Chosen groups of a folder of tables, patterns resolved. None: all groups of the tables; the
         tables of a dump or a cluster hold the chosen groups only.
     are_stored : bool
-        They are a folder's, as an earlier run has settled them.
+        The tables are stored in a folder, written by an earlier run.
     moments_us : (int or None, int or None)
-        The window that was asked for, in microseconds since 1970: a duration counts back from
-        ``end_ms``.
+        The requested window, in microseconds since 1970: a duration counts back from ``end_ms``.
     live : LiveGroups
-        What the coordinators of a live cluster said, where that was asked.
+        Answers of a live cluster's coordinators, if they were queried.
     end_ms : int or None
-        When the source was read, in milliseconds since 1970: the end of every window; earlier where
+        When the source was read, in milliseconds since 1970: the end of every window; earlier if
         the window ends earlier.
     """
 
@@ -69,21 +68,21 @@ class OpenedTables:
     live: LiveGroups = NOT_QUERIED
 
     def since_ms(self, default: str | None) -> int | None:
-        """The beginning of the window in milliseconds since 1970; by default so long before."""
+        """Return the window's begin in ms since 1970; by default ``default`` before its end."""
         since_us = self.moments_us[0]
         if since_us is None and default is not None and self.end_ms is not None:
             return self.end_ms - parse_duration_ms(default)
         return None if since_us is None else since_us // 1000
 
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
-        """The chosen groups, and what pages and findings show of them, read now."""
-        # Tables of a dump or a cluster hold nothing else, and it was said which names they lack.
+        """Return the chosen groups, and what pages and findings show of them, read now."""
+        # Tables of a dump or a cluster hold no other group; missing names were reported before.
         chosen = self.tables.choose(groups) if self.are_stored else None
         return chosen, self.tables.load(chosen, without=NOT_SHOWN)
 
 
 def is_dump(source: StoragePath) -> bool:
-    """Whether a folder is a finished dump."""
+    """Return whether a folder is a complete dump."""
     return (source / "dump.json").is_file()
 
 
@@ -101,44 +100,47 @@ def open_source(
     overwrite: bool = False,
     takes_described: bool = False,
 ) -> Iterator[OpenedTables]:
-    """Tables of ``--input`` or ``--bootstrap-server``.
+    """Open tables of ``--input`` or ``--bootstrap-server``.
 
     Parameters
     ----------
     window : Window, optional
-        Only what happened then (:mod:`holdfast.fleet.tables.window`).
+        Only events in the window (:mod:`holdfast.fleet.tables.window`).
     is_cut : bool
-        The tables begin with the window; else they only end with it, so that what holds in it and
-        began before is there.
+        The tables begin with the window; else they only end with it, so that rows that hold in it
+        and began before are included.
     queries_now : bool
-        The coordinators of a live cluster are asked too, before its records are read and after
-        that: what rebalances both times has done so for as long as that took.
+        Query the coordinators of a live cluster too, before its records are read and afterwards: a
+        group that rebalances both times has done so for that long.
     spark_groups : bool
-        Where no group is asked for, those of Spark's own are taken from a dump or a cluster too.
+        Include the groups of Spark's connector of a dump or a cluster, if no group is named.
     auto_offset_reset : str
-        What the lag of a partition without a commit is, for a dump or a cluster.
+        ``auto.offset.reset`` for the lag of a partition without a commit, for a dump or a cluster.
     broker_logs : sequence of Path, optional
         Logs of brokers that state causes, for a dump or a cluster.
     output : path or URL, optional
-        Where the tables of a dump or a cluster stay; by default they are gone behind the block.
+        Folder for the tables of a dump or a cluster; by default a temporary one, deleted at the
+        end.
     overwrite : bool
-        Replace what a stream has kept in ``output``, too.
+        Replace tables that a stream wrote to ``output``, too.
     takes_described : bool
-        Take what ``kafka-consumer-groups --describe`` printed, too.
+        Accept output of ``kafka-consumer-groups --describe``, too.
 
     Raises
     ------
     ConfigError
-        If neither or both are given, logs for tables (their causes are settled), a place for tables
-        that are there, or a group that they do not hold.
+        Neither or both are given, or broker logs for tables (their causes are settled), or an
+        output folder for existing tables, or a group that they do not contain.
     SourceError
-        If what is given cannot be read.
+        The source cannot be read.
     """
     load_arrow()
     source, groups = source_options.source, source_options.group
     if (source is None) == (source_options.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
-    read_window(window.since, window.until)  # a wrong one is told before anything slow begins
+    read_window(
+        window.since, window.until
+    )  # a wrong window is reported before anything slow begins
     given = GivenSource(
         path=str(source or ""),
         servers=source_options.bootstrap or "",
@@ -192,24 +194,24 @@ def _stored(
 
 
 def _scratch(stack: ExitStack) -> Path:
-    """A folder that is gone behind the block."""
+    """Return a folder that is deleted at the end of the block."""
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-")))
 
 
 def _refuse_settled(source: StoragePath, logs: Sequence[Path], output: StoragePath | None) -> None:
-    """Refuse what tables that are there cannot have: other causes, another place."""
+    """Refuse options that existing tables cannot obey: broker logs, an output folder."""
     if logs:
         words = [word for log in logs for word in ("--broker-log", str(log))]
         line = holdfast_line("history", "-b", SERVERS, *words, "-o", FOLDER)
         raise ConfigError(
-            f"{source} holds tables, whose causes are settled: make others (`{line}`)"
+            f"{source} holds tables, whose causes are settled: write new ones (`{line}`)"
         )
     if output is not None:
-        raise ConfigError(f"{source} holds tables: -o writes those of a dump or of a cluster")
+        raise ConfigError(f"{source} holds tables: -o is for the tables of a dump or a cluster")
 
 
 def state_poller(source_options: options.SourceOptions, *, all_groups: bool) -> GroupStatePoller:
-    """Who asks the coordinators of the chosen groups."""
+    """Return a poller of the coordinators of the chosen groups."""
     from holdfast.cli.live_states import GroupStatePoller
 
     cluster = live_cluster(
@@ -222,7 +224,7 @@ def state_poller(source_options: options.SourceOptions, *, all_groups: bool) -> 
 def _windowed(
     opened: OpenedTables, window: options.Window | options.RecentWindow, *, is_cut: bool
 ) -> OpenedTables:
-    """The same with the window that was asked for."""
+    """Return the tables with the requested window applied."""
     from holdfast.fleet.report.columns.timeline import window_end_ms
     from holdfast.fleet.tables.window import within
 

@@ -1,11 +1,11 @@
 """A progress bar for Spark jobs: tasks done, records a second, time left.
 
-**Rules.** The bar is shown on stderr, only on a terminal, once Spark has been busy for two seconds.
-It disappears at the end. A classic session is asked through its status tracker, a Spark Connect
-session through a progress handler.
+**Rules.** The bar is shown on stderr, only on a terminal, once Spark has been busy for two
+seconds. It disappears at the end. A classic session is queried through its status tracker, a Spark
+Connect session through a progress handler.
 
-**Strategy.** Every stage reads nearly all records. So the number of records that a stage has worked
-through is the share of its tasks that are done, times the number of all records.
+**Strategy.** Every stage reads nearly all records. So the records that a stage has processed are
+its fraction of finished tasks, times the number of all records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stage:
 
 
 def newest_stage(spark: Any) -> Stage | None:
-    """The newest running stage of a classic session, None where nothing runs."""
+    """Return the newest running stage of a classic session; None without a running stage."""
     tracker = spark.sparkContext.statusTracker()
     running = [tracker.getStageInfo(i) for i in tracker.getActiveStageIds()]
     stages = [
@@ -51,14 +51,14 @@ def newest_stage(spark: Any) -> Stage | None:
 
 
 class StageWatcher(Protocol):
-    """Who is told what Spark does, from any thread."""
+    """Receives Spark's progress, from any thread."""
 
     def show(self, stage: Stage, now: float) -> None:
-        """A stage has done so much at ``now``."""
+        """Show the progress of a stage at ``now``."""
         ...
 
     def rest(self, now: float) -> None:
-        """Spark does nothing."""
+        """Show that Spark is idle."""
         ...
 
 
@@ -70,8 +70,8 @@ class StageBar:
     progress : Progress
         The bar, with a field ``speed``.
     n_records : int, callable or None
-        Number of all records, or a function that gives it when a stage begins; with None no speed
-        is shown.
+        Number of all records, or a function that returns it when a stage begins; with None no
+        speed is shown.
     """
 
     def __init__(self, progress: Progress, n_records: Records, now: float, unit: str = "records"):
@@ -124,16 +124,16 @@ def spark_when_needed(
     quiet: bool = False,
     **options: Any,
 ) -> Iterator[Callable[[], Any]]:
-    """What gives the session of a command: its first call starts Spark, and shows how far it is.
+    """Yield a function that returns the session; its first call starts Spark and the bar.
 
     Parameters
     ----------
     n_records, unit
         As in :func:`spark_bar`.
     note : callable, optional
-        Is told that Spark starts.
+        Called when Spark starts.
     **options
-        Of :func:`holdfast.fleet.pipeline.session.get_session`.
+        Options of :func:`holdfast.fleet.pipeline.session.get_session`.
     """
     with ExitStack() as stack:
 
@@ -157,7 +157,7 @@ def spark_bar(
     unit: str = "records",
     quiet: bool = False,
 ) -> Iterator[None]:
-    """Show how far Spark is while the body runs.
+    """Show the progress of Spark while the body runs.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def spark_bar(
 
 @contextmanager
 def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
-    """Tell a watcher what Spark does while the body runs."""
+    """Report Spark's progress to a watcher while the body runs."""
     from holdfast.fleet.pipeline.session import is_connect
 
     if is_connect(spark):
@@ -209,7 +209,7 @@ def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
         while not over.wait(LOOK_EVERY_S):
             try:
                 stage = newest_stage(spark)
-            except Exception:  # no answer: the body meets the same, and says what it was
+            except Exception:  # no answer: the body meets the same error and raises it
                 return
             if stage is None:
                 bar.rest(time.monotonic())

@@ -1,12 +1,12 @@
-"""Standard streams of a command: there in any case, and nothing written to stdout is lost.
+"""Standard streams of a command: always open, and output to stdout is never lost.
 
-**Rules.** What is written to stdout arrives whole, or the command fails. A stream that the caller
-closed reads as empty and takes everything.
+**Rules.** Output to stdout arrives whole, or the command fails. A stream that the caller closed
+reads as empty and discards output.
 
-**Strategy.** A system may take a part of a write: of a pipe that another program made non-blocking
-(pipes and terminals are shared), at a signal, or where the disk is full. Python's own stdout drops
-the rest in silence under ``PYTHONUNBUFFERED``, and raises halfway otherwise. Ours writes on, and
-waits until the reader has read.
+**Strategy.** A system may accept only a part of a write: of a pipe that another program made
+non-blocking (pipes and terminals are shared), at a signal, or if the disk is full. Python's own
+stdout silently drops the rest under ``PYTHONUNBUFFERED``, and raises halfway otherwise. This
+stream writes the rest, and waits until the reader has read.
 """
 
 from __future__ import annotations

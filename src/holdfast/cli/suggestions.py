@@ -1,8 +1,8 @@
-"""What a person most likely meant by an option or a word that a command does not have.
+"""Suggestions for an option or a word that a command does not have.
 
-**Rules.** Nothing is guessed where a name is only spelt alike: ``--port`` is no misspelt
-``--input``. A word that another command, Kafka's tools or a Kafka client has for the same thing
-leads to the option of the command at hand.
+**Rules.** Similar spelling alone gives no suggestion: ``--port`` is not a misspelt ``--input``. A
+word that another command, Kafka's tools or a Kafka client has for the same thing leads to the
+option of this command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SERVERS: Final = re.compile(r"[\w.\-\[\]]+:\d+(,[\w.\-\[\]]+:\d+)*")
 
 
 def refused_option(typed: str, flags: Iterable[str], context: click.Context) -> click.UsageError:
-    """The error about an option that a command does not have, with what it may stand for."""
+    """Return the error about an unknown option, with its likely meaning."""
     known = {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
     word = typed.lstrip("-")
     same = [flag for flag in SAME.get(word, ()) if flag.lstrip("-") in known][:1]
@@ -56,7 +56,7 @@ def refused_option(typed: str, flags: Iterable[str], context: click.Context) -> 
 def refused_words(
     words: Sequence[str], flags: Sequence[str], context: click.Context
 ) -> click.UsageError:
-    """The error about words that belong to no option, with where the first of them belongs."""
+    """Return the error about words without an option, with an option for the first of them."""
     meant = " or ".join(f"{flag} {words[0]}" for flag in _flags_of(words[0], flags))
     told = f": did you mean {meant}?" if meant else ""
     noun = "argument" if len(words) == 1 else "arguments"
@@ -64,7 +64,7 @@ def refused_words(
 
 
 def _flags_of(word: str, flags: Sequence[str]) -> list[str]:
-    """Options of a command that a word without one may belong to."""
+    """Return options of a command that a word without an option may belong to."""
     if word.isdigit():
         meant = ["--port"]
     elif _SERVERS.fullmatch(word):

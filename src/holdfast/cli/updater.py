@@ -1,13 +1,13 @@
-"""The keeper of ``serve``: a process beside that of the pages, which does what ``watch`` does.
+"""The updater of ``serve``: a process beside that of the pages, which does what ``watch`` does.
 
-**Rules.** Whatever happens to the keeper, pages go on with what its last batch has committed. A
-keeper that ends is started again after :data:`RETRY_S`, and its trouble stands on the pages until
-one has read the cluster. It ends with the server's process, however that ends.
+**Rules.** Whatever happens to the updater, pages show the last committed batch. An updater that
+ends is restarted after :data:`RETRY_S`, and the pages show its error until an updater has read the
+cluster. It ends with the server's process, however that ends.
 
-**Strategy.** It is a process of its own, because a JVM that died cannot be had again in the same
-one, and because Spark's driver must not take the interpreter from the pages. Two ends of a pipe:
-the keeper sends what it does, and reads the end of the server. Batches need no news: the pages see
-a commit in the folder.
+**Strategy.** It is a process of its own, because a process cannot start a JVM again after the
+first one died, and because Spark's driver must not take the interpreter from the pages. A pipe has
+two ends: the updater sends its progress, and reads the end of the server. Batches need no message:
+the pages see a commit in the folder.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from holdfast.fleet.tables.reading import Tables
 
 RETRY_S: Final = 15.0
-"""From the end of a keeper to the start of the next one."""
+"""Seconds from the end of an updater to the start of the next one."""
 CLOSE_S: Final = 10.0
-"""For a keeper to end when it is told to."""
+"""Seconds for an updater to end on request."""
 COMMAND: Final = (sys.executable, "-P", "-c", "from holdfast.cli.updater import main; main()")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdaterMessage(UpdaterState):
-    """What a keeper sends of itself, and whether it has just read the cluster."""
+    """State of an updater, and whether it has just read the cluster."""
 
     has_read: bool = False
 
@@ -75,35 +75,33 @@ class Updater:
 
     @property
     def updater_state(self) -> UpdaterState:
-        """How it is now."""
+        """Return the present state."""
         return self._updater_state
 
     def start(self) -> None:
-        """Begin to keep the tables."""
+        """Start updating the tables."""
         self._thread.start()
 
     def close(self) -> None:
-        """End the keeper's process; a batch that it is in the middle of is not there then."""
+        """End the updater's process; a batch under way is discarded."""
         self._closed.set()
         if self._process is not None:
             self._process.terminate()
         self._thread.join(CLOSE_S)
 
     def _follow(self) -> None:
-        """Run one keeper after the other."""
+        """Run one updater after the other."""
         while not self._closed.is_set():
             try:
                 trouble = self._run_one()
             except OSError as error:  # no process could be had
                 trouble = str(error)
             if not self._closed.is_set():
-                self._note(
-                    UpdaterMessage(trouble=trouble or "the process that keeps the tables has ended")
-                )
+                self._note(UpdaterMessage(trouble=trouble or "the updater process has ended"))
             self._closed.wait(RETRY_S)
 
     def _run_one(self) -> str:
-        """Run a keeper to its end; the trouble that it named last."""
+        """Run an updater to its end; return the last error that it named."""
         ours, its = Pipe()
         command = [*self._command, str(its.fileno())]
         with ours, its:
@@ -119,7 +117,7 @@ class Updater:
         return trouble
 
     def _read_messages(self, pipe: Connection) -> str:
-        """Tell a keeper its work, and take its news until its end; the trouble it named last."""
+        """Send an updater its task and read its messages until its end; return its last error."""
         last = ""
         with suppress(EOFError, OSError):
             pipe.send((self._task, self._quiet))
@@ -130,7 +128,7 @@ class Updater:
         return last
 
     def _note(self, message: UpdaterMessage) -> None:
-        """Make of news what pages show: trouble stands until the cluster was read."""
+        """Update the state that pages show: an error stays until the cluster was read."""
         before = self._updater_state
         if message.has_read:
             self._updater_state = UpdaterState(doing=message.doing)
@@ -140,13 +138,13 @@ class Updater:
                 doing=message.doing, trouble=message.trouble, since_ms=since_ms
             )
             if message.trouble != before.trouble:
-                self._notify(f"the tables are not kept at the moment: {message.trouble}")
+                self._notify(f"the tables are not updated at the moment: {message.trouble}")
         else:
             self._updater_state = replace(before, doing=message.doing)
 
 
 def main() -> None:
-    """Keep tables for the process that holds the other end of a pipe, whose number is given."""
+    """Update tables for the process at the other end of a pipe, whose number is the argument."""
     load_arrow()
     update_tables(Connection(int(sys.argv[1])))
 
@@ -169,7 +167,7 @@ def update_tables(pipe: Connection) -> None:
 
 
 def _end_with(pipe: Connection) -> None:
-    """End this process once the server's is gone."""
+    """End this process when the server's process ends."""
     with suppress(EOFError, OSError):
         pipe.recv()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -186,24 +184,24 @@ class _ProgressSender:
         self._is_first = True
 
     def starts_spark(self) -> None:
-        """As in :class:`~holdfast.cli.watch_loop.Watcher`."""
+        """Report that Spark starts."""
         self._pipe.send(UpdaterMessage(doing="starting Spark"))
 
     def shown(self, spark: Any) -> AbstractContextManager[None]:
-        """Tell of stages until everything was read once."""
+        """Report stages until everything was read once."""
         return followed(spark, self)
 
     def show(self, stage: Stage, _: float) -> None:
-        """Tell how far a stage is."""
+        """Report the progress of a stage."""
         if self._is_first and self._n_all is not None:
             tasks = f"{stage.n_done} of {stage.n_tasks} tasks of stage {stage.number} done"
             self._pipe.send(UpdaterMessage(doing=f"{self._progress()}; {tasks}"))
 
     def rest(self, _: float) -> None:
-        """Tell nothing where Spark does nothing."""
+        """Report nothing while Spark is idle."""
 
     def before_batch(self, n_offsets: int, n_new: int) -> None:
-        """Tell how much there is to read."""
+        """Report how much is to be read."""
         self._n_all = self._n_all or n_new
         self._n_done, self._n_batch = max(self._n_all - n_new, 0), n_offsets
         if self._is_first:
@@ -213,7 +211,7 @@ class _ProgressSender:
         return f"first read: {self._n_done:,} of {self._n_all:,} records"
 
     def after_batch(self, tables: Tables, batch: int) -> None:
-        """Tell that there is something new."""
+        """Report a new batch."""
         self._batches.report_batch(tables, batch)
         self._n_done += self._n_batch
         self._is_first = self._is_first and self._n_done < (self._n_all or 0)
@@ -222,7 +220,7 @@ class _ProgressSender:
         )
 
     def after_look(self, tables: Tables, error: SourceError | None) -> None:
-        """Tell that log ends were read, or why not."""
+        """Report that log ends were read, or why not."""
         self._is_first = False
         if error is None:
             self._batches.report_open(tables)

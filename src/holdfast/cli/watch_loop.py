@@ -1,4 +1,4 @@
-"""Keeping the tables of a live cluster: what ``watch`` does, and ``serve`` beside its pages."""
+"""Update the tables of a live cluster, for ``watch`` and for the updater of ``serve``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTask:
-    """What is kept, where, and how.
+    """The cluster and the folder of a watch, and its options.
 
     Parameters
     ----------
     every_seconds : float or None
-        Pause between two looks; None takes what is there, once.
+        Poll interval in seconds; None reads the present records once.
     """
 
     bootstrap: str
@@ -43,12 +43,12 @@ class WatchTask:
     max_records: int | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be kept, before anything slow is started.
+        """Refuse a task that cannot run, before anything slow is started.
 
         Raises
         ------
         ConfigError, SourceError
-            A duration that is none, a log that is not there, or a folder that is not a stream's.
+            A wrong duration, a missing log, or a folder that is not a stream's.
         """
         from holdfast.fleet.pipeline.batches.watch import check_watched
         from holdfast.fleet.tables.reading import Tables
@@ -57,12 +57,12 @@ class WatchTask:
         check_watched(Tables(self.output.absolute()))
 
     def check_words(self) -> None:
-        """The part of :meth:`check` that asks nothing of the folder, and is quick."""
+        """Run the part of :meth:`check` that does not read the folder, and is quick."""
         parse_retention(self.watch_options.keep)
         check_logs(self.watch_options.broker_log or ())
 
     def again(self) -> list[str]:
-        """Options of a command line that starts ``watch`` again; defaults are left out."""
+        """Return options of a command line that starts ``watch`` again; defaults are omitted."""
         watch_options, usual = self.watch_options, options.WatchOptions()
         pairs: list[tuple[str, object]] = [("-b", self.bootstrap)]
         pairs += (
@@ -85,17 +85,17 @@ class WatchTask:
         return [*words, "--all-groups"] if watch_options.all_groups else words
 
     def cluster(self) -> LiveCluster:
-        """The cluster, which is not asked anything yet."""
+        """Return the cluster; no request is sent yet."""
         return live_cluster(
             self.bootstrap, self.watch_options.command_config, self.watch_options.timeout
         )
 
 
 class Watcher(Protocol):
-    """Who is told how far it is."""
+    """Receives the progress of a watch."""
 
     def starts_spark(self) -> None:
-        """The cluster has answered; a session begins."""
+        """Report that the cluster has answered and a session begins."""
         ...
 
     def shown(self, spark: Any) -> AbstractContextManager[None]:
@@ -103,15 +103,15 @@ class Watcher(Protocol):
         ...
 
     def before_batch(self, n_offsets: int, n_new: int) -> None:
-        """A batch of so many offsets begins; so many are new in all."""
+        """Report that a batch of ``n_offsets`` offsets begins; ``n_new`` are new in all."""
         ...
 
     def after_batch(self, tables: Tables, batch: int) -> None:
-        """A batch is there."""
+        """Report that a batch is committed."""
         ...
 
     def after_look(self, tables: Tables, error: SourceError | None) -> None:
-        """Log ends were read where nothing was new, or could not be."""
+        """Report that log ends were read and nothing was new, or that reading failed."""
         ...
 
 
@@ -157,7 +157,7 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
 
 
 def _session(cluster: LiveCluster) -> Any:
-    """A session of Spark that fits what the offsets topic holds."""
+    """Return a Spark session that fits the size of the offsets topic."""
     from holdfast.fleet.pipeline.command_session import open_session
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
@@ -167,7 +167,7 @@ def _session(cluster: LiveCluster) -> Any:
 
 
 def parse_retention(text: str) -> float | None:
-    """Days of ``--keep``; None for ``all``, ConfigError for what is no duration above 0."""
+    """Return the days of ``--keep``; None for ``all``; raise ConfigError for 0 or a wrong text."""
     if text == "all":
         return None
     millis = parse_duration_ms(text, "--keep")
@@ -177,11 +177,11 @@ def parse_retention(text: str) -> float | None:
 
 
 class BatchReporter:
-    """Says what batches read that is in no table, and what changed of it.
+    """Reports what batches read that is in no table, and its changes.
 
     Every batch reads all of ``__share_group_state`` and the broker logs. So the number of bad
-    records of that topic is said when it changes, what is wrong with a log once, and a transaction
-    that is open once.
+    records of that topic is reported when it changes, an error of a log once, and an open
+    transaction once.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class BatchReporter:
         self._open: set[tuple[int, int, int]] = set()
 
     def report_batch(self, tables: Tables, batch: int) -> None:
-        """Say what is in no table of a batch, and which transactions are open."""
+        """Report what is in no table of a batch, and which transactions are open."""
         for one in tables.batches():
             if one.id == batch:
                 n_bad_share = int(one.notes.get("n_bad_share", 0))
@@ -205,7 +205,7 @@ class BatchReporter:
         self.report_open(tables)
 
     def report_open(self, tables: Tables) -> None:
-        """Say which transactions are open at the newest look, each once."""
+        """Report transactions that are open at the newest poll, each once."""
         from holdfast.fleet.pipeline.ingest.transactions import from_notes
 
         notes = tables.newest_notes()

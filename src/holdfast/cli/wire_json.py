@@ -106,12 +106,12 @@ SCHEMAS: Mapping[str, MessageKind] = {
 
 
 def decode_line(schema: str, line: str) -> dict[str, Any]:
-    """One message in hex to JSON's types; a record is ``KEYHEX VALUEHEX`` or ``KEYHEX null``.
+    """Decode one message in hex to JSON types; a record is ``KEYHEX VALUEHEX`` or ``KEYHEX null``.
 
     Raises
     ------
     WireError
-        If the line is no hex (``bad-hex``), or the bytes break their schema.
+        The line is not hex (``bad-hex``), or the bytes break their schema.
     """
     if schema not in READ_RECORD:
         return to_json(SCHEMAS[schema].decode(_from_hex(line.strip(), schema, "data")))
@@ -120,7 +120,7 @@ def decode_line(schema: str, line: str) -> dict[str, Any]:
 
 
 def decode_record_hex(schema: str, key: str, value: str) -> dict[str, Any]:
-    """One record in hex to JSON's types; ``null`` is null."""
+    """Decode one record in hex to JSON types; ``null`` is null."""
     return READ_RECORD[schema](
         None if key == "null" else _from_hex(key, schema, "key"),
         None if value == "null" else _from_hex(value, schema, "value"),
@@ -128,13 +128,13 @@ def decode_record_hex(schema: str, key: str, value: str) -> dict[str, Any]:
 
 
 def error_json(error: WireError) -> dict[str, Any]:
-    """What stands in the line of a message that could not be read."""
+    """Return the output line of a message that could not be read."""
     names = ("reason", "schema", "version", "field", "position")
     return {"error": {name: getattr(error, name) for name in names}}
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """A message as JSON's types."""
+    """Convert a message to JSON types."""
     shapes = _FIELDS[type(value)]
     return {name: write(getattr(value, name)) for name, write in shapes.items()}
 
@@ -146,7 +146,7 @@ def _from_hex(text: str, schema: str, field: str) -> bytes:
         raise WireError(BAD_HEX, schema=schema, field=field, detail=str(error)) from error
 
 
-# How the type of a field looks in JSON
+# JSON form of each field type
 
 
 _Shape = Callable[[Any], Any]
@@ -186,4 +186,4 @@ _FIELDS: Mapping[object, Mapping[str, _Shape]] = {
         *(message.kind for message in SCHEMAS.values()),
     )
 }
-"""How each field of each message looks, by its name."""
+"""JSON form of each field of each message, by its name."""

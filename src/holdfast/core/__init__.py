@@ -1,6 +1,6 @@
-"""The core: what a group is, who gets what, the bytes, and the machines; NumPy alone.
+"""The core: groups, their assignments, their bytes, and the machines; NumPy alone.
 
-Nothing here reads a clock, a file, a socket, the environment or chance. Errors stand beside it, in
+No module reads a clock, a file, a socket, the environment or chance. Errors are in
 :mod:`holdfast.errors`.
 
 ================= =================================================================

@@ -1,12 +1,12 @@
-"""Command lines that people are told to run: by a finding, an error or a note.
+"""Command lines that a finding, an error or a note suggests to a person.
 
 **Rules.** Every command line that the program suggests is made here, and nowhere else is one
 written into a text. Each word is quoted, so that the line can be pasted into a shell. A line names
-the source that the person gave. Where that is not known, and where the person has to choose, a word
-in capitals stands in its place: ``HOST:PORT``, ``DUMP``, ``DIR``, ``CLIENT``; or the names that the
-person chooses from, with ``|`` between them.
+the source that the person gave. Where that is not known, and where the person has to choose, the
+line has a word in capitals instead: ``HOST:PORT``, ``DUMP``, ``DIR``, ``CLIENT``; or the names that
+the person chooses from, with ``|`` between them.
 
-**Strategy.** :func:`holdfast_line` writes a command of ours and :func:`kafka_line` one of Kafka's
+**Strategy.** :func:`holdfast_line` writes a holdfast command and :func:`kafka_line` one of Kafka's
 tools. ``tests/cli/test_suggestions.py`` knows every call of the two, provokes it, and runs the line
 that it has made.
 """
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from holdfast.core.names import Visible, harmless, shell_word
 
 SERVERS = "HOST:PORT"
-"""Stands for the brokers of a cluster."""
+"""Placeholder for the brokers of a cluster."""
 CLIENT = "CLIENT"
-"""Stands for the client library of a group's members."""
+"""Placeholder for the client library of a group's members."""
 DUMP = "DUMP"
-"""Stands for tables or a dump."""
+"""Placeholder for tables or a dump."""
 FOLDER = "DIR"
-"""Stands for a folder that the person chooses."""
+"""Placeholder for a folder that the person chooses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,14 @@ class GivenSource:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options by which a command of ours reads the same source."""
+        """Options by which a holdfast command reads the same source."""
         if not self.servers:
             return option("--input", self.path or DUMP)
         return (*option("-b", self.servers), *self._login())
 
     @property
     def tool_options(self) -> tuple[str, ...]:
-        """Options by which a tool of Kafka asks the cluster of the source."""
+        """Options by which a Kafka tool queries the cluster of the source."""
         return (*option("--bootstrap-server", self.servers or SERVERS), *self._login())
 
     def _login(self) -> tuple[str, ...]:
@@ -52,21 +52,21 @@ class GivenSource:
 
 
 NOT_KNOWN = GivenSource()
-"""A source that nobody has named: ``--input DUMP``, and ``HOST:PORT`` for a cluster."""
+"""An unnamed source: ``--input DUMP``, and ``HOST:PORT`` for a cluster."""
 
 
 def holdfast_line(command: str, *words: str) -> Visible:
-    """A command line of ours, such as ``holdfast lag -b HOST:PORT --group 'my group'``."""
+    """Return a holdfast command line, such as ``holdfast lag -b HOST:PORT --group 'my group'``."""
     return _line("holdfast", command, *words)
 
 
 def kafka_line(tool: str, source: GivenSource, *words: str) -> Visible:
-    """A command line of one of Kafka's tools, such as ``kafka-consumer-groups.sh``."""
+    """Return a command line of a Kafka tool, such as ``kafka-consumer-groups.sh``."""
     return _line(tool, *source.tool_options, *words)
 
 
 def option(flag: str, value: str) -> tuple[str, ...]:
-    """An option and its value, in one word where the value looks like an option itself."""
+    """Return an option and its value, in one word if the value looks like an option itself."""
     return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
 
 

@@ -35,10 +35,10 @@ BLANK = frozenset(
         ),
     )
 )
-"""Characters that are printable to Unicode and that nobody can see."""
+"""Characters that are printable to Unicode and invisible to people."""
 
 SEPARATORS = ";,|"
-"""Where a spreadsheet may split a line, depending on its locale."""
+"""Characters at which a spreadsheet may split a line, depending on its locale."""
 
 _UNUSUAL = re.compile(r"[^ -~]")
 _UNUSUAL_OR_BACKSLASH = re.compile(r"[^ -\[\]-~]")
@@ -48,17 +48,17 @@ _PIECES = re.compile(f"(?<=[{SEPARATORS}])")
 
 
 class Visible(str):
-    """Text that is visible already: every function here passes it as it is."""
+    """Text that is visible already: every function of the module returns it unchanged."""
 
     __slots__ = ()
 
 
 EMPTY = Visible("\\empty")
-"""The empty name for people; no other name is shown so, for a backslash is doubled."""
+"""Text that stands for the empty name; no other name is shown so, for a backslash is doubled."""
 
 
 def is_hidden(character: str) -> bool:
-    """Whether a character acts, or cannot be seen."""
+    """Return whether a character acts, or is invisible."""
     return not character.isprintable() or character in BLANK
 
 
@@ -75,7 +75,7 @@ def visible(name: object) -> Visible:
 
 
 def part(text: object) -> Visible:
-    """Show a text that is a part of a sentence: as :func:`visible`, and its end spaces stay."""
+    """Return a text that is part of a sentence: as :func:`visible`, and its end spaces stay."""
     if isinstance(text, Visible):
         return text
     whole = str(text)
@@ -85,14 +85,14 @@ def part(text: object) -> Visible:
 
 
 def shown_name(name: object) -> Visible:
-    """Show a name as :func:`visible` does, and the empty one, which nobody could see, as EMPTY."""
+    """Return a name as :func:`visible` does, and the empty, invisible one as EMPTY."""
     return visible(name) or EMPTY
 
 
 def harmless(text: object) -> Visible:
-    """Text of ours, which may quote names: hidden characters are escaped, backslashes stay.
+    """Return a holdfast text, which may quote names, with hidden characters escaped.
 
-    Not for a name alone: two of them may become one text.
+    Backslashes stay, so two names alone could become one text: use :func:`visible` for a name.
     """
     if isinstance(text, Visible):
         return text
@@ -100,7 +100,7 @@ def harmless(text: object) -> Visible:
 
 
 def _decomposed(text: str) -> list[bool]:
-    """Which characters a composed form of the text has another one for."""
+    """Return the characters of the text that a composed form has another one for."""
     if unicodedata.is_normalized("NFC", text):
         return [False] * len(text)
     return [
@@ -129,7 +129,7 @@ def _code(character: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """JSON text made with ``ensure_ascii=False``, with an escape for every hidden character.
+    """Escape every hidden character of JSON text made with ``ensure_ascii=False``.
 
     A JSON reader reads the same values from it.
     """
@@ -145,7 +145,7 @@ def _json_escaped(match: re.Match[str]) -> str:
 
 
 def shorten(name: object, limit: int = 80) -> Visible:
-    """Visible text of at most ``limit`` characters, the middle replaced by an ellipsis."""
+    """Return visible text of at most ``limit`` characters, the middle replaced by an ellipsis."""
     text = visible(name)
     if len(text) <= limit:
         return text
@@ -154,7 +154,7 @@ def shorten(name: object, limit: int = 80) -> Visible:
 
 
 def spreadsheet_text(value: str) -> str:
-    """Text that no spreadsheet takes for a formula, wherever its locale splits a line.
+    """Return text that no spreadsheet takes for a formula, wherever its locale splits a line.
 
     The value is visible text already, so it holds no tab. A quote marks as text each piece that
     begins as a formula does, and each piece that begins with a quote; so different values stay

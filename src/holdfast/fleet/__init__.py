@@ -1,8 +1,8 @@
-"""The fleet: what the offsets topic says of all groups, kept as tables and shown.
+"""The fleet: records of the offsets topic about all groups, as tables, findings and pages.
 
 ================= =================================================================
 ``pipeline/``     records of the offsets topic to tables; history, lag, plan, replay
 ``report/``       findings, drawings, metrics, and served pages
-``tables/``       folders of tables: columns, what belongs together, where it lies
+``tables/``       folders of tables: columns, transactions, storage
 ================= =================================================================
 """

@@ -1,10 +1,11 @@
 """The document's scenarios, measured: bounce, death, scaling, first start, under any policy.
 
 **Rules.** Members are slots 0 to n - 1; the first ``Costs.slow_members`` of them are slow. Except
-in ``first-start`` the group settles before measuring begins. Times and moves come from the ledger.
+in ``first-start`` the group settles before measuring begins. Times and moves come from the
+ownership log.
 
 **Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance
-and reports. One is no policy but a baseline: :mod:`holdfast.sim.baselines.kip848`.
+and reports. :mod:`holdfast.sim.baselines.kip848` is not a policy but a baseline.
 
 References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristics".
 """
@@ -41,7 +42,7 @@ Track = Callable[[range], Iterable[int]]
 """Passes on the members that are bounced, and may count them."""
 
 MakeWorld = Callable[[WorldOptions, int], World]
-"""Makes the world of a scenario from its options and its seed; a test checks more than ours."""
+"""Makes the world of a scenario from its options and its seed; a test may check more."""
 
 SIMULATED = (*POLICIES, *BASELINES)
 """Policies and baselines. A setup may name an assignor as well."""
@@ -67,22 +68,22 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What to simulate."""
+    """The setup of a simulation."""
 
     scenario: str = "rolling-bounce"  # a name of :data:`SCENARIOS`
-    # A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's.
-    # Or a policy of the user.
+    # A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's. Or
+    # a user's own policy.
     policy: str | PolicyInfo = "deferred"
     members: int = 6
     partitions: int = 24  # of one topic, unless ``topics`` says otherwise
     seed: int = 0
     settings: Policy = DEFAULTS  # delay, batch and so on
-    # What members offer under a policy without a design, in place of the policy's own; under a
-    # design what computes targets. A baseline has none.
+    # The assignors of members under a policy without a design, instead of the policy's own; under a
+    # design the assignor of targets. A baseline has none.
     assignor: Named | None = None
     costs: Costs = field(default_factory=Costs)
     static: bool = False
-    # Slot -> what its processes say of where they live; by default each slot lives alone.
+    # Slot -> the location that its processes report; by default each slot has its own.
     location: Callable[[int], str] | None = str
     crash: bool = False  # whether bounces and scaling down are crashes rather than clean stops
     steps: int = 1
@@ -93,7 +94,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a scenario cost; seconds are of virtual time."""
+    """The costs of a scenario; seconds are of virtual time."""
 
     scenario: str
     policy: str
@@ -113,7 +114,7 @@ class Report:
     trace: tuple[str, ...] = ()
 
     def to_dict(self, *, sizes: bool = False) -> dict[str, Any]:
-        """The JSON of ``holdfast simulate``; with ``sizes`` also bytes on the wire a round."""
+        """Return the JSON of ``holdfast simulate``; ``sizes`` adds bytes on the wire a round."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         left_out = {"trace"} if sizes else {"trace", "bytes_per_round", "largest_round_bytes"}
         values["violations"] = [v.to_dict() for v in self.violations]
@@ -128,7 +129,7 @@ class Report:
 
 
 class Play:
-    """A scenario in progress: a world and the steps that scenarios are made of."""
+    """A scenario in progress: a world and the steps of scenarios."""
 
     def __init__(self, setup: Setup, track: Track = iter, make_world: MakeWorld = World):
         self.setup = setup
@@ -154,10 +155,10 @@ class Play:
             self.world.run(self.world.now_ms + 1000 // max(1, self.setup.members))
 
     def settled(self) -> bool:
-        """Every member is calm, everything is processed, and there was no round for a while."""
+        """Return whether all is quiescent and processed, and no round was recent."""
         world = self.world
         living = world.living()
-        if not living:  # the scenario ended all of them, or all of them failed
+        if not living:  # the scenario ended all processes, or all failed
             return not any(p.failed for p in world.slots.values())
         quiet = world.now_ms - world.counts.last_round_ms >= QUIET_MS
         return (
@@ -197,21 +198,21 @@ class Play:
         world.run(world.now_ms + self.costs.pause_ms)
 
     def patience_ms(self) -> int:
-        """How long a scenario waits for a member to work."""
+        """Time that a scenario waits for a member to work, in ms."""
         return 2 * self.costs.rebalance_ms + self.costs.session_ms
 
 
 def rolling_bounce(play: Play) -> None:
-    """Each member in turn ends and comes back."""
+    """End and restart each member, one after the other."""
     for slot in play.track(range(play.setup.members)):
         play.bounce(slot)
 
 
 def surge(play: Play) -> None:
-    """A Deployment's roll-out: new processes come, and as many old ones leave when they work.
+    """Roll out as a Deployment: new processes start, and as many old ones end when they work.
 
-    ``steps`` processes come at once, as a ``maxSurge`` of so many allows. A new process is ready
-    ``pause_ms`` after it became a member. Before that the group rests for a minute.
+    ``steps`` processes start at once, as with a ``maxSurge`` of that number. A new process is ready
+    ``pause_ms`` after it became a member. Before the surge the group rests for a minute.
     """
     world, costs = play.world, play.costs
     world.run(world.now_ms + 60_000)
@@ -234,7 +235,7 @@ def surge(play: Play) -> None:
 
 
 def process_death(play: Play) -> None:
-    """One process crashes, and its orchestrator starts it again (``steps`` times)."""
+    """Crash one process, which its orchestrator starts again (``steps`` times)."""
     last = play.setup.members - 1
     for step in range(play.setup.steps):
         slot = last - step % play.setup.members
@@ -245,13 +246,13 @@ def process_death(play: Play) -> None:
 
 
 def scale_up(play: Play) -> None:
-    """``steps`` more members start."""
+    """Start ``steps`` more members."""
     for step in range(play.setup.steps):
         play.world.start(play.setup.members + step)
 
 
 def scale_down(play: Play) -> None:
-    """``steps`` members end for good."""
+    """End ``steps`` members for good."""
     for step in range(play.setup.steps):
         slot = play.setup.members - 1 - step
         if play.setup.crash:
@@ -261,7 +262,7 @@ def scale_down(play: Play) -> None:
 
 
 def first_start(play: Play) -> None:
-    """The group starts from nothing."""
+    """Start the group from nothing."""
     play.start_all()
 
 
@@ -274,7 +275,7 @@ def scripted(play: Play) -> None:
 
 
 def _leading(world: World) -> int:
-    """The slot that leads, or the lowest that is up."""
+    """Return the slot that leads, or the lowest that is up."""
     group = world.coordinator
     living = world.living()
     leads = [p.slot for p in living if group and p.member.member_id == group.leader_id]
@@ -282,7 +283,7 @@ def _leading(world: World) -> int:
 
 
 def _processed(world: World) -> int:
-    """How many of the existing partitions are being processed."""
+    """Count the existing partitions that are being processed."""
     count = world.partitions.get
     return sum(p < count(topic, 0) for q in world.living() for topic, p in q.running)
 
@@ -338,11 +339,11 @@ SCENARIOS: Mapping[str, Callable[[Play], None]] = {
     "first-start": first_start,
     "surge": surge,
 }
-"""Name -> what happens."""
+"""Name -> function that plays the scenario."""
 
 
 def assignors_of(setup: Setup) -> Sequence[Assignor]:
-    """The assignors that members of a policy offer."""
+    """Return the assignors that members of a policy support."""
     named = () if setup.assignor is None else (setup.assignor,)
     return assignors_for(setup.policy, setup.settings, named)
 
@@ -361,11 +362,11 @@ def simulate(
     setup : Setup
         Scenario, policy, sizes, costs, seed.
     ended : callable, optional
-        Called with the world at the end of the run, to look at what it holds.
+        Called with the world at the end of the run, to inspect it.
     track : callable
         Passes on the members of a rolling bounce as they are bounced.
     make_world : callable
-        What makes the world, by default its class.
+        Function that makes the world, by default its class.
 
     Returns
     -------
@@ -375,9 +376,9 @@ def simulate(
     Raises
     ------
     ConfigError
-        If a name is unknown or a number cannot be.
+        If a name is unknown or a number is out of range.
     PlanError
-        If the function of a user's own assignor or policy raised, or gave no valid plan.
+        If the function of a user's own assignor or policy raised, or returned an invalid plan.
     """
     _validate(setup)
     if setup.policy == "kip848":
@@ -440,7 +441,7 @@ def _kip848(setup: Setup) -> Report:
 def _report(
     setup: Setup, ownership_log: OwnershipLog, *, partitions: int, balance_ms: int, **counts: Any
 ) -> Report:
-    """What a run has cost, by its ledger."""
+    """Return the costs of a run, by its ownership log."""
     return Report(
         scenario=setup.scenario,
         policy=setup.policy if isinstance(setup.policy, str) else setup.policy.name,
@@ -459,7 +460,7 @@ def _report(
 
 
 def check_balance(play: Play) -> None:
-    """L1 and L2: everything is owned, and loads differ by one at most."""
+    """Check L1 and L2: everything is owned, and loads differ by one at most."""
     if play.settled() and not play.world.living():
         return  # the scenario has ended every process
     loads = np.array([len(p.running) for p in play.world.living()], np.int64)
@@ -475,7 +476,7 @@ def check_balance(play: Play) -> None:
 
 
 def _levels(setup: Setup) -> bool:
-    """Whether the policy's assignor moves what is owned to make loads even."""
+    """Return whether the policy's assignor moves owned resources to make loads even."""
     if setup.policy in BASELINES:
         return True
     row = find_policy(setup.policy)

@@ -1,11 +1,11 @@
 """Worlds and scenarios of the simulation under the rules.
 
-**Rules.** A checked world behaves as the world itself: what the rules add is that applications are
-late. An application commits what it still has in hand some time after its resource has ended, which
-the member has to refuse (S16). What a test puts around a part of the world stands outside of the
-rules: a message that is held back has not arrived for them.
+**Rules.** A checked world behaves as the world itself, with late applications in addition. An
+application commits its records in flight some time after their resource has ended, which the member
+has to refuse (S16). A test's hook around a part of the world is outside the rules: a message that
+is held back has not arrived for them.
 
-**Strategy.** :class:`Attached` takes the world's messages, plans and duties by its hooks.
+**Strategy.** :class:`Attached` takes the world's messages, plans and actions by its hooks.
 
 References: :data:`tests.proof.rules.checkers.RULES`.
 """
@@ -31,10 +31,10 @@ from holdfast.sim.world.process import ActionHandlers, Process
 from holdfast.sim.world.world import World, WorldOptions
 
 LATE_MS = (0, 500, 1_000, 2_000, 4_000, 8_000, 12_000)
-"""How long after a resource has ended an application commits the batch that it still holds."""
+"""Time after a resource has ended until an application commits its last batch, in ms."""
 
 Held = dict[DeliveredBatch, int]
-"""Batches in an application's hands, and the offset after each of them."""
+"""Batches in flight in an application, and the offset after each of them."""
 
 
 class CheckedWorld(World):
@@ -48,7 +48,7 @@ class CheckedWorld(World):
 
     @property
     def violations(self) -> list[Violation]:
-        """Rules that the run has broken so far."""
+        """Broken rules of the run so far."""
         self._attached.sweep()
         return self.ownership_log.violations
 
@@ -69,7 +69,7 @@ def simulate(
 
 
 class Attached:
-    """The rules of one world, and what they know of it."""
+    """The rules of one world, and their records of it."""
 
     world: World
 
@@ -80,7 +80,7 @@ class Attached:
         self.coordinator: Any = None
 
     def follow(self, world: World) -> RoundChecker:
-        """Begin, before anything happens in the world."""
+        """Begin, before the world starts."""
         self.world, costs = world, world.costs
         limit_ms = costs.session_ms + costs.slow_poll_ms + 1_000
         self.running = RunningRules(world.ownership_log, limit_ms)
@@ -88,7 +88,7 @@ class Attached:
         return self.checker
 
     def hooks(self, outer: Hooks) -> Hooks:
-        """The rules around the parts of a world, and around both what a test puts there."""
+        """Return the rules around the parts of a world, inside a test's hooks."""
         return Hooks(
             arrive=lambda real: outer.arrive(self._arriving(real)),
             answer=outer.answer,
@@ -149,7 +149,7 @@ class Attached:
 
         return plan_and_check
 
-    # Duties of a member
+    # Actions of a member
 
     def _action_handlers(self, real: ActionHandlers) -> ActionHandlers:
         first: dict[type, Callable[[Process, Any], None]] = {
@@ -163,7 +163,7 @@ class Attached:
         return {**real, **{kind: _after(check, real[kind]) for kind, check in first.items()}}
 
     def _stopping(self, process: Process, action: actions.StopFetching) -> None:
-        """Look at the process just before its last batch is finished."""
+        """Check the process just before its last batch is finished."""
         self._end_commits(process, another=True)
         when_ms = process.boundary() + process.revoke_extra_ms
         self.world.clock.at(when_ms, self._draining, (process, action))
@@ -223,12 +223,12 @@ class Attached:
     def _completed(self, process: Process, action: actions.JoinCompleted) -> None:
         self.checker.completed(action, self.world.now_ms)
 
-    # What a process could not help
+    # What no process could prevent
 
     def _end_commits(self, process: Process, *, another: bool = False) -> None:
-        """Forget what a process committed if that was answered and its hand-over has ended.
+        """Forget an answered commit of a process whose revocation has ended.
 
-        ``another``: a hand-over begins, so the one before has ended. While a process stalls, an
+        ``another``: a revocation begins, so the one before has ended. While a process stalls, an
         answer has arrived and ended nothing yet.
         """
         client, committing = process.client, self.running.committing
@@ -238,11 +238,11 @@ class Attached:
                 del committing[resource]
 
     def _excused(self, process: Process, resource: Resource) -> bool:
-        """Whether the other process that runs or commits a resource could not be stopped.
+        """Return whether the other process of a resource could not be stopped.
 
         That process is not in the group, or stalls, or is of a generation that the coordinator has
         lost, or is a static member that did not join in time: the coordinator keeps such a member
-        with what it said at its last join (KIP-345), and the member learns that with its next
+        with the claims of its last join (KIP-345), and the member learns that with its next
         heartbeat. Or there is no coordinator, or no such process.
         """
         coordinator = self.world.coordinator
@@ -266,7 +266,7 @@ class Attached:
         )
 
     def _recount(self) -> None:
-        """Notice a coordinator that has begun anew, and may have lost records."""
+        """Detect a coordinator that has restarted, and may have lost records."""
         group = self.world.coordinator
         if group is not None and group is not self.coordinator:
             self.coordinator = group
@@ -286,7 +286,7 @@ class Attached:
             )
 
     def _stop_overdue(self) -> None:
-        """Find zombies that run on for too long, and forget those that are gone."""
+        """Find zombies that run for too long, and forget those that have ended."""
         now_ms, running = self.world.now_ms, self.running
         for (client, resource), since_ms in list(running.zombies.items()):
             process = self.world.processes[client]
@@ -296,7 +296,7 @@ class Attached:
                 self._stop(process, [resource])
 
     def sweep(self) -> None:
-        """Find members that have ended in order, and what they still owe to their listeners."""
+        """Find members that ended in order, and callbacks that they still owe."""
         for client in list(self.running.announced):
             process = self.world.processes[client]
             if process.alive:
@@ -309,7 +309,7 @@ class Attached:
     # Applications that are late
 
     def _in_hand(self, process: Process, resources: Sequence[Resource]) -> list[DeliveredBatch]:
-        """Batches of ``resources`` that the application has in hand."""
+        """Return batches of ``resources`` in flight in the application."""
         of = process.client
         return [
             DeliveredBatch(r, self.terms[of, r])
@@ -318,7 +318,7 @@ class Attached:
         ]
 
     def _hold(self, entry: tuple[Process, list[DeliveredBatch], bool]) -> None:
-        """The resources have ended: the application commits its batches of them some time later."""
+        """Schedule late commits of the resources' batches: the resources have ended."""
         process, batches, dropped = entry
         held = {batch: process.positions[batch.resource][1] for batch in batches}
         if held:
@@ -327,10 +327,10 @@ class Attached:
                 clock.at(clock.now_ms + delay_ms, self._commit_late, (process, held, dropped))
 
     def _commit_late(self, entry: tuple[Process, Held, bool]) -> None:
-        """Commit batches of an ended term, if the member lets them through.
+        """Commit batches of an ended term, if the member accepts them.
 
-        A hand-over in order ends some time after its resources were drained. A resource that runs
-        again was handed over for certain.
+        A revocation in order ends some time after its resources were drained. A resource that runs
+        again was surely revoked.
         """
         process, held, dropped = entry
         world, member = self.world, process.member
@@ -357,7 +357,7 @@ class Attached:
 def _after(
     check: Callable[[Process, Any], None], duty: Callable[[Process, Any], None]
 ) -> Callable[[Process, Any], None]:
-    """A duty that is done after a check."""
+    """Return an action handler that runs after a check."""
 
     def check_and_do(process: Process, action: Any) -> None:
         check(process, action)

@@ -1,21 +1,21 @@
 """The rules of the protocol, checked on bytes and on time, and the table of all of them.
 
-The simulation, the exhaustive search and the property tests share them. :data:`RULES` says of each
-rule what is checked. Some rules are checked in part by the way in which a world works:
+The simulation, the exhaustive search and the property tests share them. :data:`RULES` describes
+each rule. Some rules are checked in part by the way in which a world works:
 
 - S14: listener calls are one queue and carry no generation, so their order is what is checked.
-- S15: where fetching starts is the runtime's duty. A world starts at the committed offset by
+- S15: the runtime decides where fetching starts. A world starts at the committed offset by
   construction, and the tests of the adapters check the real runtime.
-- L6 is stricter than the document: members carry the old leader's memory to a new leader.
-- D3: a topic of one partition is in the memory as soon as the partition had an owner. Without that,
-  a group of one-partition topics could never wait.
+- L6 is stricter than the document: members carry the old leader's leader state to a new leader.
+- D3: a topic of one partition is in the leader state as soon as the partition had an owner. Without
+  that, a group of one-partition topics could never wait.
 
-**Rules.** A checker reports to the ledger and never raises. It reads messages and its own clock,
-and never the machine under check.
+**Rules.** A checker reports to the ownership log and never raises. It reads messages and its own
+clock, and never the machine under check.
 
-**Strategy.** :class:`RoundChecker` takes every leader's turn: safety here, S13 by planning again in
-another order, L2 and L3 in :mod:`tests.proof.rules.pacing`, deferral in
-:mod:`tests.proof.rules.waiting`. Rules of what processes run stand in
+**Strategy.** :class:`RoundChecker` takes every leader's round: safety here, S13 by planning again
+in another order, L2 and L3 in :mod:`tests.proof.rules.pacing`, delayed rebalance in
+:mod:`tests.proof.rules.waiting`. Rules about running processes are in
 :mod:`tests.proof.rules.running`. :mod:`tests.proof.rules.attached` brings all of them into a world.
 Rules of a whole run are checked at its end (:mod:`holdfast.sim.scenarios`, ``tests/proof``).
 
@@ -51,93 +51,95 @@ from holdfast.sim.world.ownership_log import OwnershipLog
 
 RULES: Mapping[str, str] = {
     "S1": "After a round no resource has two owners. No resource runs at two processes, unless "
-    "nobody could stop the first one (Attached._excused lists when).",
+    "nothing could stop the first one (Attached._excused lists when).",
     "S2": "A process whose member was removed stops within the session timeout plus one slow batch "
     "plus 1 s. The coordinator refuses its commits while another process runs the resource.",
-    "S3": "A member gains only what nobody claimed in that round.",
-    "S4": "What is revoked from one member is not given to another member in the same round.",
+    "S3": "A member gains only resources that no member claimed in that round.",
+    "S4": "A resource that is revoked from one member is not given to another in the same round.",
     "S5": "A resource starts at a process only after the process before has stopped it and that "
     "process's commit of it has ended.",
-    "S6": "A process starts only what its member owns and subscribes to.",
+    "S6": "A process starts only resources that its member owns and subscribes to.",
     "S7": "A member that reads an assignment owns what the bytes say. In a design that is (owned - "
     "revoked) + assigned, under any other assignor assigned alone. Example: owned {0, 1}, assigned "
     "{2}, revoked {1}: {0, 2} in a design, {2} elsewhere.",
-    "S8": "A leader revokes from a member only what that member claimed in that round.",
+    "S8": "A leader revokes from a member only resources that the member claimed in that round.",
     "S9": "All members get one delay, and a round that revokes has none. Example: a waits for t-3, "
     "and b and c both claim t-1. S1 is worth more, so t-1 is revoked and the delay is 0.",
-    "S10": "Of several claims to a resource only one of the newest generation may stand. A member "
+    "S10": "Of several claims to a resource only one of the newest generation may count. A member "
     "without a generation claims nothing. A resource never starts in an older generation than the "
     "one it ran in before.",
-    "S11": "What two members claim with the same newest generation belongs to nobody after the "
-    "round. Example: a and b both claim t-0 at generation 4: it is revoked from both.",
+    "S11": "A resource that two members claim with the same newest generation has no owner after "
+    "the round. Example: a and b both claim t-0 at generation 4: it is revoked from both.",
     "S12": "An assigned resource exists, and its receiver subscribes to it and does not leave for "
     "good.",
     "S13": "A leader gives the same bytes when it plans the same round again with members and "
     "topics in another order. Above 2,000 claims only every sixteenth round is planned again.",
-    "S14": "For each resource a listener hears assigned, then once revoked or lost, then assigned "
-    "again, and so on. Only what was dropped is lost, and nothing is left open at a member's end.",
+    "S14": "For each resource a listener is called with assigned, then once with revoked or lost, "
+    "then with assigned again, and so on. Only dropped resources are lost, and nothing is left "
+    "open at a member's end.",
     "S15": "A committed offset never decreases.",
-    "S16": "A member lets its application commit what was handed out since the resource was last "
-    "started, as long as it owns the resource, and nothing older. Example: a hands out 107, loses "
-    "t-0, and is given t-0 again after b has committed 308: a refuses to commit 107.",
+    "S16": "A member lets its application commit records that were handed out since the resource "
+    "was last started, as long as it owns the resource, and no older records. Example: a hands out "
+    "107, loses t-0, and gets t-0 again after b has committed 308: a refuses to commit 107.",
     "L1": "Some time after the last fault everything is owned and processed. Where the policy has "
     "no delay, a round leaves nothing unassigned.",
     "L2": "In the end the loads of two members differ by one at most, under assignors that level "
     "loads. Under Design III the balance score never rises while nothing happens to the group.",
     "L3": "While nothing happens to the group, each round that revokes has a smaller (balance "
     "score, moves left) than the last one that revoked. Example: (4, 2), then (4, 1), then (2, 1).",
-    "L4": "The number of rounds stays below a multiple of what happened to the group, and no round "
-    "comes in a minute in which nothing happens.",
+    "L4": "The number of rounds stays below a multiple of the group's events, and no round begins "
+    "in a minute without an event.",
     "L5": "A lost resource waits no longer than the policy's delay and some slack, counted from "
-    "the round that first saw the loss. The leader's memory promises no later time either.",
+    "the round that first saw the loss. The leader state promises no later time either.",
     "L6": "L5 holds as well when another member leads than at the loss.",
-    "D1": "While a resource waits for an absent member, it goes to no member that was there at the "
-    "loss, nor does it in the round that first sees the loss. A member that was given nothing and "
-    "has been in no generation is a newcomer. A dynamic member that has a successor of its own "
-    "is not waited for: a member that came within the delay before, took nobody's place or "
-    "vacancy, and subscribes to all of it. One more exception: newcomers have taken the absent "
-    "member's place, and the receiver ends with no more than the least loaded of them. Example: d "
-    "dies with t-3 and t-4, and e joins. The leader gives t-3 to e. Then a may get t-4 if a has "
-    "nothing else, and may not if a has.",
+    "D1": "While a resource waits for an absent member, it goes to no member that was in the group "
+    "at the loss, nor does it in the round that first sees the loss. A member that was given "
+    "nothing and has been in no generation is a new member. The group does not wait for a dynamic "
+    "member that has a successor of its own: a member that joined within the delay before, "
+    "replaced no member and filled no vacancy, and subscribes to all topics of the resources. One "
+    "more exception: new members have replaced the absent member, and the receiver ends with no "
+    "more than the least loaded of them. Example: d dies with t-3 and t-4, and e joins. The leader "
+    "gives t-3 to e. Then a may get t-4 if a has nothing else, and may not if a has.",
     "D2": "Where the policy has a delay, a member that is back by its instance id gets all that "
-    "waited for it. If one member is gone and one newcomer is there, the newcomer gets all that "
-    "waits. What goes on waiting waits for the same member as before (the search checks that).",
-    "D3": "A topic of which the leader's memory names no partition is assigned in the first round "
+    "waited for it. If one member has departed and one new member has joined, the new member gets "
+    "all that waits. Resources that continue to wait do so for the same member as before (the "
+    "search checks that).",
+    "D3": "A topic of which the leader state names no partition is assigned in the first round "
     "that sees it.",
-    "D4": "These are assigned at once too: new partitions of a topic that the memory names, what a "
-    "member gave up when a leader asked for it, and everything in a group that has neither claims "
-    "nor a memory (unless the policy makes a first member wait).",
+    "D4": "Also assigned at once are new partitions of a topic that the leader state names, "
+    "resources that a member revoked when a leader asked for it, and everything in a group that "
+    "has neither claims nor a leader state (unless the policy makes a first member wait).",
     "D5": "A delay is longer than the policy's tolerance.",
     "D6": "A round has no delay where the policy has none.",
-    "D7": "The memory promises no more than the policy's delay. Example: a leader that takes a "
-    "time of another process's clock for its own promises 1,000,003 ms of 30,000.",
-    "D8": "Nobody waits for a member that announced to leave for good.",
-    "D9": "What waits holds nothing else up: under Design II all other resources are balanced in a "
-    "round with a delay, as if the lost ones did not exist. Example: c's ten wait, and d joins a "
-    "and b, which own ten each. The round after the one that revokes leaves them 7, 7 and 6.",
-    "D10": "Under failback nothing waits. A member that is back by its identity in time gets "
-    "what it owned when it departed, from everybody that has it, before it gets anything else.",
-    "D11": "Under damped a round of a leader that led the round before revokes no more, of claims "
-    "that could have stood, than the members that have stayed lack of their share. Example: a and "
-    "b own six each, and c joins: nothing is revoked until c has stayed.",
-    "III": "Under Design III a round revokes, of claims that could have stood, at most a batch for "
-    "each member that can gain, and at most the group's batch.",
-    "again": "A round that revokes tells every member that another round is coming.",
+    "D7": "The leader state promises no more than the policy's delay. Example: a leader that takes "
+    "a time of another process's clock for its own promises 1,000,003 ms of 30,000.",
+    "D8": "Nothing waits for a member that announced to leave for good.",
+    "D9": "Waiting resources hold nothing else up: under Design II all other resources are "
+    "balanced in a round with a delay, as if the lost ones did not exist. Example: c's ten wait, "
+    "and d joins a and b, which own ten each. The round after the one that revokes leaves them 7, "
+    "7 and 6.",
+    "D10": "Under failback nothing waits. A member that is back by its identity in time gets what "
+    "it owned when it departed, from every member that has it, before it gets anything else.",
+    "D11": "Under damped a round of a leader that led the round before revokes no more, of valid "
+    "claims, than the members that have stayed lack of their fair share. Example: a and b own six "
+    "each, and c joins: nothing is revoked until c has stayed.",
+    "III": "Under Design III a round revokes, of valid claims, at most a batch for each member "
+    "that can gain, and at most the group's batch.",
+    "again": "A round that revokes announces another round to every member.",
 }
-"""Rule -> what is checked."""
+"""Rule -> its meaning."""
 
 MANY_CLAIMS = 2_000
 PURE = (DesignAssignor, CooperativeAssignor, EagerAssignor)
-"""Assignors that can plan a turn again; Connect's cannot, because its leader has a memory."""
+"""Assignors that can plan a round again; Connect's cannot, because its leader has state."""
 
 
 class RoundChecker:
-    """Checks every leader's turn of a run; remembers what waits.
+    """Checks every leader's round of a run, with a record of what waits.
 
     Parameters
     ----------
-    ledger : Ledger
-        Where broken rules are noted.
+    ownership_log : OwnershipLog Receives broken rules.
     """
 
     def __init__(self, ownership_log: OwnershipLog):
@@ -159,7 +161,7 @@ class RoundChecker:
         *,
         current: bool = True,
     ) -> None:
-        """Check one turn; one that is not ``current`` comes too late to have an effect."""
+        """Check one round; one that is not ``current`` comes too late to have an effect."""
         seen = see(request, done, assignor)
         self.rounds += 1
         self._assignors[request.protocol_name] = assignor
@@ -186,16 +188,16 @@ class RoundChecker:
         now_ms: int,
         assignor: AssignorProtocol,
     ) -> None:
-        """Write down a round that could not be planned: its members know of the round anyway."""
+        """Record a round that could not be planned: its members know of the round anyway."""
         if isinstance(assignor, DesignAssignor):
             self.waiting.note(see(request, done, assignor), assignor.policy, now_ms)
 
     def stored(self, generation: int, protocol: str, assignments: Mapping[str, bytes]) -> None:
-        """The coordinator has taken ``assignments`` for a generation."""
+        """Record that the coordinator has stored ``assignments`` for a generation."""
         self._stored_as, self._stored = (generation, protocol), dict(assignments)
 
     def completed(self, done: JoinCompleted, now_ms: int) -> None:
-        """A member has read its assignment (S7)."""
+        """Check that a member read its assignment (S7)."""
         data = self._stored.get(done.member_id)
         assignor = self._assignors.get(done.protocol_name)
         if data is None or assignor is None:
@@ -215,7 +217,7 @@ class RoundChecker:
                 "S7", now_ms, f"{done.member_id} reads its assignment of {wrong} wrong"
             )
 
-    # One turn
+    # One round
 
     def _safety(self, seen: SeenRound, now_ms: int) -> None:
         if not _plainly_safe(seen):
@@ -252,7 +254,7 @@ class RoundChecker:
     def _right(
         self, s: Seen, resource: Resource, claims: list[tuple[int, str]], now_ms: int
     ) -> None:
-        """S3, S10, S11: whether a member may have a resource after the round."""
+        """Return whether a member may have a resource after the round: S3, S10, S11."""
         fail = self.ownership_log.fail
         newest = max(claims, default=(-1, ""))[0]
         if resource not in s.claims:
@@ -268,7 +270,7 @@ class RoundChecker:
     def _order(
         self, request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor, now_ms: int
     ) -> None:
-        """S13: plan the same turn with everything in another order."""
+        """Plan the same round with everything in another order: S13."""
         if not isinstance(assignor, PURE):
             return
         half = (len(request.members) + 1) // 2
@@ -317,7 +319,7 @@ class RoundChecker:
 
 
 def _plainly_safe(seen: SeenRound) -> bool:
-    """Whether whole sets already show that S1, S3, S4, S8, S10, S11 and S12 hold; the usual case.
+    """Return whether whole sets show S1, S3, S4, S8, S10 to S12; the usual case.
 
     Every claimed resource has one claim, so no claim is stale or doubled (S10, S11). Every owned
     resource has one owner afterwards (S1). No member claimed a gained resource (S3), so it was
@@ -343,17 +345,17 @@ def _plainly_safe(seen: SeenRound) -> bool:
 
 
 def _levels(policy: Policy, seen: SeenRound) -> bool:
-    """Whether the members that stay can and shall own equally many, or one more."""
+    """Return whether the remaining members can and shall own equally many, or one more."""
     subscribed = {s.subscription.topics for s in seen.members if s.stays}
     best = "optimal" in find(policy.assignor).laws
     return best and not (policy.isolate or policy.weights) and len(subscribed) == 1
 
 
 def _most_moves(seen: SeenRound, policy: Policy) -> int:
-    """How many moves Design III may make: a batch for each member that can gain.
+    """Return how many moves Design III may make: a batch for each member that can gain.
 
-    Where members shall own equally many, one gains that owns less than its share. Elsewhere all but
-    one may: a move leads from a member to another one.
+    Where members shall own equally many, a member that owns less than its fair share gains.
+    Elsewhere all but one may: a move leads from a member to another one.
     """
     stay = [s for s in seen.members if s.stays]
     takers = len(stay) - 1
@@ -366,7 +368,7 @@ def _most_moves(seen: SeenRound, policy: Policy) -> int:
 
 
 def _moves(seen: SeenRound, policy: Policy) -> int:
-    """Revocations of claims that stand: newest, single, of what exists and is subscribed to.
+    """Return revocations of valid claims: newest, single, of existing and subscribed resources.
 
     Revocations of a kind that Design III does not pace do not count.
     """

@@ -1,13 +1,12 @@
-"""Which commits of its application a member lets through (S16).
+"""The commits of its application that a member accepts (S16).
 
-**Rules.** A batch is of the present term from the start of its resource on until the member drops
-the resource or has handed it over. A commit of a batch of the present term is let through, and no
-commit of an older batch, whatever has happened since. The checker takes the beginning and the end
-of a term from the actions that the member asked for, and never from the member's own count of
-terms.
+**Rules.** A batch is of the current term from the start of its resource on until the member drops
+or has revoked the resource. A commit of a batch of the current term is accepted, and no commit of
+an older batch, whatever has happened since. The checker takes the beginning and the end of a term
+from the actions that the member returned, and never from the member's own count of terms.
 
-**Strategy.** A world keeps the batches that an application still has in hand after their resource
-has ended (:class:`DeliveredBatch`), and asks the member about them as a late application does.
+**Strategy.** A world keeps the batches still in flight in an application after their resource has
+ended (:class:`DeliveredBatch`), and asks the member about them as a late application does.
 
 References: rule S16 of :data:`tests.proof.rules.checkers.RULES`; KIP-429, ``onPartitionsLost``.
 """
@@ -23,7 +22,7 @@ from holdfast.sim.world.ownership_log import OwnershipLog
 
 
 class DeliveredBatch(NamedTuple):
-    """Records of one resource in the hands of an application, and the term that came with them."""
+    """Records of one resource in flight in an application, and their term."""
 
     resource: Resource
     term: int
@@ -38,12 +37,12 @@ def check_commits(
     current: Iterable[DeliveredBatch] = (),
     ended: Iterable[DeliveredBatch] = (),
 ) -> list[DeliveredBatch]:
-    """Ask a member about batches of a term that runs, and of terms that have ended.
+    """Try batches of a running term, and of ended terms, at a member.
 
     Returns
     -------
     list of DeliveredBatch
-        The batches of ``ended`` that the member lets through.
+        The batches of ``ended`` that the member accepts.
     """
     if member.generation >= 0:
         for batch in current:

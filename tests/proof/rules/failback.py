@@ -1,13 +1,15 @@
-"""What is lent under the policy ``failback``, by a record of the checker's own: D10.
+"""Temporary reassignments under ``failback``, by a record of the checker's own: D10.
 
-**Rules.** A resource is lent from the first round without its owner until it is with its owner
-again, or until the delay is over by the checker's clock (without one, by the group's memory).
-Nothing is asked about what the members of a round cannot know
+**Rules.** A resource is temporarily reassigned from the first round without its owner until it is
+with its owner again, or until the delay is over by the checker's clock (without one, by the group's
+leader state). The checker asks nothing that the members of a round cannot know
 (:mod:`tests.proof.rules.records`).
 
-**Strategy.** One entry a lent resource, kept where Design II's record has what waits.
+**Strategy.** One entry a temporarily reassigned resource, kept where Design II's record has what
+waits.
 
-References: Incremental Cooperative Rebalancing, Design II, whose memory says whose a loan is.
+References: Incremental Cooperative Rebalancing, Design II, whose leader state names the previous
+owner.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from holdfast.core.model.partitions import Resource
 
 
 def reassigned_after(at: Moment) -> dict[Resource, Awaited]:
-    """Each resource that is lent after a round, and the member that it goes back to."""
+    """Return each temporarily reassigned resource after a round, and its returning member."""
     past, seen = at.past, at.seen
     if past is None:
         return {}
@@ -41,7 +43,7 @@ def reassigned_after(at: Moment) -> dict[Resource, Awaited]:
 
 
 def kept_from_home(at: Moment) -> list[str]:
-    """What others keep of a member that is back, although it gets something else."""
+    """Return what others keep of a member that is back and gets something else."""
     if not _sure(at):
         return []
     revoked = {r for s in at.seen.members for r in s.revoked}
@@ -54,17 +56,19 @@ def kept_from_home(at: Moment) -> list[str]:
             continue
         own = {r for r, other in at.owed.items() if other.identity == who.identity}
         if r not in home.after | revoked and home.gained - own:
-            broken.append(f"{r} is lent, and {home.name} is back and gets something else")
+            broken.append(
+                f"{r} is temporarily reassigned, and {home.name} is back and gets something else"
+            )
     return broken
 
 
 def _left_ms(r: Resource, who: Awaited, at: Moment) -> int:
-    """How long a loan goes on; where no clock runs, by what the last round's memory says."""
+    """Return how long a temporary reassignment lasts, by clock or the last leader state."""
     return at.left_ms(who) if at.remains_ms is None else at.remains_ms.get(r, 0)
 
 
 def _sure(at: Moment) -> bool:
-    """Whether the leader or two members bring a share of the last round."""
+    """Return whether the leader or two members bring a shard of the last round."""
     if at.past is None:
         return False
     told = brought_shards(at.past, at.seen)
@@ -72,6 +76,6 @@ def _sure(at: Moment) -> bool:
 
 
 def _here(who: Awaited, at: Moment) -> Seen | None:
-    """The member that is back by an identity; None if none is, or several say so."""
+    """Return the member that is back by an identity; None if none is, or several report it."""
     found = [s for s in at.seen.members if who.identity in identities_of(s.member)]
     return found[0] if len(found) == 1 else None

@@ -1,16 +1,16 @@
-"""Whether rounds come nearer to balance: L2 and L3, over the rounds of a run.
+"""Progress of rounds towards balance: L2 and L3, over the rounds of a run.
 
 **Rules.**
 
-- A *turn* is one leader's round. A *stretch* is a run of turns in which nothing happens to the
-  group: the members, their subscriptions and the partitions stay the same, and every member claims
-  exactly what the turn before left it with. A turn is *whole* when every resource is claimed once.
-- L2: within a stretch of Design III, the balance score of whole turns never rises.
-- L3: within a stretch, each whole turn that revokes has a smaller potential than the last turn that
-  revoked. The potential is (balance score, moves left), compared in that order; moves left is how
-  many resources are not yet where the plan wants them. A potential that always falls rules out a
-  cycle of revoking and assigning. Example, with batch 1: a owns 4 and b owns 0. The potential is
-  (4, 2). Then a owns 3 and b owns 1, and the potential is (2, 1). Then each owns 2, and no turn
+- A *stretch* is a sequence of rounds in which nothing happens to the group: the members, their
+  subscriptions and the partitions stay the same, and every member claims exactly what the round
+  before left it with. A round is *whole* when every resource is claimed once.
+- L2: within a stretch of Design III, the balance score of whole rounds never rises.
+- L3: within a stretch, each whole round that revokes has a smaller potential than the last round
+  that revoked. The potential is (balance score, moves left), compared in that order; moves left is
+  how many resources are not yet where the plan wants them. A potential that always falls rules out
+  a cycle of revoking and assigning. Example, with batch 1: a owns 4 and b owns 0. The potential is
+  (4, 2). Then a owns 3 and b owns 1, and the potential is (2, 1). Then each owns 2, and no round
   revokes.
 
 **Strategy.** The real planner counts the moves left: Design I, planned from the same claims,
@@ -81,7 +81,7 @@ class Pacing:
 
 
 def balance_score(claims: Mapping[str, frozenset[Resource]], policy: Policy) -> int:
-    """KIP-54's score, by weight, kind by kind where kinds are isolated."""
+    """Return KIP-54's score, by weight, kind by kind where kinds are isolated."""
     if not policy.weights and not policy.isolate:
         return sum(abs(a - b) for a, b in combinations([len(c) for c in claims.values()], 2))
     kinds = sorted({kind for own in claims.values() for kind, _ in own})
@@ -97,7 +97,7 @@ def balance_score(claims: Mapping[str, frozenset[Resource]], policy: Policy) -> 
 
 
 def moves_left(seen: SeenRound, policy: Policy) -> int:
-    """How many resources are not where the target wants them."""
+    """Count resources that are not where the target wants them."""
     done = plan_round(
         replace(policy, design=Design.SIMPLE, damps=False, own=None, kinds={}),
         [s.member for s in seen.members],
@@ -109,7 +109,7 @@ def moves_left(seen: SeenRound, policy: Policy) -> int:
 
 
 def _inputs(seen: SeenRound) -> Any:
-    """What a turn depends on beside claims."""
+    """Return the inputs of a round beside claims."""
     members = tuple(
         (s.name, s.member.instance_id, s.subscription.topics, s.subscription.leaving)
         for s in seen.members
@@ -118,7 +118,7 @@ def _inputs(seen: SeenRound) -> Any:
 
 
 def _whole(seen: SeenRound) -> bool:
-    """Whether every resource has one claim, by a member that subscribes to it."""
+    """Return whether every resource has one claim, by a member that subscribes to it."""
     counts = [seen.partitions.get(topic, 0) for topic in seen.subscribed]
     times, claimed = sum(len(s.claims) for s in seen.members), seen.claimed
     if not times == len(claimed) == sum(counts):

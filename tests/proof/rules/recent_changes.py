@@ -1,11 +1,11 @@
-"""Members that came lately and took no place, after a round: successors by the checker's own clock.
+"""Members that joined recently and replaced none: successors by the checker's own clock.
 
-**Rules.** The rules of :mod:`holdfast.core.machine.leader.successors`, written anew: if the
-successor of a departed dynamic member came before that member departed, the group need not wait for
-the departed member. A search has no clock: there, members count that the memory names, if each of
-them came as a newcomer once. The checker is more lenient about members with a place: they may be
-successors for all of the delay, and while one of them is here, a departed member may be waited for
-the short time alone.
+**Rules.** The rules of :mod:`holdfast.core.machine.leader.successors`, written independently: if
+the successor of a departed dynamic member joined before that member departed, the group need not
+wait for the departed member. A search has no clock: there, members count that the leader state
+names, if each of them came as a new member once. The checker is more lenient about members with a
+location: they may be successors for all of the delay, and while one of them is here, the group may
+wait for a departed member for the short time alone.
 
 **Strategy.** Pure functions of one moment.
 
@@ -24,7 +24,7 @@ from holdfast.core.model.partitions import Resource
 
 
 def recent_changes_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> RecentChanges:
-    """The arrivals and the vacancies after a round."""
+    """Return the recent joiners and the vacancies after a round."""
     if at.past is None or not at.policy.defers:
         return at.recent_changes
     served = with_successors(at)
@@ -34,7 +34,7 @@ def recent_changes_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Rec
         r: w for r, w in left.items() if r not in at.unknown and w.member_id and not at.is_back(w)
     }
     new = {s.name: s for s in new_members(at) if s.name not in at.recent_changes.came and s.stays}
-    taken: dict[str, str] = {}  # newcomer -> whose place it took
+    taken: dict[str, str] = {}  # new member -> the member that it replaced
     for name, s in new.items():
         for resource in s.after & left.keys():
             taken[name] = left[resource].member_id
@@ -54,17 +54,17 @@ def recent_changes_after(at: Moment, waiting: Mapping[Resource, Awaited]) -> Rec
 
 
 def shortest_wait_ms(at: Moment, absent: Awaited | None) -> int:
-    """How long a member that departed just now is waited for at least, beside its delay."""
+    """Return the shortest wait for a member that departed just now, beside its delay, in ms."""
     early = [s for s in at.seen.members if s.member.location and s.name in at.recent_changes.came]
     has_none = absent is None or absent.instance_id is not None or not early
     return at.policy.longest_delay_ms if has_none else short_wait_ms(at.policy)
 
 
 def with_successors(at: Moment) -> dict[str, str]:
-    """Absent members that need not be waited for, each with a successor of its own.
+    """Return absent members that nothing need wait for, each with its own successor.
 
-    A static member has no successor, and a member that the memory named as an arrival has none. A
-    member that is still waited for uses no successor up.
+    A static member has no successor, and a member that the leader state named as a recent joiner
+    has none. A member that resources still wait for uses no successor up.
     """
     past, seen = at.past, at.seen
     if past is None:
@@ -82,7 +82,7 @@ def with_successors(at: Moment) -> dict[str, str]:
     if not topics:
         return {}
     came = at.recent_changes.came
-    if at.remains_ms is not None:  # without a clock, members count that the memory names
+    if at.remains_ms is not None:  # without a clock, members count that the leader state names
         named = (
             s
             for s in seen.members

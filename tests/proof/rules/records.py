@@ -1,15 +1,15 @@
-"""What the checker of waiting writes down of every round, and what it reads of the memory.
+"""The waiting checker's records of every round, and its reading of the leader state.
 
 **Rules.**
 
-- A record has the members that were there, the owner of each resource afterwards, and the absent
-  members that are waited for until when.
-- Three things are read of the memory: the round of a share, the members that the share names, and
-  the remaining time in a list of what waits.
-- A departed member is known if one of its three successors in the ring brings a share of the last
+- A record has the members of the round, the owner of each resource afterwards, and the absent
+  members that resources wait for, with deadlines.
+- Three things are read of the leader state: the round of a shard, the members that the shard names,
+  and the remaining time in a list of what waits.
+- A departed member is known if one of its three successors in the ring brings a shard of the last
   round, and what waits is known if the leader of that round or one of its three successors does.
-  Only if the record came near its limit, so that shares may have been cut, the checker looks at the
-  members that the shares name.
+  Only if the record came near its limit, so that shards may have been cut, the checker looks at the
+  members that the shards name.
 
 **Strategy.** Values and pure functions; :mod:`tests.proof.rules.waiting` keeps them over a run.
 
@@ -29,10 +29,10 @@ from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, read_shard
 
-EARLY_MS = 1_000  # so long before its deadline a resource may be handed out
+EARLY_MS = 1_000  # so long before its deadline a resource may be assigned
 
 ROOM = 4
-"""A record, or the shares, of less than their limit by this factor are surely whole."""
+"""A record, or the shards, of less than their limit by this factor are surely whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
-    """Members that came lately and took no place, places that are vacant, when the group grew.
+    """Members that joined recently and replaced none, vacancies, and the group's last growth.
 
-    Arrivals and vacancies count for the longest delay, by the checker's clock. A growth of None is
-    so long ago that it does not count.
+    Recent joiners and vacancies count for the longest delay, by the checker's clock. A growth of
+    None is so long ago that it does not count.
     """
 
     came: Mapping[str, int] = field(default_factory=dict)  # member -> when
@@ -58,7 +58,7 @@ class RecentChanges:
     grown_ms: int | None = None
 
     def at(self, now_ms: int, policy: Policy, slack_ms: int) -> RecentChanges:
-        """What counts at ``now_ms``. Ages by a member's clock are never more than the checker's."""
+        """Return what counts at ``now_ms``. A member's clock never exceeds the checker's ages."""
         lasts_ms = policy.longest_delay_ms
         grown_ms = self.grown_ms
         if grown_ms is not None and now_ms - grown_ms >= min(START_MS, lasts_ms) - EARLY_MS:
@@ -78,20 +78,20 @@ class PastRound:
     present: frozenset[str]
     owner: Mapping[Resource, Awaited]  # with the deadline that the resource would have if lost now
     waiting: Mapping[Resource, Awaited]
-    topics: frozenset[str]  # of which something was owned or waited
+    topics: frozenset[str]  # topics with an owned or waiting resource
     ring: tuple[tuple[str, str], ...]  # identities and ids, in order
     leader_id: str
-    whole: bool  # whether there was room for all of the memory
-    promised_ms: Mapping[Resource, int]  # what the list of what waits says
+    whole: bool  # whether there was room for all of the leader state
+    promised_ms: Mapping[Resource, int]  # the list of what waits
     recent_changes: RecentChanges
-    recent_joiners: tuple[str, ...]  # members that came lately, as the memory names them
+    recent_joiners: tuple[str, ...]  # members that joined recently, as the leader state names them
 
     def holders(self, at: int) -> frozenset[str]:
-        """Members that carry the facts about the member at the place ``at`` of the ring."""
+        """Return members that carry the entry of the member at position ``at`` of the ring."""
         return frozenset(self.ring[(at + step) % len(self.ring)][1] for step in range(1, 4))
 
     def carriers(self) -> frozenset[str]:
-        """Members that carry the list of what waits."""
+        """Return members that carry the list of what waits."""
         ids = [name for _, name in self.ring]
         first = ids.index(self.leader_id) if self.leader_id in ids else 0
         return self.holders(first) | {ids[first]}
@@ -99,22 +99,22 @@ class PastRound:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One round, beside the last round of which its members can know."""
+    """One round, beside the last round that its members can know."""
 
     seen: SeenRound
     policy: Policy
     past: PastRound | None
     owed: Mapping[Resource, Awaited]  # what waited after that round
-    unknown: frozenset[Resource]  # owned by departed members that no share names
+    unknown: frozenset[Resource]  # owned by departed members that no shard names
     now_ms: int
     recent_changes: RecentChanges
     remains_ms: Mapping[Resource, int] | None = None  # of what waits, where no clock runs
 
     @property
     def there(self) -> frozenset[str]:
-        """Members of the last round, but for members that got nothing and know no generation.
+        """Return members of the last round that got something or know a generation.
 
-        A member that got nothing and knows no generation is still a newcomer to the group.
+        A member that got nothing and knows no generation is still a new member to the group.
         """
         if self.past is None:
             return frozenset()
@@ -127,24 +127,24 @@ class Moment:
         return self.past.present - new
 
     def is_back(self, absent: Awaited) -> bool:
-        """Whether ``absent`` is in the round, by its member id, instance id or place."""
+        """Return whether ``absent`` is in the round, by member id, instance id or location."""
         seen = self.seen
         known = absent.member_id in seen.present or absent.instance_id in seen.instances
         return known or absent.identity in seen.locations
 
     def left_ms(self, absent: Awaited) -> int:
-        """How long the group goes on waiting for an absent member."""
+        """Return how long the group continues to wait for an absent member, in ms."""
         return absent.deadline_ms - self.now_ms
 
     def without_clock(self) -> Moment:
-        """The same round by the memory alone: what was promised, less the age of the promise."""
+        """Return the same round by the leader state alone: each promise less its age."""
         age_ms = max(s.subscription.state_age_ms for s in self.seen.members)
         promised_ms = {} if self.past is None else self.past.promised_ms
         return replace(self, remains_ms={r: ms - age_ms for r, ms in promised_ms.items()})
 
 
 def brought_shards(past: PastRound, seen: SeenRound) -> dict[str, StateShard]:
-    """The shares of the last round that members bring into this one, by member."""
+    """Return shards of the last round that members bring into this one, by member."""
     held = {s.name: read_shard(s.subscription.leader_state) for s in seen.members}
     return {
         name: shard
@@ -154,7 +154,7 @@ def brought_shards(past: PastRound, seen: SeenRound) -> dict[str, StateShard]:
 
 
 def unknown_of(past: PastRound, seen: SeenRound) -> frozenset[Resource]:
-    """What departed members owned, and what waited, where no share of that round says so."""
+    """Return resources of departed members, and waiting ones, that no shard names."""
     told = brought_shards(past, seen)
     locations = {identity: at for at, (identity, _) in enumerate(past.ring)}
     named = {n.identity for shard in told.values() for n in shard.neighbours if n.owned is not None}
@@ -167,7 +167,7 @@ def unknown_of(past: PastRound, seen: SeenRound) -> frozenset[Resource]:
 
     known_of = {w.identity: known(w.identity) for w in past.owner.values()}
     # A member that is here under its old id says what it owned. A static member that was thrown out
-    # and is back under a new id claims nothing, and its own share names its neighbours alone.
+    # and is back under a new id claims nothing, and its own shard names its neighbours alone.
     gone = {r: w.identity for r, w in past.owner.items() if w.member_id not in seen.present}
     lost = {r for r, identity in gone.items() if not known_of[identity]}
     if past.whole:
@@ -178,7 +178,7 @@ def unknown_of(past: PastRound, seen: SeenRound) -> frozenset[Resource]:
 
 
 def had_room(at: Moment) -> bool:
-    """Whether a record is so small that nothing was left out of it."""
+    """Return whether a record is so small that nothing was left out of it."""
     shard_bytes = sum(len(s.assignment.leader_state or b"") for s in at.seen.members)
     n_listed = sum(64 + 32 * len(s.after) + s.member.size_bytes for s in at.seen.members)
     policy = at.policy
@@ -189,7 +189,7 @@ def had_room(at: Moment) -> bool:
 
 
 def new_members(at: Moment) -> list[Seen]:
-    """Members that came with nothing into a group that was there; in later rounds, again."""
+    """Return members that joined with nothing an existing group; in later rounds, again."""
     if at.past is None:
         return []
     return [
@@ -200,30 +200,30 @@ def new_members(at: Moment) -> list[Seen]:
 
 
 def among(named: Iterable[str], identity: str) -> bool:
-    """Whether one of ``named``, which may be cut to any size, is ``identity``."""
+    """Return whether one of ``named``, which may be cut to any size, is ``identity``."""
     return any(identity.startswith(each) for each in named)
 
 
 def _listed(seen: SeenRound) -> StateShard | None:
-    """The first share with a list of what waits that was assigned."""
+    """Return the first assigned shard with a list of what waits."""
     shards = (read_shard(s.assignment.leader_state) for s in seen.members)
     return next((shard for shard in shards if shard is not None and shard.waiting), None)
 
 
 def recent_joiners(seen: SeenRound) -> tuple[str, ...]:
-    """Identities of members that came lately."""
+    """Return identities of members that joined recently."""
     shard = _listed(seen)
     waiting = () if shard is None else shard.waiting
     return tuple(m.identity for m in waiting if m.owned == () and m.identity)
 
 
 def promised(seen: SeenRound) -> dict[Resource, int]:
-    """What the list of what waits says, in ms."""
+    """Return the times in the list of what waits, in ms."""
     return {resource: m.delay_ms for m, resource in awaited_now(seen)}
 
 
 def awaited_now(seen: SeenRound) -> list[tuple[MemberEntry, Resource]]:
-    """What waits after a round."""
+    """Return what waits after a round."""
     shard = _listed(seen)
     if shard is None:
         return []
@@ -231,7 +231,7 @@ def awaited_now(seen: SeenRound) -> list[tuple[MemberEntry, Resource]]:
 
 
 def name_of(identity: str, at: Moment) -> str:
-    """The member id of an identity in the memory."""
+    """Return the member id of an identity in the leader state."""
     for s in at.seen.members:
         if identity and any(whole.startswith(identity) for whole in identities_of(s.member)):
             return s.name
@@ -241,7 +241,7 @@ def name_of(identity: str, at: Moment) -> str:
 
 
 def resources_of(member: MemberEntry, shard: StateShard, seen: SeenRound) -> frozenset[Resource]:
-    """What a member owns by the memory, topics by name."""
+    """Return what a member owns by the leader state, topics by name."""
     size = shard.topic_bits
     names = {hash_of_topic(topic)[:size]: topic for topic in sorted(seen.subscribed)}
     owned = member.owned or ()

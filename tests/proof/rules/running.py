@@ -1,10 +1,10 @@
-"""What processes run, call and commit, over time: S1, S2, S5, S10, S14 and S15.
+"""Rules over time about running, calling back and committing: S1, S2, S5, S10, S14 and S15.
 
 **Rules.** A process is a *zombie* of a resource from the moment another process starts the
 resource until it stops the resource itself. Time in which a zombie stalls does not count.
 
 **Strategy.** Plain records, filled by :mod:`tests.proof.rules.attached` from a world's messages and
-duties, or by a history written by hand. Broken rules go to the world's ledger.
+actions, or by a history written by hand. Broken rules go to the world's ownership log.
 
 References: :data:`tests.proof.rules.checkers.RULES`.
 """
@@ -23,28 +23,27 @@ class RunningRules:
 
     Parameters
     ----------
-    ledger : Ledger
-        Says who runs what, and takes the broken rules.
+    ownership_log : OwnershipLog Has the runner of each resource, and receives broken rules.
     zombie_limit_ms : int
-        How long a process may run what was given to another one.
+        Time that a process may run a resource that was given to another one.
     """
 
     def __init__(self, ownership_log: OwnershipLog, zombie_limit_ms: int = 0):
         self.ownership_log, self.zombie_limit_ms = ownership_log, zombie_limit_ms
         self.generations: dict[Resource, int] = {}  # of each resource's last start
-        self.committing: dict[Resource, str] = {}  # who has sent a commit that has not ended
+        self.committing: dict[Resource, str] = {}  # the sender of a commit that has not ended
         self.zombies: dict[tuple[str, Resource], int] = {}  # since when
-        self.announced: dict[str, dict[Resource, bool]] = {}  # what each listener has heard
+        self.announced: dict[str, dict[Resource, bool]] = {}  # the calls of each listener
         self.dropped: dict[str, set[Resource]] = {}
 
     def recount(self, generation: int) -> None:
-        """The coordinator has lost records: it counts generations on from ``generation``."""
+        """Continue generations from ``generation``: the coordinator has lost records."""
         self.generations = {r: min(g, generation) for r, g in self.generations.items()}
 
     def start(
         self, resource: Resource, *, runner: str, generation: int, now_ms: int, excused: bool
     ) -> None:
-        """A process is about to begin with a resource.
+        """Check a process that is about to take a resource.
 
         ``excused``: another process that still runs or commits the resource could not be stopped.
         """
@@ -64,7 +63,7 @@ class RunningRules:
     def stop(
         self, resource: Resource, *, runner: str, now_ms: int, stalled_until_ms: int = 0
     ) -> None:
-        """A process stops a resource, or has run it for too long; its last stall ended then."""
+        """Record that a process stops a resource, or has run it for too long."""
         since_ms = self.zombies.pop((runner, resource), None)
         if since_ms is None:
             return
@@ -76,7 +75,7 @@ class RunningRules:
     def called(
         self, runner: str, call: ListenerCall, resources: Sequence[Resource], now_ms: int
     ) -> None:
-        """A callback was made: every ASSIGNED is later REVOKED or LOST exactly once (S14)."""
+        """Record a callback: every ASSIGNED is later REVOKED or LOST exactly once (S14)."""
         announced = self.announced.setdefault(runner, {})
         for resource in resources:
             assigned = call is ListenerCall.ASSIGNED
@@ -93,14 +92,14 @@ class RunningRules:
             dropped.discard(resource)
 
     def lost(self, runner: str, resources: Iterable[Resource]) -> None:
-        """A member dropped ``resources`` at once: nothing of them is committed."""
+        """Record that a member dropped ``resources`` at once: nothing of them is committed."""
         self.dropped.setdefault(runner, set()).update(resources)
         for resource in resources:
             if self.committing.get(resource) == runner:
                 del self.committing[resource]
 
     def ended(self, runner: str, now_ms: int) -> None:
-        """A member ended in order: every resource it heard assigned was revoked or lost (S14)."""
+        """Check that a member that ended in order revoked or lost every resource (S14)."""
         left = sorted(r for r, held in self.announced.get(runner, {}).items() if held)
         if left:
             text = f"{runner} ends, and {left[0]} was neither revoked nor lost"
@@ -109,7 +108,7 @@ class RunningRules:
     def commit(
         self, resource: Resource, offset: int, now_ms: int, *, before: int, by: str = ""
     ) -> None:
-        """The coordinator took an offset of client ``by`` (S15; S2 if another client runs it)."""
+        """Record an offset of client ``by`` (S15; S2 if another client runs the resource)."""
         runner = self.ownership_log.runner(resource)
         if runner not in ("", by):
             text = f"{resource} runs at {runner}, and {by}'s commit is accepted"

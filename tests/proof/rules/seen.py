@@ -1,9 +1,9 @@
-"""A leader's round as a checker sees it: every member's claims and assignment.
+"""A leader's round in a checker: every member's claims and assignment.
 
 **Rules.** Messages are read here from their bytes, not by the code of the member under check. A
 design's assignment lists changes: the member keeps every resource that it does not name. Any other
 assignment is complete: a claimed resource that it does not name is revoked (S7). A claim of this
-round's or a later generation counts as none, and asking for its resource back is no revocation.
+round's or a later generation is ignored, and asking for its resource is not a revocation.
 
 References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
 """
@@ -28,7 +28,7 @@ from holdfast.core.wire.layouts.frames import Leaving
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenAssignment:
-    """What an assignment's bytes say."""
+    """The content of an assignment's bytes."""
 
     assigned: frozenset[Resource]
     revoked: frozenset[Resource] = frozenset()
@@ -39,7 +39,7 @@ class SeenAssignment:
     leader_state: bytes | None = None
 
     def owned_after(self, owned: frozenset[Resource]) -> frozenset[Resource]:
-        """What a member that owns ``owned`` is to own next; the document's formula.
+        """Return what a member that owns ``owned`` is to own next, by the document's formula.
 
         For example, a member owns {0, 1} and reads "assigned 2, revoked 1". A design's member then
         owns ({0, 1} - {1}) + {2} = {0, 2}. Any other member owns {2}.
@@ -63,7 +63,7 @@ class Seen:
 
     @property
     def name(self) -> str:
-        """Its member id."""
+        """Member id."""
         return self.member.member_id
 
     @property
@@ -78,7 +78,7 @@ class Seen:
 
     @property
     def stays(self) -> bool:
-        """Whether the member stays: it has not said that it leaves for good."""
+        """Whether the member has not announced to leave for good."""
         return self.subscription.leaving is not Leaving.FOR_GOOD
 
 
@@ -93,7 +93,7 @@ class SeenRound:
     unbroken: bool = True
     present: frozenset[str] = field(init=False)  # ids of all members
     instances: frozenset[str] = field(init=False)  # group.instance.ids of the static ones
-    locations: frozenset[str] = field(init=False)  # identities of those with a place
+    locations: frozenset[str] = field(init=False)  # identities of members with a location
     claimed: frozenset[Resource] = field(init=False)  # claims of all members
     after: frozenset[Resource] = field(init=False)  # all that members own after the round
     subscribed: frozenset[str] = field(init=False)  # topics of the members that stay
@@ -135,7 +135,7 @@ def union(sets: Iterable[frozenset[Resource]]) -> frozenset[Resource]:
 
 
 def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor) -> SeenRound:
-    """Read a turn from its bytes."""
+    """Read a round from its bytes."""
     given = dict(done.assignments)
     seen = []
     members = subscribed_members(request.members, request.member_id, request.waited_ms)
@@ -143,7 +143,7 @@ def see(request: ComputeAssignment, done: AssignmentComputed, assignor: Assignor
         data = given.get(member.member_id)
         assignment = NOTHING if data is None else read_assignment(assignor, data)
         listed = resources_of(member.subscription.owned)
-        # A claim of a generation that cannot exist yet counts as none, and leaving it out loses no
+        # A claim of a generation that cannot exist yet is ignored, and leaving it out loses no
         # claim.
         impossible = request.unbroken and member.subscription.generation >= request.generation
         claims = frozenset[Resource]() if impossible else listed

@@ -3,8 +3,8 @@
 **Rules.** A member has joined with the first round of an unbroken row of rounds that has its
 identity. D11 asks about rounds that the leader of the round before leads, because another leader
 may not know who joined. There a round revokes no more than the members that have stayed lack of
-their share. Nothing is asked where nobody has stayed for long: the group starts, or its leader's
-memory, whose ages do not count what passes inside a round, does not know better. A process that is
+their fair share. Nothing is checked where no member has stayed for long: the group starts, or the
+leader state, whose ages do not count time inside a round, does not know better. A process that is
 back between two rounds may count as one that stayed.
 
 **Strategy.** Revocations are counted, because a round does not say who gets what it revokes.
@@ -27,7 +27,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.ownership_log import OwnershipLog
 
 LATE_MS = 30_000
-"""A group that is so much older than the window has members that have stayed."""
+"""Age of a group beyond the window from which some members have stayed, in ms."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Staying:
     """Follows the rounds of one run."""
 
     ownership_log: OwnershipLog
-    # Of the round before: by all that a member is known by, and of memberships by member id.
+    # Of the round before: by all identities of a member, and of memberships by member id.
     since_ms: dict[str | bytes, int] = field(default_factory=dict)
     memberships_ms: dict[str, int] = field(default_factory=dict)
     led: tuple[str, int] = ("", -1)  # the leader of the round before, and its generation
@@ -67,7 +67,7 @@ class Staying:
             self.ownership_log.fail("D11", now_ms, text)
 
     def _since_ms(self, s: Seen, now_ms: int) -> int:
-        """When a member joined, or the one that it may be taken for."""
+        """Return when a member joined, or the one that it may be taken for, in ms."""
         return min(self.since_ms.get(key, now_ms) for key in _keys(s))
 
 
@@ -77,7 +77,7 @@ def _keys(s: Seen) -> tuple[str | bytes, ...]:
 
 
 def revoked_valid_claims(seen: SeenRound) -> list[Resource]:
-    """What is revoked of claims that stand: newest, single, of what exists and is subscribed to."""
+    """Return revocations of valid claims: newest, single, of existing, subscribed resources."""
     if not any(s.revoked for s in seen.members):
         return []
     newest: dict[Resource, int] = {}

@@ -1,29 +1,29 @@
-"""Which resources wait for which absent member, and how long: D1 to D8, L5 and L6, over a run.
+"""Waiting resources, their absent members and their times: D1 to D8, L5 and L6, over a run.
 
 **Rules.**
 
 - The checker keeps its own clock of every loss. A loss begins with the first round in which the
   resource is neither claimed nor assigned.
-- The checker keeps a record of its own of every round: the members that were there, the owners
-  afterwards, and the absent members that are waited for until when. Of the memory the checker reads
-  two things. The shares that members bring say of which round they can know. A *promise* is the
-  remaining time in a list of what waits.
+- The checker keeps a record of its own of every round: the members of the round, the owners
+  afterwards, and the absent members that resources wait for, with deadlines. Of the leader state
+  the checker reads two things. The shards that members bring say of which round they can know. A
+  *promise* is the remaining time in a list of what waits.
 - A promise is compared with the checker's clock in the round that makes it. So a deadline that is
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
   policy's delay is therefore a time of another process's clock (D7).
-- The checker keeps a record of its own of the members that came lately
+- The checker keeps a record of its own of the members that joined recently
   (:mod:`tests.proof.rules.recent_changes`), by its own clock, which is never behind a member's. The
-  group may stop waiting for so many departed dynamic members, and no more.
-- Nothing is asked about what the members of a round cannot know: members that no carrier of the
-  last round names, and what waits if no carrier of the list is here
+  group may stop waiting for as many departed dynamic members, and no more.
+- The checker asks nothing that the members of a round cannot know: members that no carrier of the
+  last round names, and what waits if no carrier of the list is in the round
   (:mod:`tests.proof.rules.records`).
 
 **Strategy.** One entry per waiting resource. A record is found again by a member and the bytes of
-the share that the member was assigned in that round. The bytes alone are not enough in a search:
-A's share in a round of A and B equals C's share in a round of C and B. Only for a member whose id
-is new (it was thrown out and came back, or its static predecessor was given the share) the bytes
-must do.
+the shard that the member was assigned in that round. The bytes alone are not enough in a search:
+A's shard in a round of A and B equals C's shard in a round of C and B. Only for a member whose id
+is new (it was removed and came back, or its static predecessor got the shard) the bytes have to
+suffice.
 
 References: Incremental Cooperative Rebalancing, Design II.
 """
@@ -77,7 +77,7 @@ class Loss:
 
 
 MANY_ROUNDS = 256
-"""Rounds of which records are kept in a run; nobody brings an older share."""
+"""Rounds of which records are kept in a run; no member brings an older shard."""
 
 
 @dataclass(slots=True)
@@ -87,11 +87,11 @@ class WaitingRules:
     ownership_log: OwnershipLog
     slack_ms: int = SLACK_MS  # by how much a deadline may be missed: rounds wait for silent members
     losses: dict[Resource, Loss] = field(default_factory=dict)
-    rounds: dict[tuple[str, bytes], PastRound] = field(default_factory=dict)  # by member and share
-    anybodys: dict[bytes, PastRound] = field(default_factory=dict)  # by share
+    rounds: dict[tuple[str, bytes], PastRound] = field(default_factory=dict)  # by member and shard
+    anybodys: dict[bytes, PastRound] = field(default_factory=dict)  # by shard
     keep: int = MANY_ROUNDS
-    joiners: set[str] = field(default_factory=set)  # identities of the newcomers of any round
-    lived: set[str] = field(default_factory=set)  # identities with a place, of any round
+    joiners: set[str] = field(default_factory=set)  # identities of the new members of any round
+    lived: set[str] = field(default_factory=set)  # identities with a location, of any round
 
     def check(self, seen: SeenRound, policy: Policy, now_ms: int) -> None:
         """Take one round that has effect."""
@@ -111,9 +111,9 @@ class WaitingRules:
         self._write_down(at)
 
     def check_kept(self, seen: SeenRound, policy: Policy) -> None:
-        """What holds without a clock, for a search that meets rounds in any order.
+        """Check the rules that need no clock, for a search that meets rounds in any order.
 
-        Rounds in which one member has equal shares are alike, so one record stands for all of them.
+        Rounds in which one member has equal shards are alike, so one record stands for all of them.
         """
         at = self._moment(seen, policy, 0).without_clock()
         self._fresh(at)
@@ -128,7 +128,7 @@ class WaitingRules:
     # The record
 
     def note(self, seen: SeenRound, policy: Policy, now_ms: int) -> None:
-        """Write down a round that came too late: some member may know of the round all the same."""
+        """Record a round that came too late: some member may know of it all the same."""
         at = self._moment(seen, policy, now_ms)
         self._note_new_members(at)
         self._write_down(at)
@@ -150,10 +150,10 @@ class WaitingRules:
     def _recent_changes(
         self, seen: SeenRound, past: PastRound | None, now_ms: int
     ) -> RecentChanges:
-        """What the members of a round can know of the members that came lately.
+        """Return what members of a round can know of members that joined recently.
 
         The list of the last round is known if a member that carries the list leads, or if two
-        carriers are here. Else the list of any earlier round may be what counts.
+        carriers are in the round. Else the list of any earlier round may be what counts.
         """
         if past is None:
             known = any(read_shard(s.subscription.leader_state) for s in seen.members)
@@ -169,7 +169,7 @@ class WaitingRules:
         )
 
     def _past(self, seen: SeenRound) -> PastRound | None:
-        """The newest round of which some member has a share.
+        """Return the newest round of which some member has a shard.
 
         Of several rounds with one generation it is the leader's, or else the round that most
         members know.
@@ -188,12 +188,12 @@ class WaitingRules:
         return max(each, key=lambda found: sum(found is other for other in each))
 
     def _brought(self, member: Seen) -> PastRound | None:
-        """The round of the share that a member brings."""
+        """Return the round of the shard that a member brings."""
         shard = member.subscription.leader_state or b""
         return self.rounds.get((member.name, shard)) or self.anybodys.get(shard)
 
     def _delay_ms(self, resource: Resource, policy: Policy) -> int:
-        """How long a resource waits."""
+        """Return how long a resource waits, in ms."""
         return policy.delay_of(resource[0]) if policy.kinds or policy.defers else 0
 
     def _deadline(self, resource: Resource, at: Moment) -> int:
@@ -242,11 +242,11 @@ class WaitingRules:
     # What has stopped waiting
 
     def _ended(self, at: Moment) -> None:
-        """What waits for an absent member goes to no member that was there at the loss (D1).
+        """Check that what waits for an absent member goes to no member of the lost round (D1).
 
-        One exception: newcomers have taken the absent member's place (:func:`_taken_over`), so
-        the group has stopped waiting for the absent member. What is left of its resources may then
-        go to a member that ends with no more than the least loaded of the newcomers.
+        One exception: new members have replaced the absent member (:func:`_taken_over`), so the
+        group has stopped waiting for it. The rest of its resources may then go to a member that
+        ends with no more than the least loaded of the new members.
         """
         seen = at.seen
         if not self.losses:
@@ -262,7 +262,7 @@ class WaitingRules:
             absent = at.owed.get(resource)
             if absent is None or at.left_ms(absent) <= EARLY_MS or not absent.member_id:
                 continue
-            if at.policy.own is not None:  # a policy of the user may end a wait at any time
+            if at.policy.own is not None:  # a user's own policy may end a wait at any time
                 continue
             receiver = owner.get(resource, "")
             if at.is_back(absent) or receiver not in loss.present:
@@ -272,7 +272,7 @@ class WaitingRules:
                 self.ownership_log.fail("D1", at.now_ms, text)
 
     def _fresh(self, at: Moment) -> None:
-        """What a departed member owned goes to no member that was there together with it (D1)."""
+        """Check that what a departed member owned goes to no fellow member of its time (D1)."""
         past, seen = at.past, at.seen
         if past is None or not at.policy.defers or at.policy.own is not None:
             return
@@ -299,7 +299,7 @@ class WaitingRules:
                 self.ownership_log.fail("D1", at.now_ms, text)
 
     def _check_recent_joiners(self, at: Moment) -> None:
-        """Members that the memory names as newcomers came as newcomers (D1)."""
+        """Check that members named as new members joined as new members (D1)."""
         self._note_new_members(at)
         for identity in recent_joiners(at.seen):
             name = name_of(identity, at)
@@ -308,10 +308,10 @@ class WaitingRules:
                 text = f"{name} is to be a successor, and was there or came first"
                 self.ownership_log.fail("D1", at.now_ms, text)
 
-    # What is not handed out
+    # What is not assigned
 
     def _kept(self, at: Moment) -> None:
-        """What waits by the memory goes to no member that was there, however old the memory is."""
+        """Check that waiting resources go to no member of the lost round, at any state age."""
         past, seen = at.past, at.seen
         if past is None or not at.policy.defers or at.remains_ms is None:
             return
@@ -330,7 +330,7 @@ class WaitingRules:
                 self.ownership_log.fail("D1", at.now_ms, text)
 
     def _named_again(self, at: Moment) -> None:
-        """What goes on waiting waits for the same member, and no longer than before."""
+        """Check that waiting resources wait for the same member, no longer than before."""
         past, seen = at.past, at.seen
         if past is None or not at.policy.defers:
             return
@@ -354,7 +354,7 @@ class WaitingRules:
         first = at.policy.waits_first and at.past is None and not seen.claimed
         first = loss.first if loss is not None else first
         if not (first or (at.policy.delay_of(resource[0]) and not at.policy.failback)):
-            text = f"{resource} is claimed by nobody and assigned to nobody"
+            text = f"{resource} has neither a claim nor an assignment"
             self.ownership_log.fail("L1", now_ms, text)
             return
         self._never_lost(resource, at)
@@ -373,7 +373,7 @@ class WaitingRules:
             self.ownership_log.fail(rule, at.now_ms, f"{resource} was not lost and is not assigned")
 
     def _promises(self, at: Moment) -> None:
-        """What the new memory says about deadlines (D7, D8, L5, L6)."""
+        """Check the deadlines in the new leader state (D7, D8, L5, L6)."""
         policy, seen, now_ms = at.policy, at.seen, at.now_ms
         leaves = {s.name for s in seen.members if s.subscription.leaving is Leaving.FOR_GOOD}
         lists = {
@@ -405,13 +405,13 @@ class WaitingRules:
     # Which members are served
 
     def _check_failback(self, at: Moment) -> None:
-        """What is lent goes back to a member that is back (D10)."""
+        """Check that temporary reassignments return to a member that is back (D10)."""
         if at.policy.failback:
             for text in kept_from_home(at):
                 self.ownership_log.fail("D10", at.now_ms, text)
 
     def _returned(self, at: Moment) -> None:
-        """A member that is back by identity gets all that waited (D2), where anything waits."""
+        """Check that a member that is back by identity gets all that waited (D2)."""
         if not at.policy.defers:
             return
         for s in at.seen.members:
@@ -439,7 +439,7 @@ class WaitingRules:
             self.ownership_log.fail("D2", at.now_ms, text)
 
     def _check_new_member(self, at: Moment, known: frozenset[str]) -> None:
-        """One newcomer, one member gone, equal subscriptions: the newcomer takes its place (D2)."""
+        """Check that one new member replaces one equal departed member (D2)."""
         seen = at.seen
         new = [s for s in seen.members if s.name not in known]
         gone = {w for r, w in at.owed.items() if seen.exists(r) and r not in at.unknown}
@@ -459,7 +459,7 @@ class WaitingRules:
             return
         given = waited & s.after
         if waited > given:
-            text = f"{s.name} comes empty-handed and gets {len(given)} of {len(waited)} that wait"
+            text = f"{s.name} has no claims and gets {len(given)} of {len(waited)} that wait"
             self.ownership_log.fail("D2", at.now_ms, text)
 
 
@@ -469,12 +469,12 @@ def _keep_newest(records: dict[_K, PastRound], most: int) -> None:
 
 
 def _late(loss: Loss, seen: SeenRound) -> str:
-    """The rule for what is late: L6 if another member leads than at the loss, else L5."""
+    """Return the rule for what is late: L6 if another member leads than at the loss, else L5."""
     return "L5" if loss.leader_id == seen.leader_id else "L6"
 
 
 def _at_once(resource: Resource, at: Moment) -> str | None:
-    """The rule by which a resource must be assigned now; None if it may be a loss that waits."""
+    """Return the rule by which a resource must be assigned now; None if it may wait."""
     past = at.past
     if past is None:
         new_group = at.policy.first_member is When.IMMEDIATE and not at.seen.claimed
@@ -485,15 +485,15 @@ def _at_once(resource: Resource, at: Moment) -> str | None:
 
 
 def _taken_over(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozenset[str]]:
-    """Absent member -> the newcomers in its place, where all that the absent member owned is given.
+    """Return absent member -> the new members that replace it, if all it owned is assigned.
 
-    A newcomer is a member without claims that the memory does not name. Newcomers take the place of
-    an absent member in one of two ways. They received some of its resources. Or, if no newcomer
-    received any, one newcomer that took no other place stands for the absent member, whatever the
-    newcomer received.
+    A new member is a member without claims that the leader state does not name. New members replace
+    an absent member in one of two ways. They received some of its resources. Or, if no new member
+    received any, one new member that replaced no other counts as its replacement, whatever the new
+    member received.
 
-    For example, d and e died, and f and g join. f gets a resource of d: f has d's place. g gets
-    new partitions only, and e's resources went to others: g has e's place.
+    For example, d and e died, and f and g join. f gets a resource of d: f replaces d. g gets new
+    partitions only, and e's resources went to others: g replaces e.
     """
     if at.past is None:
         return {}
@@ -517,18 +517,18 @@ def _taken_over(at: Moment, owner: Mapping[Resource, str]) -> dict[str, frozense
 def _overtakes(
     receiver: str, resource: Resource, at: Moment, joiners: frozenset[str] | None
 ) -> bool:
-    """Whether a member that was there gets more than the newcomers in the absent one's place."""
+    """Return whether a member of the last round gets more than the absent one's replacements."""
     if joiners is None:
         return True
     return _load(receiver, at, resource) > min(_load(name, at, resource) for name in joiners)
 
 
 def _load(name: str, at: Moment, resource: Resource) -> int:
-    """How many resources a member has after the round; only of one kind if kinds are isolated."""
+    """Return how many resources a member has after the round; of one kind if kinds are isolated."""
     (after,) = (s.after for s in at.seen.members if s.name == name)
     return sum(not at.policy.isolate or kind == resource[0] for kind, _ in after)
 
 
 def _fitting(resources: frozenset[Resource], s: Seen, seen: SeenRound) -> frozenset[Resource]:
-    """The resources that exist and that the member ``s`` subscribes to."""
+    """Return the resources that exist and that the member ``s`` subscribes to."""
     return frozenset(r for r in resources if seen.exists(r) and r[0] in s.subscription.topics)

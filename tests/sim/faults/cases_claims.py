@@ -195,7 +195,7 @@ def case_40(s: FaultCase) -> None:
     s.expect(done.assignments["a"].revoked == (("t", (0,)),), "the claim is revoked")
     s.expect(done.assignments["b"].gained == (), "and goes to nobody in that round")
     w = s.world("holdfast-simple", partitions={"a": 4, "b": 2})
-    w.subscribe(0, ("b",))  # what it has of a is claimed no more: given up before it joins
+    w.subscribe(0, ("b",))  # what it has of a is claimed no more: revoked before it joins
     w.run(w.now_ms + 8_000)
     s.expect({topic for topic, _ in running(w, 0)} <= {"b"}, "what is unsubscribed stops")
     s.expect(sum(loads(w)) == 6, "others process it")

@@ -50,7 +50,7 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 
 
 def case_07(s: FaultCase) -> None:
-    """A member without partitions leaves: no deferral."""
+    """A member without partitions leaves: no delayed rebalance."""
     w = s.world(partitions=2)
     (idle,) = (p.slot for p in w.living() if not p.running)
     rounds = w.rounds
@@ -107,7 +107,7 @@ def case_18(s: FaultCase) -> None:
 
 
 def case_20(s: FaultCase) -> None:
-    """The leader leaves in a delay, a newcomer leads."""
+    """The leader leaves in a delay, a new member leads."""
     w = s.world(n=2, static=True)
     lost, begin_ms = running(w, 1), w.now_ms
     w.crash(1)
@@ -117,7 +117,7 @@ def case_20(s: FaultCase) -> None:
     w.stop(0, returns=False)
     until(w, lambda: not w.slots[0].alive)
     until(w, lambda: w.rounds and leader(w) == 2, 5_000)
-    # The document would have a newcomer assume no wait; this one has heard of it from others.
+    # The document would have a new member assume no wait; this one has heard of it from others.
     s.expect(not runs(w, lost), "the newcomer leads, and what was lost goes on waiting")
     until(w, lambda: runs(w, lost), 30_000)
     in_time = w.now_ms - begin_ms <= FOUND_MS + DELAY_MS + 2_000
@@ -141,7 +141,7 @@ def case_21(s: FaultCase) -> None:
 
 
 def case_23(s: FaultCase) -> None:
-    """An old leader leads again: stale memory is dropped by generation."""
+    """An old leader leads again: stale leader state is dropped by generation."""
     play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0", B="T1", C="T2", D="T3")
     play.leave("D")
     play.round()

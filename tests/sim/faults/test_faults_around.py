@@ -96,7 +96,7 @@ def test_70_records_out_of_order_after_compaction(tmp_path):
     assert {left for (left,) in rows(tables, "rebalances", "n_left")} == {0}
     stored = replayed(steps).group
     assert stored.generation == 12  # the last record is the state, whatever its number
-    assert len(stored.members) == 2  # a gap in numbers is nobody's departure
+    assert len(stored.members) == 2  # a gap in numbers is no member's departure
     assert replayed(reversed(steps)).group.generation == 9
 
 

@@ -172,7 +172,7 @@ def test_15_half_the_group_dies_at_once():
 
 @pytest.mark.parametrize(("group_batch", "most"), [(0, 3), (1, 1)])
 def test_16_three_members_more_under_design_iii_with_batch_1(group_batch, most):
-    """One move for each newcomer in a round, or one in the group."""
+    """One move for each new member in a round, or one in the group."""
     paced = replace(INCREMENTAL, interval_ms=500, group_batch=group_batch)
     w = world("incremental", 2, partitions=8, policy=paced)
     led_rounds = tape(w).led_rounds

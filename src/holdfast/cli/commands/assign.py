@@ -1,11 +1,10 @@
-"""``holdfast assign``: a snapshot of a group in, an assignment out.
+"""``holdfast assign``: reads a snapshot of a group and prints an assignment.
 
 **Rules.** The JSON is stable and carries ``schema_version``; the table is for people. With several
-assignors, an assignor that refuses the group gives an error in its place, and the others still
-answer.
+assignors, an assignor that refuses the group yields an error entry, and the others still answer.
 
-**Strategy.** :func:`holdfast.core.assignors.rounds.follow` does the work; this module has the
-options and the output.
+**Strategy.** :func:`holdfast.core.assignors.rounds.follow` computes; this module has the options
+and the output.
 """
 
 from __future__ import annotations
@@ -63,29 +62,36 @@ A snapshot: {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics":
 
 def run(
     *,
-    snapshot: Annotated[str, Argument(metavar="SNAPSHOT|-", help="- reads stdin.")],
+    snapshot: Annotated[
+        str,
+        Argument(metavar="SNAPSHOT|-", help="JSON file, or text of Kafka's tools; - reads stdin."),
+    ],
     assignor: Annotated[
         str | None,
         Option(
             "--assignor",
             "-a",
             metavar="NAME",
-            help=f"One of {', '.join(ASSIGNORS)} (sticky, if not given); or yours, as "
-            "module:function.",
+            help=f"Assignor: {', '.join(ASSIGNORS)}, or your own as "
+            "module:function; default sticky.",
         ),
     ] = None,
     compare: Annotated[
         str | None,
-        Option("--compare", metavar="NAMES", help="Several, side by side: sticky,lag,..."),
+        Option(
+            "--compare", metavar="NAMES", help="Assignors to compare side by side: sticky,lag,..."
+        ),
     ] = None,
     all_rounds: Annotated[
         bool,
-        Option("--all-rounds", help="Follow a cooperative one until nothing is withheld."),
+        Option(
+            "--all-rounds", help="Follow a cooperative assignor until no revocation is pending."
+        ),
     ] = False,
     option: AssignorOptions = None,
     group: Annotated[
         str | None,
-        Option("--group", metavar="GROUP", help="Which of the groups that a text describes."),
+        Option("--group", metavar="GROUP", help="Group to assign, if the text describes several."),
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
@@ -99,7 +105,9 @@ def run(
     assignor refuses this group.
     """
     if assignor is not None and compare is not None:
-        raise ConfigError("--assignor and --compare exclude each other: name all in --compare")
+        raise ConfigError(
+            "--assignor and --compare exclude each other: name every assignor in --compare"
+        )
     requested = [assignor or "sticky"] if compare is None else _names(compare)
     rows = list(dict.fromkeys(find(parse_assignor(name)) for name in requested))
     options = dict(parse_option(text) for text in option or ())
@@ -109,7 +117,7 @@ def run(
         dropped = answer["quality"]["dropped_claims"]
         if dropped and not quiet:
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-            print_note(f"claims that did not count: {text}")
+            print_note(f"claims that were ignored: {text}")
         _write_one(answer, fmt, output)
     else:
         _write_several(_compare(read, rows, options, all_rounds), fmt, output)
@@ -140,7 +148,7 @@ def read_group(path: str, group: str | None, note: Callable[[str], None]) -> Gro
     if not text.lstrip().startswith(_JSON_BEGINS) and is_described_text(text):
         return Group.from_dict(described_group(path, text, group, note))
     if group is not None:
-        raise ConfigError("--group chooses among described groups; a JSON snapshot is of one")
+        raise ConfigError("--group chooses among described groups; a JSON snapshot holds one group")
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -153,7 +161,7 @@ def read_group(path: str, group: str | None, note: Callable[[str], None]) -> Gro
 def answer_of(
     group: Group, row: AssignorInfo, options: dict[str, Any], *, all_rounds: bool
 ) -> dict[str, Any]:
-    """The JSON document of one assignor; with ``all_rounds`` the numbers compare end with start."""
+    """Return the JSON document of one assignor; ``all_rounds`` compares the end with the start."""
     results = follow(group, row, **options) if all_rounds else [assign(group, row, **options)]
     first, last = results[0], results[-1]
     answer: dict[str, Any] = {
@@ -187,21 +195,21 @@ def _names(text: str) -> list[str]:
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of the snapshot; a key that stands twice in it is an error."""
+    """Build an object of the snapshot; a duplicate key is an error."""
     result = dict(pairs)
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ModelError(f"the key {twice!r} stands twice in one object", column="snapshot")
+        raise ModelError(f"the key {twice!r} occurs twice in one object", column="snapshot")
     return result
 
 
 def _compare(
     group: Group, rows: Sequence[AssignorInfo], options: dict[str, Any], all_rounds: bool
 ) -> list[dict[str, Any]]:
-    """One answer for each assignor.
+    """Return one answer for each assignor.
 
-    Each takes the options that it knows; an option that none of them knows is an error.
+    Each assignor takes the options that it knows; an option that none of them knows is an error.
     """
     known = {each for row in rows for each in row.options}
     for unknown in sorted(set(options) - known):
@@ -245,7 +253,7 @@ def _title(answer: dict[str, Any]) -> str:
         f"{quality['moved']} moved",
     ]
     if answer["withheld"]:
-        parts.append(f"{len(answer['withheld'])} withheld until given up")
+        parts.append(f"{len(answer['withheld'])} pending until revoked")
     if "rounds" in answer:
         parts.append(f"{answer['rounds']} rounds")
     if quality["optimal"]:
@@ -273,7 +281,7 @@ def _member_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _ranges(partitions: Sequence[int]) -> str:
-    """``0-3 7 9-10`` of sorted partition numbers."""
+    """Return ``0-3 7 9-10`` for sorted partition numbers."""
     runs: list[list[int]] = []
     for partition in partitions:
         if runs and partition == runs[-1][1] + 1:
@@ -284,7 +292,7 @@ def _ranges(partitions: Sequence[int]) -> str:
 
 
 def _flat_rows(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a topic-partition; a withheld one names the member it will go to."""
+    """Return one row a topic-partition; a pending one names the member that will get it."""
     rows: list[dict[str, Any]] = []
     for answer in answers:
         cells = [
@@ -301,7 +309,7 @@ def _flat_rows(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _side_by_side(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of numbers and columns of assignors."""
+    """Return one row a metric, with one column an assignor."""
     rows: list[dict[str, Any]] = []
     for key in _COMPARED:
         cells = {answer["assignor"]: _cell(answer, key) for answer in answers}

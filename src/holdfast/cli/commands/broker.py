@@ -23,28 +23,28 @@ Examples:
 
 
 def run(  # noqa: PLR0917 - every option is passed by name
-    brokers: Annotated[int, Option("--brokers", help="Nodes: 1 or 3.")] = 1,
+    brokers: Annotated[int, Option("--brokers", help="Number of nodes: 1 or 3.")] = 1,
     kafka: Annotated[
         str | None,
         Option(
-            "--kafka", metavar="VERSION", help="Version of Kafka, 2.5.0 or newer; 4.3.1 by default."
+            "--kafka", metavar="VERSION", help="Version of Kafka, 2.5.0 or newer; default 4.3.1."
         ),
     ] = None,
     port: Annotated[
         int | None,
-        Option("--port", help="Port of the first node; a free one by default."),
+        Option("--port", help="Port of the first node; default: a free port."),
     ] = None,
     properties: Annotated[
         list[str] | None,
-        Option("--property", metavar="KEY=VALUE", help="A broker setting; repeatable."),
+        Option("--property", metavar="KEY=VALUE", help="Broker setting; repeatable."),
     ] = None,
-    keep: Annotated[bool, Option("--keep", help="Leave the data folder in place.")] = False,
+    keep: Annotated[bool, Option("--keep", help="Keep the data folder after the end.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Start a real Apache Kafka on this machine and keep it until Ctrl-C.
 
-    Prints the bootstrap address on stdout. The data live in a temporary folder and go with it. The
-    log of each node says why groups rebalance; other commands read it as --broker-log.
+    Prints the bootstrap address on stdout. Data are in a temporary folder, which is deleted at the
+    end. The log of each node says why groups rebalance; other commands read it as --broker-log.
     """
     from holdfast.local.broker.broker import Broker, BrokerSettings
     from holdfast.local.jars import KAFKA_VERSION
@@ -57,7 +57,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
         properties=dict(_split(item) for item in properties or ()),
         keep=keep,
     )
-    # SIGTERM ends like Ctrl-C, so that the folder is gone before we are.
+    # SIGTERM ends like Ctrl-C, so that the folder is deleted before this process ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         with nullcontext() if quiet else stderr_console().status("starting Kafka ..."):
@@ -75,5 +75,5 @@ def run(  # noqa: PLR0917 - every option is passed by name
 def _split(item: str) -> tuple[str, str]:
     key, equals, value = item.partition("=")
     if not equals or not key:
-        raise ConfigError(f"--property wants KEY=VALUE, not {item!r}")
+        raise ConfigError(f"--property: found {item!r}, expected KEY=VALUE")
     return key, value

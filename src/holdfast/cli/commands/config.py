@@ -34,7 +34,8 @@ _COLUMNS = ("command", "option", "value", "source", "environment")
 def show(
     *,
     command: Annotated[
-        str | None, Option("--command", metavar="COMMAND", help="Only the options of this command.")
+        str | None,
+        Option("--command", metavar="COMMAND", help="Show the options of this command only."),
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
@@ -62,7 +63,7 @@ def show(
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value as a JSON type."""
     if isinstance(value, (str, int, float, bool, list)) or value is None:
         return getattr(value, "value", value)
     return str(value)

@@ -1,7 +1,7 @@
-"""``holdfast decode``: hex in, JSON out.
+"""``holdfast decode``: reads hex and prints JSON.
 
 **Rules.** Each input line gives one output line, in order. A bad line gives its error, and the run
-goes on; it ends with exit code 3 then.
+continues; its exit code is 3.
 
 **Strategy.** :mod:`holdfast.cli.wire_json` reads the messages; this module reads and writes lines.
 """
@@ -45,17 +45,23 @@ Examples:
 
 def run(
     *,
-    schema: Annotated[str, Argument(help=f"What the bytes are: {', '.join(NAMES)}.")],
+    schema: Annotated[str, Argument(help=f"Schema of the bytes: {', '.join(NAMES)}.")],
     data: Annotated[
-        str | None, Argument(metavar="HEX|-", help="The bytes; - reads many, one a line.")
+        str | None,
+        Argument(metavar="HEX|-", help="Bytes in hex; - reads stdin, one message a line."),
     ] = None,
-    key: Annotated[str | None, Option("--key", metavar="HEX", help="Of a record.")] = None,
+    key: Annotated[
+        str | None, Option("--key", metavar="HEX", help="Key of a record, in hex.")
+    ] = None,
     value: Annotated[
         str | None,
-        Option("--value", metavar="HEX", help="Of a record; null or absent: a tombstone."),
+        Option(
+            "--value", metavar="HEX", help="Value of a record, in hex; null or absent: a tombstone."
+        ),
     ] = None,
     fmt: Annotated[
-        JsonFormat, Option("--format", help="json is indented, jsonl one line each.")
+        JsonFormat,
+        Option("--format", help="Output format: json is indented, jsonl one line a message."),
     ] = JsonFormat.JSONL,
     output: OutputFile = None,
     quiet: Quiet = False,
@@ -85,8 +91,8 @@ def _documents(
         or (of_record and not key)
     ):
         raise ConfigError(
-            f"decode wants --key HEX [--value HEX] for {' and '.join(READ_RECORD)}, HEX for any "
-            "other schema; - reads stdin"
+            f"decode: expected --key HEX [--value HEX] for {' and '.join(READ_RECORD)}, HEX for "
+            "other schemas; - reads stdin"
         )
     read = partial(decode_line, schema, str(data))
     if of_record:
@@ -95,12 +101,12 @@ def _documents(
 
 
 def _answer(read: Callable[[], dict[str, Any]], *, is_argument: bool = False) -> dict[str, Any]:
-    """A message, or its error; of an argument that is no hex at all, a mistake in the command."""
+    """Return a message or its error; an argument that is not hex is a usage error."""
     try:
         return read()
     except WireError as error:
         if is_argument and error.reason == BAD_HEX:
-            raise ConfigError(f"{error.field}: pairs of hex digits are expected") from error
+            raise ConfigError(f"{error.field}: expected pairs of hex digits") from error
         return error_json(error)
 
 
@@ -129,7 +135,7 @@ def _write_lines(lines: Iterator[str], output: Path | None, quiet: bool) -> None
 
 
 def _stdin_lines() -> Iterator[str]:
-    """Lines of stdin without their ends; bytes that are not UTF-8 become U+FFFD, an error later."""
+    """Yield lines of stdin without their ends; invalid UTF-8 becomes U+FFFD, an error later."""
     for line in sys.stdin.buffer:
         yield line.decode("utf-8", errors="replace").rstrip("\r\n")
 

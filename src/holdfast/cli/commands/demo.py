@@ -34,9 +34,9 @@ Examples:
 
 def run(  # noqa: PLR0917 - every option is passed by name
     members: Annotated[int, Option("--members", help="Members of each group.")] = 3,
-    partitions: Annotated[int, Option("--partitions", help="Partitions.")] = 12,
+    partitions: Annotated[int, Option("--partitions", help="Partitions of the topic.")] = 12,
     seconds: Annotated[
-        float, Option("--seconds", help="Work before, between and after the bounces.")
+        float, Option("--seconds", help="Work before, between and after the bounces, in s.")
     ] = 1.5,
     rate: Annotated[float, Option("--rate", help="Records produced per second.")] = 600.0,
     out: Annotated[
@@ -45,19 +45,19 @@ def run(  # noqa: PLR0917 - every option is passed by name
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Where the result goes: a folder for report, tables, journals.",
+            help="Folder for report, tables and event logs.",
         ),
     ] = None,
     keep: Annotated[
         bool,
-        Option("--keep", help="Leave broker (until Ctrl-C) and tables for looking around."),
+        Option("--keep", help="Keep the broker (until Ctrl-C) and the tables."),
     ] = False,
-    fmt: Annotated[SummaryFormat, Option("--format", help="How to print the summary.")] = (
+    fmt: Annotated[SummaryFormat, Option("--format", help="Format of the summary.")] = (
         SummaryFormat.TABLE
     ),
     quiet: Quiet = False,
 ) -> None:
-    """Bounce real members on a real Kafka under two policies: what each cost.
+    """Bounce real members on a real Kafka under two policies and compare the costs.
 
     Starts a broker, produces to a topic throughout, restarts every member of two groups once, one
     group with the policy simple and one with deferred, turns the broker's offsets topic into tables
@@ -88,11 +88,10 @@ def run(  # noqa: PLR0917 - every option is passed by name
 
 
 def handle_interrupts() -> Callable[[], bool]:
-    """Make SIGTERM end the demo as Ctrl-C does; the result says whether one of them has come.
+    """Make SIGTERM end the demo as Ctrl-C does; return a function that tells whether one came.
 
-    Python drops a KeyboardInterrupt that it raises while it finalises an object, and Spark's
-    objects may be finalised at any time. So code that waits for Ctrl-C has to ask the result as
-    well.
+    Python drops a KeyboardInterrupt raised while it finalises an object, and Spark's objects may
+    be finalised at any time. So code that waits for Ctrl-C must also call the function.
     """
     heard = threading.Event()
 
@@ -120,7 +119,7 @@ def _document(
 
 
 def _policy(result: DemoResult, policy: str) -> dict[str, Any]:
-    """What the bounce cost under one policy."""
+    """Return what the bounce cost under one policy."""
     cost = result.costs[policy]
     account = cost.account
     return {
@@ -138,11 +137,11 @@ def _policy(result: DemoResult, policy: str) -> dict[str, Any]:
 def _print_summary(result: DemoResult, total_seconds: float) -> None:
     console = Console(highlight=False)
     console.print(
-        f"[bold]What the same rolling bounce cost under two policies[/bold], "
+        f"[bold]Cost of one rolling bounce under two policies[/bold], "
         f"in {result.bounce_seconds:.1f} s"
     )
     table = Table(header_style="bold")
-    table.add_column("by the members' journals")
+    table.add_column("by the members' event logs")
     documents = [_policy(result, policy) for policy in result.costs]
     for policy in result.costs:
         table.add_column(policy, justify="right")
@@ -150,19 +149,19 @@ def _print_summary(result: DemoResult, total_seconds: float) -> None:
         table.add_row(words, *map(told, documents))
     console.print(table)
     console.print(
-        "deferred keeps the partitions of a member that restarts for it: nothing moves, and they "
-        "stand still until it is back. simple hands them on at once, and others on its return."
+        "deferred reserves the partitions of a member that restarts: nothing moves, and they have "
+        "no owner until it is back. simple reassigns them at once, and others on its return."
     )
-    console.print("In each group two owners at once: never.")
+    console.print("No partition had two owners at once, in either group.")
     console.print(f"Report: {result.report} (after {total_seconds:.0f} s)", soft_wrap=True)
     if result.folder is not None:
-        console.print(f"Tables and journals: {result.folder}", soft_wrap=True)
+        console.print(f"Tables and event logs: {result.folder}", soft_wrap=True)
 
 
 _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
     ("moves of a partition", lambda d: str(d["moves"])),
-    ("standstill, partition-seconds", lambda d: f"{sum(d['unowned_seconds']):.1f}"),
-    ("longest of one partition, seconds", lambda d: f"{max(d['unowned_seconds']):.1f}"),
+    ("downtime, partition-seconds", lambda d: f"{sum(d['unowned_seconds']):.1f}"),
+    ("longest downtime of a partition, seconds", lambda d: f"{max(d['unowned_seconds']):.1f}"),
     ("records produced", lambda d: str(d["records"]["produced"])),
     ("  read", lambda d: str(d["records"]["consumed"])),
     ("  unread", lambda d: str(d["records"]["unread"])),

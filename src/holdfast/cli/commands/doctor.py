@@ -57,18 +57,19 @@ def run(
     *,
     source_options: options.SourceOptions,
     fail_on: Annotated[
-        FailOn, Option("--fail-on", help="Exit 1 on active findings this bad or worse.")
+        FailOn,
+        Option("--fail-on", help="Exit 1 if an active finding has this severity or a worse one."),
     ] = FailOn.NEVER,
     fmt: options.PrintFormat = Format.TABLE,
     output: options.OutputFile = None,
     broker_log: options.BrokerLogs = None,
     window: options.RecentWindow,
 ) -> None:
-    """Look at groups, the worst first: what is wrong, what it cost, what helps.
+    """Examine groups, the worst first: what is wrong, what it cost, what helps.
 
-    A finding is active, or past with the time when it ended; --fail-on counts active ones. The ten
-    worst groups are printed; --group '*' prints all. JSON has all, by the schema in the docs.
-    Every finding has a stable code; `holdfast explain HF104` tells more about one.
+    A finding is active, or past with the time when it ended; --fail-on counts active findings. The
+    ten worst groups are printed; --group '*' prints all. JSON has all, by the schema in the docs.
+    Every finding has a stable code; `holdfast explain HF104` explains one.
     """
     from holdfast.fleet.report.columns.rebuilding import CommitTimes
     from holdfast.fleet.report.findings import doctor
@@ -103,7 +104,7 @@ def run(
 
 
 def _fail(found: list[Verdict], fail_on: FailOn) -> None:
-    """Exit 1 if an active finding is as bad as ``--fail-on`` says, or worse."""
+    """Exit 1 if an active finding has the severity of ``--fail-on`` or a worse one."""
     active = (f.severity.rank for v in found for f in v.findings if f.is_active)
     worst = max(active, default=-1)
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:

@@ -32,7 +32,7 @@ def run(
     *,
     code: Annotated[
         str | None,
-        Argument(help="A code such as HF104; without one, all are listed."),
+        Argument(help="Code of a finding, such as HF104; default: list all codes."),
     ] = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
@@ -41,7 +41,7 @@ def run(
     """Explain a code that doctor prints, or list them all."""
     from holdfast.fleet.report.findings.examination import all_rules
 
-    del quiet  # `write_rows`, which has the only notes, asks for it
+    del quiet  # `write_rows`, which prints the only notes, reads the option itself
     rules = {rule.code: rule for rule in all_rules()}
     words = ("code", "name", "severity", "what", "why", "how", "mend")
     as_dict = {c: {w: str(getattr(rule, w)) for w in words} for c, rule in rules.items()}
@@ -66,12 +66,12 @@ def run(
 
 
 def _print(rule: Rule, console: Console) -> None:
-    """A finding for people, paragraph by paragraph."""
+    """Print a finding for people, paragraph by paragraph."""
     console.print(Text(f"{rule.code} {rule.name}", style="bold") + Text(f"  ({rule.severity})"))
     for heading, text in (
         ("What", rule.what),
         ("Why it matters", rule.why),
-        ("How it is told", rule.how),
+        ("How it is detected", rule.how),
         ("What helps", rule.mend),
     ):
         console.print(Text(f"\n{heading}", style="bold") + Text(f"\n{text}"))

@@ -37,19 +37,21 @@ def run(
 ) -> None:
     """Rebuild what every group went through from the offsets topic.
 
-    Nothing is installed on the broker and no group is joined. Prints one row per rebalance;
-    --table prints another table, -o keeps all of them, as Delta tables. A folder that `holdfast
-    watch` keeps is refused, unless --overwrite says that all of it shall be replaced. Of a folder
-    of tables, --table prints one as it is.
+    Installs nothing on the broker and joins no group. Prints one row per rebalance; --table prints
+    another table, -o writes all of them as Delta tables. A folder that `holdfast watch` writes is
+    refused, unless --overwrite allows to replace all of it. If --input is a folder of tables,
+    --table prints a table unchanged.
     """
     if table not in TABLES:
         raise ConfigError(f"no table {table!r}; {suggest(table, TABLES)}")
     definition = TABLES[table]
-    read_window(window.since, window.until)  # a wrong one is told before anything slow begins
+    read_window(
+        window.since, window.until
+    )  # a wrong moment is reported before anything slow begins
     if window != ALL_TIME and output is not None:
-        raise ConfigError("--since and --until choose what is printed; -o keeps whole tables")
+        raise ConfigError("--since and --until limit what is printed; -o writes whole tables")
     if window != ALL_TIME and "timestamp" not in definition.names:
-        raise ConfigError(f"--since and --until: {table} is of one moment")
+        raise ConfigError(f"--since and --until: {table} holds one moment only")
     with open_source(
         source_options,
         spark_groups=all_groups,
@@ -72,6 +74,6 @@ def run(
 
 
 def _title(definition: Any) -> str:
-    """A table's name; where it has pauses, that the broker saw them so."""
+    """Return a table's name; for a table with gaps, add that the broker saw them so."""
     has_gaps = any(name.startswith("gap_") for name in definition.flat_names)
     return f"{definition.name}; gaps as the broker saw them" if has_gaps else definition.name

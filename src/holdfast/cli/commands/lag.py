@@ -44,27 +44,28 @@ def run(
     columns: options.ColumnsOfTable = options.Columns.MAIN,
     all_groups: options.SparkGroups = False,
     topic: Annotated[
-        list[str] | None, Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")
+        list[str] | None,
+        Option("--topic", metavar="TOPIC", help="Show this topic only; repeatable."),
     ] = None,
-    total: Annotated[bool, Option("--total", help="One row for each group.")] = False,
+    total: Annotated[bool, Option("--total", help="Print one row a group.")] = False,
     min_lag: Annotated[
-        int, Option("--min-lag", min=0, help="Only what is behind by so many records, or more.")
+        int, Option("--min-lag", min=0, help="Show only partitions with at least N records of lag.")
     ] = 0,
     over: Annotated[
         str | None,
         Option(
             "--over",
             metavar="DURATION",
-            help="Of a cluster: read lags twice, so far apart, for the time until caught up.",
+            help="Time between two reads of a cluster's lags, to estimate when it is caught up.",
         ),
     ] = None,
     output: options.TablesFolder = None,
 ) -> None:
-    """Show how far groups are behind, the most first, and who owns it.
+    """Show the lag of groups, the largest first, and the owners of partitions.
 
-    A partition is listed when it has a commit or an owner. Nothing is joined and nothing written.
-    A cluster's coordinators are asked, and of very many groups the offsets topic is read. A folder
-    of tables has the lag as of the moment when they were made.
+    Lists partitions that have a commit or an owner. Joins no group and writes nothing. Queries a
+    cluster's coordinators, or reads the offsets topic if there are very many groups. A folder of
+    tables has the lag at the moment when it was written.
     """
     note = notes(source_options.quiet)
     over_s = None if over is None else above_zero_s(over, "--over")
@@ -74,7 +75,7 @@ def run(
             source_options, all_groups=all_groups, reset=str(reset), over_s=over_s
         )
     elif over_s:
-        raise ConfigError("--over asks a cluster twice: give -b, without --input and -o")
+        raise ConfigError("--over queries a cluster twice: give -b, without --input and -o")
     if is_described(source_options.source) and source_options.source is not None and output is None:
         rows = described_lag(source_options.source, source_options.group, str(reset), note)
     if rows is None:
@@ -83,8 +84,8 @@ def run(
         ) as opened:
             if opened.are_stored and reset is not options.Reset.LATEST:
                 raise ConfigError(
-                    f"{source_options.source} holds tables, whose lag is settled: leave "
-                    "--auto-offset-reset out"
+                    f"{source_options.source} holds tables, whose lag is already computed: omit "
+                    "--auto-offset-reset"
                 )
             _report_age(opened.tables, note)
             rows = [*rows_of(opened.tables.table("lag", groups=opened.groups))]
@@ -106,7 +107,7 @@ def run(
 def _of_coordinators(
     source_options: options.SourceOptions, *, all_groups: bool, reset: str, over_s: float | None
 ) -> list[dict[str, Any]] | None:
-    """Rows as coordinators answer; None where there are too many groups."""
+    """Return rows as coordinators answer; None if there are too many groups."""
     from holdfast.cli.live_lag import live_lag
 
     cluster = live_cluster(
@@ -121,25 +122,25 @@ def _of_coordinators(
         over_s=over_s,
     )
     if rows is None and over_s:
-        raise ConfigError("--over: so many groups are read once; name some with --group")
+        raise ConfigError("--over: too many groups to read twice; name some with --group")
     return rows
 
 
 def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
-    """Say how old the lags of tables are that ``watch`` should keep and does not."""
+    """Report the age of lags in tables that ``watch`` should update and does not."""
     from holdfast.fleet.report.findings.facts import read_age
     from holdfast.fleet.report.findings.finding import Limits
 
     age = read_age(tables, time.time_ns() // 1_000_000)
     if Limits().are_stale(age):
         note(
-            f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags are as of then: "
-            "does `watch` still run?"
+            f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags date from then: "
+            "is `watch` running?"
         )
 
 
 def of_topics(rows: list[dict[str, Any]], topics: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of these topics, or all; a topic that no group reads is refused."""
+    """Return the rows of some topics, or all; a topic that no group reads is refused."""
     there = {row["topic"] for row in rows}
     for name in topics:
         if name not in there:
@@ -148,20 +149,20 @@ def of_topics(rows: list[dict[str, Any]], topics: Sequence[str]) -> list[dict[st
 
 
 def _report_unknown(totals: Iterable[dict[str, Any]], note: Callable[[str], None]) -> None:
-    """Say that a sum is a lower bound where lags of partitions are not known."""
+    """Report that a sum is a lower bound because lags of partitions are unknown."""
     lacking = [total["n_unknown"] for total in totals if total["n_unknown"]]
     if lacking:
         note(
-            f"lags of {sum(lacking)} partitions of {len(lacking)} groups are not known, and in no "
+            f"lags of {sum(lacking)} partitions of {len(lacking)} groups are unknown and in no "
             "sum: n_unknown counts them"
         )
 
 
 def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row a group: the sum of the lags that are known, and the longest times.
+    """Return a row a group: the sum of the known lags, and the longest times.
 
-    Times are those of topics that members subscribe to. The age is null where it may be more than
-    0, the time until caught up where that of a partition is not known.
+    Times cover topics that members subscribe to. The age is null if it may be above 0 unseen, the
+    time until caught up is null if that of one partition is unknown.
     """
     found: dict[str, dict[str, Any]] = {}
     untimed: set[str] = set()
@@ -189,6 +190,6 @@ def _totals(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _most_first(row: dict[str, Any]) -> tuple[int, str, str, int]:
-    """The largest lag first, then by name; a lag that is not known is the least."""
+    """Return a sort key: the largest lag first, then by name; an unknown lag is the smallest."""
     lag = -1 if row["lag"] is None else row["lag"]
     return -lag, row["group"], row.get("topic", ""), row.get("partition", 0)

@@ -18,10 +18,10 @@ def run(
     output: DumpFolder,
     quiet: Quiet = False,
 ) -> None:
-    """Write one dump with all records of several: history that compaction has taken.
+    """Merge dumps into one with all their records, to keep what compaction deletes.
 
-    A record that several dumps hold counts once. Topics and offsets are those of the dump that was
-    taken last. Dumps of different clusters are refused. Every command takes the result as --input.
+    A record that several dumps hold counts once. Topics and offsets come from the newest dump.
+    Dumps of different clusters are refused. Every command takes the result as --input.
     """
     from holdfast.fleet.pipeline.ingest.merge import merge_dumps
 

@@ -38,7 +38,7 @@ def run(
         Option(
             "--assignor",
             metavar="NAME",
-            help="As of `holdfast assign`.",
+            help="Assignor, as of `holdfast assign`.",
             usual="Usual is cooperative-sticky; lag-sticky also evens out lag.",
         ),
     ],
@@ -50,10 +50,10 @@ def run(
 ) -> None:
     """Plan a new assignment for every group that has members.
 
-    It comes with its moves, gain and cost.
+    Prints the moves, the gain and the cost.
 
-    Nothing is changed on the cluster. The cost is what standing still has cost the group so far,
-    in partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
+    Changes nothing on the cluster. The cost is the downtime of the group so far, in
+    partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
     """
     from holdfast.core.assignors.registry import check_options
     from holdfast.fleet.pipeline.plan.rows import topics_of

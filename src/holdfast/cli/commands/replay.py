@@ -85,25 +85,27 @@ def run(
         Option(
             "--policy",
             metavar="POLICY",
-            help=f"Of {', '.join((*POLICIES, *BASELINES))}; repeatable; "
+            help=f"Policy: {', '.join((*POLICIES, *BASELINES))}; repeatable; "
             f"default: {', '.join(COMPARED)}.",
         ),
     ] = None,
     assignor: Annotated[
         list[str] | None,
-        Option("--assignor", metavar="NAME", help="Repeatable; default: the policy's own."),
+        Option(
+            "--assignor", metavar="NAME", help="Assignor; repeatable; default: that of the policy."
+        ),
     ] = None,
     delay: Annotated[
         list[str] | None,
         Option(
             "--delay",
             metavar="DURATION",
-            help=f"Of deferred and incremental; repeatable; default {DELAY}.",
+            help=f"Delay of deferred and incremental; repeatable; default {DELAY}.",
         ),
     ] = None,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
-    seed: Annotated[int, Option("--seed", help="All chance comes from it.")] = 0,
+    seed: Annotated[int, Option("--seed", help="Seed of all random numbers.")] = 0,
     fmt: options.PrintFormat = Format.TABLE,
     columns: options.ColumnsOfTable = options.Columns.MAIN,
     output: options.OutputFile = None,
@@ -144,14 +146,14 @@ def _is_low(row: Mapping[str, Any]) -> bool:
 
 
 def differs(row: Mapping[str, Any]) -> str:
-    """Which agreement of a row is the worst, and what of it is not to be trusted then."""
+    """Return the worst agreement of a row, and which of its numbers are not to be trusted."""
     known = {name: row[name] for name in MEANINGS if row[name] is not None}
     worst = min(known, key=lambda name: known[name])
     return f"fidelity {row['fidelity']:.2f} is low: {MEANINGS[worst]}"
 
 
 def _report_missing(rows: Sequence[dict[str, Any]], note: Any) -> None:
-    """Say what numbers are missing, and whose fidelity is low."""
+    """Report which numbers are missing, and which rows have a low fidelity."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
         if row["reason"]:
@@ -166,15 +168,15 @@ def _report_missing(rows: Sequence[dict[str, Any]], note: Any) -> None:
 def settings_from(
     policies: Sequence[str], assignors: Sequence[str], delays_ms: Sequence[int]
 ) -> list[ReplaySettings]:
-    """Every combination that means something different, in the order of the options.
+    """Return every combination with its own meaning, in the order of the options.
 
-    No policies stand for :data:`COMPARED`; there an assignor without a cooperative form is
-    replayed under ``holdfast-simple`` in the place of ``simple``.
+    Without policies, :data:`COMPARED` applies; in it, an assignor without a cooperative form is
+    replayed under ``holdfast-simple`` instead of ``simple``.
 
     Raises
     ------
     ConfigError
-        There is no such policy or assignor, or they do not go together.
+        A policy or an assignor is unknown, or the two do not go together.
     """
     from holdfast.fleet.pipeline.replay.settings import ReplaySettings
 
@@ -202,14 +204,14 @@ def settings_from(
 
 
 def _form(row: PolicyInfo, assignor: str) -> str | None:
-    """The form of an assignor that goes with a policy; None if it has no such form."""
+    """Return the form of an assignor that goes with a policy; None if it has none."""
     return (
         assignor if row.design is not None else for_protocol(assignor, cooperative=row.cooperative)
     )
 
 
 def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[GroupTrace]:
-    """What happened to every group, from the tables, with a bar."""
+    """Read the trace of every group from the tables, with a progress bar."""
     from holdfast.fleet.pipeline.replay.trace_builder import traces
 
     machines = [one for one in request.settings if one.policy not in BASELINES]
@@ -225,7 +227,7 @@ def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -
 
 
 def _replayed(traces: Sequence[GroupTrace], request: Request, *, quiet: bool) -> Any:
-    """All replays, with a bar: of pairs of group and setting here, of tasks under Spark."""
+    """Run all replays, with a bar: pairs of group and setting here, tasks under Spark."""
     from holdfast.fleet.pipeline.replay.run import replay
 
     n_pairs = len(traces) * (len(request.settings) + 1)
@@ -242,5 +244,5 @@ def _write_for_people(rows: list[dict[str, Any]], out: Path | None, *, every_col
 
 
 def with_dashes(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people: a dash where there is no number."""
+    """Return a row for people: a dash for a missing number."""
     return {name: "-" if value is None else value for name, value in row.items()}

@@ -24,18 +24,18 @@ def run(
     *,
     source_options: options.SourceOptions,
     output: Annotated[
-        Path, Option("--output", "-o", metavar="FILE", help="Where the result goes: an HTML file.")
+        Path, Option("--output", "-o", metavar="FILE", help="HTML file to write.")
     ] = Path("report.html"),
     replay: Annotated[
         Path | None,
-        Option("--replay", help="JSON of holdfast replay: adds the policy comparison."),
+        Option("--replay", help="JSON of `holdfast replay`, adds a comparison of policies."),
     ] = None,
     broker_log: options.BrokerLogs = None,
     window: options.RecentWindow,
 ) -> None:
-    """Write one HTML file that shows who owned what, when, and what rebalances cost.
+    """Write one HTML file that shows ownership over time and the cost of rebalances.
 
-    The file is complete: it asks for nothing from the network.
+    The file is complete: it loads nothing from the network.
     """
     from holdfast.fleet.report.drawing.policies import read_policies
     from holdfast.fleet.report.drawing.writing import render

@@ -1,4 +1,4 @@
-"""``holdfast serve``: a fleet in the browser, from a cluster or from tables that are kept."""
+"""``holdfast serve``: a fleet in the browser, from a cluster or from tables."""
 
 from __future__ import annotations
 
@@ -49,36 +49,33 @@ def run(
     source: options.WatchedTables = None,
     output: options.TablesFolder = None,
     listen: Annotated[
-        str, Option("--listen", metavar="HOST:PORT", help="Where to serve.")
+        str, Option("--listen", metavar="HOST:PORT", help="Address to serve on.")
     ] = LISTEN,
     token_file: Annotated[
         Path | None,
         Option(
             "--token-file",
-            help="File (mode 600 or 640) with the token that clients must know; "
-            "made up anew where one is needed.",
+            help="File (mode 600 or 640) with the token that clients must send; "
+            "default: a random token if one is needed.",
         ),
     ] = None,
-    every: Annotated[
-        str, Option("--every", metavar="DURATION", help="Between looks at the cluster.")
-    ] = EVERY,
+    every: Annotated[str, Option("--every", metavar="DURATION", help="Poll interval.")] = EVERY,
     since: options.RecentSince = None,
     client_ids: Annotated[
         bool,
         Option(
             "--client-id-label",
-            help="In /metrics: label lags with the client id of the partition's owner.",
+            help="Label lags in /metrics with the client id of the partition's owner.",
         ),
     ] = False,
     watch_options: options.WatchOptions,
     quiet: options.Quiet = False,
 ) -> None:
-    """Look at a cluster in the browser: a list of groups, a page for each, /metrics.
+    """Show a cluster in the browser: a list of groups, a page for each, /metrics.
 
-    With -b it keeps the history of every group, as `holdfast watch` does, in a folder (-o, or one
+    With -b it writes the history of every group, as `holdfast watch` does, to a folder (-o, or one
     for each cluster in your state directory), and pages follow the newest batch. With --input it
-    follows tables that another process keeps. No group is joined. Other computers may ask only
-    with a token.
+    follows tables that another process writes. Joins no group. Other computers need a token.
     """
     host, port = listen_address(listen)
     token = read_token(token_file)
@@ -86,7 +83,7 @@ def run(
     if bootstrap is None:
         fleet, updater = tables_of_others(source, begin, client_ids=client_ids), None
     elif source is not None:
-        raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, tables of it")
+        raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, its tables")
     else:
         from holdfast.cli.watch_loop import WatchTask
 
@@ -104,12 +101,12 @@ def run(
 
 
 def window_begin(since: str | None, default: str | None) -> Since | None:
-    """Return what says where a window begins that ends at a moment; None for all time.
+    """Return a function from the end of a window to its beginning; None for all time.
 
     Raises
     ------
     ConfigError
-        ``--since`` is no moment.
+        ``--since`` is not a moment.
     """
     text = since or default
     if text is None:
@@ -121,14 +118,14 @@ def window_begin(since: str | None, default: str | None) -> Since | None:
 def tables_of_others(
     source: StoragePath | None, since: Since | None = None, *, client_ids: bool = False
 ) -> ServedFleet:
-    """Tables that another process keeps, or nobody.
+    """Open tables that another process writes, or that do not change.
 
     Raises
     ------
     ConfigError
-        There are none.
-    SourceError
-        They cannot be read.
+        The folder holds no tables.
+        SourceError
+            The tables cannot be read.
     """
     from holdfast.cli.sources import is_dump
     from holdfast.fleet.report.serving.served_fleet import ServedFleet
@@ -136,7 +133,7 @@ def tables_of_others(
     if source is None:
         line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
         raise ConfigError(
-            f"give -b HOST:PORT, a live cluster, or --input PATH, tables such as `{line}` keeps"
+            f"give -b HOST:PORT, a live cluster, or --input PATH, tables such as `{line}` writes"
         )
     if is_dump(source):
         line = holdfast_line("history", "--input", str(source), "-o", FOLDER)
@@ -153,17 +150,17 @@ def own_tables(
     since: Since | None = None,
     client_ids: bool = False,
 ) -> tuple[ServedFleet, Updater]:
-    """Tables that are kept here, and their keeper, which has begun.
+    """Return tables that this process updates, and their started updater.
 
     Parameters
     ----------
     has_answered : bool
-        The cluster is known to answer.
+        Whether the cluster is known to answer.
 
     Raises
     ------
     ConfigError, SourceError
-        An option is wrong; or the folder holds nothing yet, and the cluster does not answer.
+        An option is wrong; or the folder is empty and the cluster does not answer.
     """
     from holdfast.cli.updater import Updater
 
@@ -215,14 +212,14 @@ def own_tables(
 
 
 def state_folder(bootstrap: str, watch_options: options.WatchOptions) -> Path:
-    """The folder of a cluster in the user's state directory; it is made by whoever writes to it.
+    """Return the folder of a cluster in the user's state directory; its first writer creates it.
 
     Raises
     ------
     SourceError
         The cluster does not answer.
     ConfigError
-        Its id cannot be the name of a folder.
+        The cluster id cannot be the name of a folder.
     """
     from holdfast.cli.histories import live_cluster
 
@@ -230,8 +227,10 @@ def state_folder(bootstrap: str, watch_options: options.WatchOptions) -> Path:
     cluster.check()
     cluster_id = cluster.cluster_id()
     if not _CLUSTER_ID.match(cluster_id):
-        raise ConfigError(f"the cluster's id {cluster_id!r} is no name of a folder: give one (-o)")
-    named = os.environ.get("XDG_STATE_HOME", "")  # as XDG base directories have it
+        raise ConfigError(
+            f"the cluster's id {cluster_id!r} cannot name a folder: give a folder (-o)"
+        )
+    named = os.environ.get("XDG_STATE_HOME", "")  # XDG base directory specification
     base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
     return base / "holdfast" / cluster_id
 
@@ -239,12 +238,12 @@ def state_folder(bootstrap: str, watch_options: options.WatchOptions) -> Path:
 def serve(
     fleet: ServedFleet, updater: Updater | None, host: str, port: int, token: str, *, quiet: bool
 ) -> None:
-    """Answer requests until the process is told to end, and end the keeper with it.
+    """Answer requests until the process must end, and end the updater with it.
 
     Parameters
     ----------
     token : str
-        That of ``--token-file``; empty without one.
+        The token of ``--token-file``; empty without the option.
     """
     from holdfast.fleet.report.serving.application import ServedPages
     from holdfast.fleet.report.serving.server import PageServer
@@ -266,12 +265,12 @@ def serve(
 
 
 def read_token(file: Path | None) -> str:
-    """The token in a file, without the space around it; empty without a file.
+    """Return the token in a file, stripped; empty without a file.
 
     Raises
     ------
     ConfigError
-        It is too short, or is none that a header can carry; or others may read the file.
+        The token is too short, or a header cannot carry it; or other users may read the file.
     """
     if file is None:
         return ""
@@ -280,7 +279,7 @@ def read_token(file: Path | None) -> str:
     token = file.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"{file}: a token has {LEAST_TOKEN} characters or more, all of ASCII and no space; "
+            f"{file}: a token has {LEAST_TOKEN} or more ASCII characters without spaces; "
             "`openssl rand -hex 24` makes one"
         )
     return token

@@ -53,14 +53,14 @@ split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
 """
 
 ScenarioName = Annotated[
-    str, Option("--scenario", metavar="NAME", help=f"{', '.join(SCENARIOS)}, or a file.")
+    str, Option("--scenario", metavar="NAME", help=f"Scenario: {', '.join(SCENARIOS)}, or a file.")
 ]
 PolicyName = Annotated[
     str,
     Option(
         "--policy",
         metavar="POLICY",
-        help=f"{', '.join(SIMULATED)}, an assignor, or module:function that handles imbalance.",
+        help=f"Policy: {', '.join(SIMULATED)}, an assignor, or module:function for imbalance.",
     ),
 ]
 AssignorName = Annotated[
@@ -68,31 +68,41 @@ AssignorName = Annotated[
     Option(
         "--assignor",
         metavar="NAME",
-        help="What the policy offers, or computes a design's targets: a name, or module:function.",
+        help="Assignor of the policy, or for a design's targets: a name, or module:function.",
     ),
 ]
-Members = Annotated[int, Option("--members", min=1, help="Processes in the group.")]
-Partitions = Annotated[int, Option("--partitions", min=1, help="Of one topic.")]
+Members = Annotated[int, Option("--members", min=1, help="Number of members.")]
+Partitions = Annotated[
+    int, Option("--partitions", min=1, help="Number of partitions of the topic.")
+]
 Delay = Annotated[
     str,
-    Option("--delay", metavar="DURATION", help="How long lost partitions wait (Designs II, III)."),
+    Option(
+        "--delay",
+        metavar="DURATION",
+        help="Delay before lost partitions are reassigned (Designs II, III).",
+    ),
 ]
 Stabilization = Annotated[
     str,
     Option(
         "--stabilization",
         metavar="DURATION",
-        help="damped: how long a new member stays before it gains what others own.",
+        help="Time before a new member gains partitions of others (damped).",
     ),
 ]
-Static = Annotated[bool, Option("--static", help="Members have instance ids.")]
-Crash = Annotated[bool, Option("--crash", help="Members crash in place of leaving.")]
+Static = Annotated[bool, Option("--static", help="Give members instance ids.")]
+Crash = Annotated[bool, Option("--crash", help="Let members crash instead of leave.")]
 CostChanges = Annotated[
     list[str] | None,
-    Option("--cost", metavar="NAME=DURATION", help="Of the cost model; repeatable. See -v."),
+    Option(
+        "--cost",
+        metavar="NAME=DURATION",
+        help="Entry of the cost model; repeatable; -v lists them.",
+    ),
 ]
-Seed = Annotated[int, Option("--seed", min=0, help="All chance comes from it.")]
-Traced = Annotated[bool, Option("--trace", help="Print what happened.")]
+Seed = Annotated[int, Option("--seed", min=0, help="Seed of all random numbers.")]
+Traced = Annotated[bool, Option("--trace", help="Print the trace.")]
 DumpFolder = Annotated[
     Path | None,
     Option("--dump", metavar="FOLDER", help="Write the coordinator's records as a dump."),
@@ -183,7 +193,7 @@ def _known_policy(name: str) -> str:
 
 
 def _in_mode_of(policy: str | PolicyInfo, requested: Named) -> Named:
-    """The assignor in the mode of the policy: a function of the user runs in both."""
+    """Return the assignor in the policy's protocol; a user's function runs in both."""
     if policy in BASELINES or (row := find_policy(policy)).design is not None:
         return requested
     if isinstance(requested, OwnAssignor):
@@ -217,7 +227,7 @@ def _write(report: Report, fmt: Format, output: Path | None, *, sizes: bool) -> 
 
 
 def read_costs(given: Sequence[str]) -> Costs:
-    """``rebuild=2s`` and the like as a cost model; raises as ``named_durations_ms``."""
+    """Return the cost model with ``NAME=DURATION`` applied; raises as ``named_durations_ms``."""
     known = {name.removesuffix("_ms").replace("_", "-"): name for name, _, _ in Costs().lines()}
     changes: dict[str, Any] = {
         known[name]: ms for name, ms in named_durations_ms(given, known, "--cost").items()

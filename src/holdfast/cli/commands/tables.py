@@ -1,4 +1,4 @@
-"""``holdfast tables``: upkeep of a folder of tables that a command has written."""
+"""``holdfast tables``: maintenance of a folder of tables that a command has written."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def compact(
     keep: options.Keep = "all",
     quiet: options.Quiet = False,
 ) -> None:
-    """Merge small files into large ones, sorted by group; drop old rows, if --keep says so.
+    """Merge small files into large ones, sorted by group; --keep drops old rows.
 
-    `watch` does both by itself. Readers see the tables as they were, or as they are now.
+    `watch` does both by itself. Readers see the snapshot before or after, never a mix.
     """
     from holdfast.fleet.tables.folder.maintenance import drop_before, merge
     from holdfast.fleet.tables.reading import open_tables
@@ -43,6 +43,6 @@ def compact(
 group = group_of(
     "tables",
     {"compact": compact},
-    "Upkeep of a folder of tables that `history` or `watch` has written.",
+    "Maintain a folder of tables that `history` or `watch` has written.",
     EXAMPLES,
 )

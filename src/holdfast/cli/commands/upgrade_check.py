@@ -1,9 +1,9 @@
-"""``holdfast upgrade-check``: may these members be bounced to those settings, and why not.
+"""``holdfast upgrade-check``: whether members can be bounced to other settings, and why not.
 
 **Rules.** The command reads its arguments and joins no group. Exit 1 when a step is unsafe.
 
-**Strategy.** :mod:`holdfast.core.machine.upgrade` judges the steps; this module has options and
-shapes.
+**Strategy.** :mod:`holdfast.core.machine.upgrade` judges the steps; this module has the options
+and the output.
 """
 
 from __future__ import annotations
@@ -63,21 +63,27 @@ is not bounced if there is no --to either.
 def run(
     *,
     members: Annotated[
-        str | None, Argument(metavar="[MEMBERS.json|-]", help="- reads stdin.")
+        str | None,
+        Argument(metavar="[MEMBERS.json|-]", help="JSON file of members; - reads stdin."),
     ] = None,
     start: Annotated[
         str | None,
         Option(
-            "--from", metavar="A,B", help="Assignors of all members now; else the client's default."
+            "--from",
+            metavar="A,B",
+            help="Assignors of all members now; default: those of the client.",
         ),
     ] = None,
     goal: Annotated[
         str | None, Option("--to", metavar="A,B", help="Assignors after the bounce.")
     ] = None,
     client: Annotated[
-        Client, Option("--client", metavar="CLIENT", help=f"Of all members: {', '.join(Client)}.")
+        Client,
+        Option("--client", metavar="CLIENT", help=f"Client of all members: {', '.join(Client)}."),
     ] = Client.HOLDFAST,
-    plan: Annotated[bool, Option("--plan", help="Say which bounces lead there safely.")] = False,
+    plan: Annotated[
+        bool, Option("--plan", help="Print the bounces that lead there safely.")
+    ] = False,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
 ) -> None:
@@ -87,7 +93,9 @@ def run(
     """
     if members is not None:
         if start is not None:
-            raise ConfigError("--from: the file says what its members have now; leave one of both")
+            raise ConfigError(
+                "--from and a file exclude each other: the file says what members have now"
+            )
         bounces = _read(members, None if goal is None else _words_of(goal))
     elif goal is not None:
         now = _Listed(assignors=default_assignors(client))
@@ -96,7 +104,7 @@ def run(
         after = _listed(_words_of(goal), "--to").of(before)
         bounces = [Bounce(member="all", before=before, after=after)]
     else:
-        raise ConfigError("a file or --to is missing: what members offer after the bounce")
+        raise ConfigError("a file or --to is missing: the assignors of members after the bounce")
     sides = [b.before for b in bounces], [b.after for b in bounces]
     stages = plan_group(*sides) if plan else [*sides]
     rows = [
@@ -143,7 +151,7 @@ def _row(step: int, finding: UpgradeFinding) -> dict[str, Any]:
 
 
 def _grouped(members: list[str], stages: list[list[Config]]) -> list[dict[str, Any]]:
-    """Members with the same way, once."""
+    """Merge members whose stages are equal."""
     found: dict[tuple[Config, ...], list[str]] = {}
     for member, way in zip(members, zip(*stages, strict=True), strict=True):
         found.setdefault(way, []).append(member)
@@ -172,12 +180,12 @@ def _shown(config: Config) -> dict[str, Any]:
 
 
 def _client_of(side: dict[str, Any]) -> str:
-    """A client as a plan names it, with the version that it has or needs."""
+    """Return a client as a plan names it, with the version that it has or needs."""
     return " ".join(side[key] for key in ("client", "version") if key in side)
 
 
 def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
-    """What the client is configured with before and after, two rows a bounce."""
+    """Return the client's configuration before and after, two rows a bounce."""
     who = f" of {', '.join(entry['members'])}" if several else ""
     if not entry["steps"]:
         return [_verdict_row("bounce", f"bounces{who}: none needed")]
@@ -193,12 +201,12 @@ def _way_rows(entry: dict[str, Any], several: bool) -> list[dict[str, Any]]:
 
 
 def _verdict_row(verdict: str, text: str, step: int | None = None) -> dict[str, Any]:
-    """A row that is no finding: a bounce of the plan, or the verdict on all."""
+    """Return a row without a finding: a bounce of the plan, or the verdict on all."""
     return {"step": step, "verdict": verdict, "rule": "", "text": text, "advice": ""}
 
 
 def _line(row: dict[str, Any]) -> str:
-    """A row for people."""
+    """Return the text of a row for people."""
     if row["verdict"] == "bounce":
         return visible(row["text"])
     if not row["rule"]:
@@ -215,7 +223,7 @@ class _Listed:
     own: tuple[ListedAssignor, ...] = ()
 
     def of(self, config: Config) -> Config:
-        """The same member with this list."""
+        """Return the same member with this list."""
         return replace(config, assignors=self.assignors, policy=self.policy, own=self.own)
 
 
@@ -224,13 +232,13 @@ def _words_of(text: str) -> list[str]:
 
 
 def _listed(words: list[str], flag: str) -> _Listed:
-    """Read a list; ``failback`` is the protocol of its design with ``holdfast.policy`` set.
+    """Read a list; ``failback`` means its design's protocol with ``holdfast.policy`` beside it.
 
     Raises
     ------
     ConfigError
-        A policy that the protocol of its members says already, or two that it does not say; an
-        assignor of the user that cannot be imported.
+        A policy that its members' protocol already implies, or two policies that it does not; a
+        user's assignor that cannot be imported.
     """
     names: dict[str, None] = {}
     policies, own = [], []
@@ -241,7 +249,7 @@ def _listed(words: list[str], flag: str) -> _Listed:
             continue
         if name in POLICIES and name not in ASSIGNORS and name not in POLICIES[name].protocols:
             offered = ",".join(POLICIES[name].protocols)
-            raise ConfigError(f"{flag}: {name!r} is a policy; its members offer {offered}")
+            raise ConfigError(f"{flag}: {name!r} is a policy; its members support {offered}")
         if name not in ASSIGNORS and name not in DESIGNS and ("." in name or ":" in name):
             own.append(_own(name))
         names[name] = None
@@ -251,7 +259,7 @@ def _listed(words: list[str], flag: str) -> _Listed:
 
 
 def _own(name: str) -> ListedAssignor:
-    """An assignor of the user, imported as its members import it, from the current folder first."""
+    """Import a user's assignor as its members import it, from the current folder first."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -264,7 +272,7 @@ def _own(name: str) -> ListedAssignor:
 
 
 def _read(name: str, goal: list[str] | None) -> list[Bounce]:
-    """The members in a file, before and after the bounce."""
+    """Read the members of a file, before and after the bounce."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         return _bounces(json.loads(text)["members"], goal)
@@ -278,12 +286,12 @@ def _read(name: str, goal: list[str] | None) -> list[Bounce]:
 
 def _bounces(rows: list[dict[str, Any]], goal: list[str] | None) -> list[Bounce]:
     if not rows:
-        raise ValueError("it is empty")
+        raise ValueError("the list is empty")
     return [_bounce(row, number, goal) for number, row in enumerate(rows, 1)]
 
 
 def _bounce(row: dict[str, Any], number: int, goal: list[str] | None) -> Bounce:
-    """One member; a word that is not known might be the one that matters."""
+    """Read one member; an unknown key is an error, since it might be the one that matters."""
     try:
         _check_words(row, _WORDS)
         before = {word: value for word, value in row.items() if word not in ("id", "next")}
@@ -304,7 +312,7 @@ def _check_words(row: dict[str, Any], known: tuple[str, ...]) -> None:
 
 
 def _config(row: dict[str, Any]) -> Config:
-    """One side of a member."""
+    """Read the configuration of a member before or after the bounce."""
     version = str(row.get("version", ""))
     numbers = re.match(r"\d+(\.\d+)*", version, re.ASCII)
     if version and numbers is None:

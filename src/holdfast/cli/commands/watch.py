@@ -39,25 +39,24 @@ def run(
         Option(
             "--every",
             metavar="DURATION",
-            help="Between looks; without it: what is there, once.",
+            help="Poll interval; without it, read once.",
         ),
     ] = None,
     watch_options: options.WatchOptions,
     max_records: Annotated[
-        int | None, Option("--max-records", min=1, help="At most so many records in a batch.")
+        int | None, Option("--max-records", min=1, help="Maximum records in a batch.")
     ] = None,
     metrics: Annotated[
         Path | None,
-        Option("--metrics", help="/metrics of `serve`, to a file after each batch."),
+        Option("--metrics", help="File for the /metrics of `serve`, written after each batch."),
     ] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Keep the history of every group, batch after batch; stop and start it at will.
+    """Update the history of every group in batches; stop and restart it at any time.
 
-    The tables equal those of one `holdfast history` over all of it, without rows older
-    than --keep. Small files are merged on the way. With --every it runs until
-    Ctrl-C; without, it takes what is there since the last time and ends. `holdfast serve -b` does
-    the same, and shows it.
+    The tables equal those of one `holdfast history` over all records, without rows older than
+    --keep. Small files are merged. With --every it runs until Ctrl-C; without, it reads the
+    records since the last run and ends. `holdfast serve -b` does the same and shows the tables.
     """
     task = WatchTask(
         bootstrap=bootstrap,
@@ -87,20 +86,22 @@ class _Screen:
         self._batches = BatchReporter(self.note)
 
     def ended(self) -> str:
-        """What is said at Ctrl-C: the next run reads a batch again that was under way."""
+        """Return the text at Ctrl-C: the next run repeats a batch that was under way."""
         if self._batch is None:
             return "stopped by Ctrl-C before a batch was done"
-        return f"stopped by Ctrl-C; batch {self._batch} is done, the same command goes on behind it"
+        return (
+            f"stopped by Ctrl-C; batch {self._batch} is done, the same command continues after it"
+        )
 
     def starts_spark(self) -> None:
         """Say nothing."""
 
     def shown(self, spark: Any) -> AbstractContextManager[None]:
-        """A progress bar."""
+        """Return a progress bar."""
         return spark_bar(spark, "watch", lambda: self._n_offsets, quiet=self._quiet)
 
     def before_batch(self, n_offsets: int, _: int) -> None:
-        """Note how many there are, for the bar's speed."""
+        """Record the number of offsets, for the bar's speed."""
         self._n_offsets = n_offsets
 
     def after_batch(self, tables: Tables, batch: int) -> None:
@@ -111,9 +112,9 @@ class _Screen:
         self.note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
     def after_look(self, tables: Tables, error: SourceError | None) -> None:
-        """Write the metrics, or why there are no new ones."""
+        """Write the metrics, or report why they were not updated."""
         if error is not None:
-            self.note(f"log ends could not be read, the next try follows: {error}")
+            self.note(f"log ends could not be read, retry follows: {error}")
         else:
             self._batches.report_open(tables)
             self._write()

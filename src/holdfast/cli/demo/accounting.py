@@ -1,7 +1,7 @@
-"""Counting records: what the topic holds, and what the members of one group have read of it.
+"""Count records: those that the topic holds, and those that the members of one group have read.
 
-**Rules.** A record is *read* if a batch in a member's journal covers its offset, and *unread*
-otherwise: what a group has committed does not count as read.
+**Rules.** A record is *read* if a batch in a member's event log covers its offset, and *unread*
+otherwise: committed offsets do not count as read.
 
 Example: a topic ends at 10, and batches are 0 to 6 and 5 to 8. Of 10 records 9 are read, 2 of them
 twice, and 1 is unread.
@@ -28,7 +28,7 @@ class Account:
 
     @property
     def unread(self) -> int:
-        """Records that no member has read."""
+        """Return the number of records that no member has read."""
         return self.produced - self.read
 
 
@@ -38,14 +38,14 @@ def count_records(entries: Iterable[Entry], end: Mapping[int, int]) -> Account:
     Parameters
     ----------
     entries : iterable of Entry
-        The journals of the members of one group.
+        The event logs of the members of one group.
     end : mapping of partition to int
         End offset of every partition; each begins at 0.
 
     Raises
     ------
     OperationalError
-        If a member read at or beyond the end of a partition.
+        A member read at or beyond the end of a partition.
     """
     steps = {partition: np.zeros(size + 1, np.int64) for partition, size in end.items()}
     for entry in entries:

@@ -1,18 +1,18 @@
-"""Journals of members: lines of what each process owned when, written and read.
+"""Event logs of members: lines of what each process owned when, written and read.
 
-**Rules.** A journal has one line an event, a JSON object with these keys:
+**Rules.** An event log has one line an event, a JSON object with these keys:
 
 ==============  =================================================================================
 ``time``        when, in seconds since 1970
 ``member``      the process: another one after each start
 ``event``       ``assigned``, ``revoked``, ``lost`` (the callbacks), ``batch`` (records came),
-                ``end``; any other is a sign of life
+                ``end``; any other proves that it runs
 ``partitions``  numbers
 ``first``       of a batch: its first offset
 ``last``        of a batch: its last offset
 ==============  =================================================================================
 
-Members of the demo and of the tests write them, in Python and in Java; nobody else does.
+Members of the demo and of the tests write event logs, in Python and in Java.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Entry:
 
 
 class EventLogWriter:
-    """Adds the lines of one process to its journal, without buffering.
+    """Appends the lines of one process to its event log, without buffering.
 
     Parameters
     ----------
     file : text file
-        The journal, open for appending; the caller closes it.
+        The event log, open for appending; the caller closes it.
     """
 
     def __init__(self, name: str, file: TextIO):
@@ -96,7 +96,7 @@ class EventLogWriter:
 
 
 class EventLogReader:
-    """Reads what was added to the journals of a folder since the last call."""
+    """Reads lines added to the event logs of a folder since the last call."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -104,7 +104,7 @@ class EventLogReader:
         self.entries: list[Entry] = []
 
     def read(self) -> list[Entry]:
-        """Everything so far, by time."""
+        """Return all entries so far, by time."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._position.get(path, 0))

@@ -3,8 +3,8 @@
 **Rules.** Every wait has a condition and a time limit. A condition that is not met in time, or a
 process that fails, raises an error with the process's last output. No process is left running.
 
-**Strategy.** The groups read one topic, and each step is done in all of them before any of them is
-waited for: two bounces take the time of one.
+**Strategy.** The groups read one topic, and each step is started in all of them before waiting:
+two bounces take the time of one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Child:
             )
 
     def terminate(self) -> None:
-        """Ask the process to end."""
+        """Send the process SIGTERM."""
         self._process.terminate()
 
     def wait(self) -> None:
@@ -84,20 +84,20 @@ class Child:
             lines = self._stderr.read_text(encoding="utf-8").splitlines()
             if lines:
                 return lines[-1].strip()
-        return "it said nothing"
+        return "it printed nothing"
 
 
 class MemberProcesses:
-    """Members of one consumer group, each a process with a journal.
+    """Members of one consumer group, each a process with an event log.
 
     Parameters
     ----------
     bootstrap, topic : str
-        Where the members are and what they read.
+        Bootstrap servers, and the topic that the members read.
     policy : str
-        Of every member; the group is named after it.
+        Policy of every member; the group is named after it.
     folder : Path
-        For the journals and what the processes write to stderr.
+        Folder for the event logs and for what the processes write to stderr.
     """
 
     def __init__(self, bootstrap: str, topic: str, policy: str, n_partitions: int, folder: Path):
@@ -119,7 +119,7 @@ class MemberProcesses:
         self.running[slot] = Child(self.folder, "member", name, *self._arguments, str(event_log))
 
     def is_balanced(self) -> bool:
-        """Whether the members own all partitions, loads within one of each other."""
+        """Return whether the members own all partitions, loads within one of each other."""
         held = holdings(self.event_log.read())
         loads = sorted(len(partitions) for partitions in held.values())
         owned = set().union(*held.values()) if held else set()
@@ -136,7 +136,7 @@ class Bounced:
     Parameters
     ----------
     groups : sequence of MemberProcesses
-        Whatever is asked for is done in each of them.
+        Every method acts on each of the groups.
     """
 
     def __init__(self, groups: Sequence[MemberProcesses], folder: Path):
@@ -165,7 +165,7 @@ class Bounced:
         """Stop producing; every record is acknowledged."""
         producer, self._producer = self._producer, None
         if producer is None:
-            raise OperationalError("the producer does not run")
+            raise OperationalError("the producer is not running")
         producer.terminate()
         producer.wait()
 
@@ -174,7 +174,9 @@ class Bounced:
         groups = [group for group in self.groups if policy in (None, group.policy)]
         self._wait(
             lambda: all(group.is_balanced() for group in groups),
-            " and ".join(f"{len(g.running)} members of {g.name} share evenly" for g in groups),
+            " and ".join(
+                f"{len(g.running)} members of {g.name} own all partitions evenly" for g in groups
+            ),
         )
 
     def await_read(self, end: Mapping[int, int]) -> None:

@@ -1,8 +1,8 @@
-"""How the demo's processes end: on SIGTERM, or when the process that started them is gone.
+"""End the demo's processes on SIGTERM, or when the process that started them has ended.
 
 **Rules.** The parent process holds the other end of standard input and never writes to it, so end
-of file means that the parent is gone. A child then has :data:`LAST_SECONDS` to end in order: the
-broker is probably gone as well, and a client might wait for it for ever. A child ignores Ctrl-C,
+of file means that the parent has ended. A child then has :data:`LAST_SECONDS` to end in order: the
+broker has probably ended as well, and a client might wait for it for ever. A child ignores Ctrl-C,
 which the parent handles.
 """
 

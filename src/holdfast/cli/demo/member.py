@@ -1,7 +1,7 @@
 """One member of a group of the demo: a program of kafka-python with one import changed.
 
 Run as ``python -m holdfast.cli.demo.member BOOTSTRAP TOPIC GROUP POLICY JOURNAL``; SIGTERM
-closes it. The process has the name of its journal.
+closes it. The process has the name of its event log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DELAY_MS = 15 * 60_000
 
 
 class _EventRecorder(ConsumerRebalanceListener):  # type: ignore[misc] # the client has no types
-    """Writes what the member owns to its journal."""
+    """Writes what the member owns to its event log."""
 
     def __init__(self, event_log: EventLogWriter):
         self._event_log = event_log
@@ -41,7 +41,7 @@ class _EventRecorder(ConsumerRebalanceListener):  # type: ignore[misc] # the cli
 
 
 def main(bootstrap: str, topic: str, group: str, policy: str, event_log: str) -> None:
-    """Consume until asked to stop, then leave the group."""
+    """Consume until SIGTERM, then leave the group."""
     stop = watch()
     name = Path(event_log).stem
     with open_private(Path(event_log), "a") as file:

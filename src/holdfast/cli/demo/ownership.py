@@ -1,9 +1,9 @@
-"""Who owned which partition when, by the journals of members.
+"""Derive who owned which partition when from the event logs of members.
 
-**Rules.** Entries come by time. The processes run on one machine, so they share a clock.
+**Rules.** Entries are ordered by time. The processes run on one machine, so they share a clock.
 
 **Strategy.** ``assigned`` opens an interval of ownership of each partition, ``revoked`` and
-``lost`` close it, and so does the ``end`` of the process for all that it still held.
+``lost`` close it, and the ``end`` of the process closes all its open intervals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Interval:
 
 
 def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """What every running process owns after these entries; an ended process is left out."""
+    """Return the partitions that every running process owns after the entries."""
     held: dict[str, set[int]] = {}
     for entry in entries:
         if entry.event == "end":
@@ -39,14 +39,14 @@ def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 def intervals(entries: Sequence[Entry], end_seconds: float) -> list[Interval]:
-    """Ownership of every partition, by partition and start; what is open stops at ``end_seconds``.
+    """Return ownership intervals by partition and start; an open one stops at ``end_seconds``.
 
     Parameters
     ----------
     entries : sequence of Entry
-        By time.
+        Ordered by time.
     end_seconds : float
-        When an interval ends that no entry closes, in seconds since the epoch.
+        End of an interval that no entry closes, in seconds since the epoch.
     """
     opened: dict[tuple[int, str], float] = {}
     found: list[Interval] = []
@@ -72,7 +72,7 @@ def intervals(entries: Sequence[Entry], end_seconds: float) -> list[Interval]:
 
 
 def overlaps(found: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
-    """Pairs of intervals in which one partition had two owners at once."""
+    """Return pairs of intervals in which one partition had two owners at once."""
     pairs = []
     for partition in by_partition(found):
         latest = partition[0]
@@ -87,7 +87,7 @@ def overlaps(found: Sequence[Interval]) -> list[tuple[Interval, Interval]]:
 def unowned_seconds(
     found: Sequence[Interval], n_partitions: int, start: float, stop: float
 ) -> list[float]:
-    """Seconds in which each partition had no owner between two moments."""
+    """Return the seconds for which each partition had no owner between two moments."""
     free = [stop - start] * n_partitions
     for partition in by_partition(found):
         covered = start
@@ -100,10 +100,10 @@ def unowned_seconds(
 
 
 def count_moves(found: Sequence[Interval], start: float, stop: float) -> int:
-    """Count the hand-overs of a partition from one member to another between two moments.
+    """Count the moves of a partition from one member to another between two moments.
 
-    A member that was restarted is the same member: the name of a process is that of the member and
-    the number of its start, ``m0.1``.
+    A restarted member is the same member: the name of a process is that of the member and the
+    number of its start, ``m0.1``.
     """
     return sum(
         before.member.partition(".")[0] != after.member.partition(".")[0]
@@ -114,7 +114,7 @@ def count_moves(found: Sequence[Interval], start: float, stop: float) -> int:
 
 
 def by_partition(found: Sequence[Interval]) -> Iterator[list[Interval]]:
-    """The intervals of each partition, by their start."""
+    """Yield the intervals of each partition, by their start."""
     rows: dict[int, list[Interval]] = {}
     for interval in sorted(found, key=lambda i: (i.partition, i.start, i.stop)):
         rows.setdefault(interval.partition, []).append(interval)

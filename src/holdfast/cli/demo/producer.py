@@ -19,7 +19,7 @@ TICK_SECONDS = 0.05
 
 
 def main(bootstrap: str, topic: str, partitions: str, rate: str) -> None:
-    """Produce until asked to stop.
+    """Produce until SIGTERM.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def main(bootstrap: str, topic: str, partitions: str, rate: str) -> None:
     began = time.monotonic()
     while not stop.wait(TICK_SECONDS):
         due = int((time.monotonic() - began) * per_second)
-        # A machine that was held up does not have to catch up with a flood.
+        # A machine that was suspended does not catch up with a flood.
         due = min(due, len(sent) + int(per_second))
         for number in range(len(sent), due):
             value = json.dumps({"n": number, "made_at": time.time()}).encode()

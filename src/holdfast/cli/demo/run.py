@@ -1,8 +1,8 @@
-"""The main job: the same rolling bounce under two policies, which Spark then reads in the broker.
+"""The demo: the same rolling bounce under two policies, whose records Spark then reads.
 
-**Rules.** The members' journals say what the run cost, to the millisecond. The job fails if a group
-does not read every record, or if a partition ever had two owners in a group. The report is what the
-broker saw of the same run.
+**Rules.** The members' event logs give the costs of the run, to the millisecond. The demo fails if
+a group does not read every record, or if a partition ever had two owners in a group. The report
+shows the same run from the broker's records.
 
 **Strategy.** broker -> topic -> producer and members -> bounce each member -> read all -> stop ->
 count -> tables -> report. The two groups read one topic and are bounced at the same time. Each step
@@ -37,11 +37,12 @@ from holdfast.local.broker.broker import Broker
 
 TOPIC = "orders"
 POLICIES = ("simple", "deferred")
-"""Of the two groups. The first one shares the partitions of a member out as soon as it is away."""
+"""Policies of the two groups. The first one reassigns the partitions of a member as soon as it
+leaves."""
 PARTS = ("event_logs", "tables")
 """Folders that the demo makes."""
 MARK = ".holdfast-demo"
-"""File in each of them; a folder without it is somebody else's, and is not deleted."""
+"""File in each demo folder; a folder without it is not the demo's, and is not deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class DemoOptions:
     partitions: int = 12
     rate: float = 600.0
     seconds: float = 1.5  # how long the groups work before, between and after the bounces
-    # Folder for tables, journals and report.html; by default only ``report.html`` is left, in the
+    # Folder for tables, event logs and report.html; by default only ``report.html`` is left, in the
     # current folder.
     out: Path | None = None
     keep: bool = False
@@ -61,32 +62,34 @@ class DemoOptions:
     def __post_init__(self) -> None:
         if not 2 <= self.members <= self.partitions:
             raise ConfigError(
-                f"members: 2 to {self.partitions} (the number of partitions), not {self.members}"
+                f"members: 2 to {self.partitions} (the number of partitions), found {self.members}"
             )
         if not 0 < self.rate <= 5_000:
-            raise ConfigError(f"rate: above 0 and at most 5000 records/s, not {self.rate:g}")
+            raise ConfigError(
+                f"rate: expected above 0 and at most 5000 records/s, found {self.rate:g}"
+            )
         if not 0 <= self.seconds <= 600:
-            raise ConfigError(f"seconds: 0 to 600, not {self.seconds:g}")
+            raise ConfigError(f"seconds: expected 0 to 600, found {self.seconds:g}")
 
     @property
     def n_stages(self) -> int:
-        """Stages of :func:`run`: one for each member, and seven."""
+        """Return the number of stages of :func:`run`: one for each member, and seven."""
         return 7 + self.members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the bounce of one group cost, by the journals of its members."""
+    """Cost of the bounce of one group, by the event logs of its members."""
 
     account: Account
-    n_moves: int  # hand-overs of a partition from one member to another
+    n_moves: int  # moves of a partition from one member to another
     # Of each partition the seconds without an owner, from the first stop to the last balance.
     unowned: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoResult:
-    """The result of a run; ``costs`` is by policy what the journals say."""
+    """The result of a run; ``costs`` maps a policy to the cost by the event logs."""
 
     costs: Mapping[str, Cost]
     bounce_seconds: float
@@ -125,14 +128,14 @@ class Stages:
         return f", about {a_stage * (self._n_stages - n_done):.0f} s left"
 
     def note(self, text: str) -> None:
-        """Say one line."""
+        """Print one line."""
         if not self._quiet:
             print_note(text)
 
 
 @contextmanager
 def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Broker]]:
-    """Run the main job; the broker lives as long as the block.
+    """Run the demo; the broker lives as long as the block.
 
     Yields
     ------
@@ -142,8 +145,8 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
     Raises
     ------
     OperationalError
-        Something did not start, or a group did not read every record, or a partition had two owners
-        in a group.
+        A process did not start, or a group did not read every record, or a partition had two
+        owners in a group.
     """
     staged = stages.stage
     folder, is_ours = _folder(options)
@@ -176,7 +179,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
 
 
 def _folder(options: DemoOptions) -> tuple[Path, bool]:
-    """The folder for the files, and whether it is a temporary folder that we remove."""
+    """Return the folder for the files, and whether it is a temporary folder to be removed."""
     if options.out is None:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
         make_room(folder)
@@ -184,17 +187,17 @@ def _folder(options: DemoOptions) -> tuple[Path, bool]:
     try:
         make_room(options.out)
     except OSError as error:
-        raise ConfigError(f"{options.out} is no folder to write to: {error.strerror}") from error
+        raise ConfigError(f"{options.out} is not a writable folder: {error.strerror}") from error
     return options.out, False
 
 
 def make_room(out: Path) -> None:
-    """Make the demo's folders below ``out``, empty and marked; only marked ones are deleted.
+    """Create the demo's folders below ``out``, empty and marked; only marked ones are deleted.
 
     Raises
     ------
     ConfigError
-        A folder without the mark is in the way: it is somebody else's, and nothing was deleted.
+        A folder without the mark exists: it is not the demo's, and nothing was deleted.
     """
     folders = [out / part for part in PARTS]
     for folder in folders:
@@ -202,7 +205,7 @@ def make_room(out: Path) -> None:
             folder.exists() and any(folder.iterdir()) and not _marked(folder)
         ):
             raise ConfigError(
-                f"{folder} is there and is not of an earlier demo, so it is not deleted: name "
+                f"{folder} exists and is not of an earlier demo, so it is not deleted: name "
                 "another folder with -o"
             )
     for folder in folders:
@@ -217,7 +220,7 @@ def _marked(folder: Path) -> bool:
 
 
 def _groups(options: DemoOptions, bootstrap: str, event_logs: Path) -> list[MemberProcesses]:
-    """A group for each policy, with a folder for its journals; none of them runs yet."""
+    """Return a group for each policy, with a folder for its event logs; no process runs yet."""
     groups = []
     for policy in POLICIES:
         folder = event_logs / policy
@@ -229,7 +232,7 @@ def _groups(options: DemoOptions, bootstrap: str, event_logs: Path) -> list[Memb
 def _live(
     options: DemoOptions, bootstrap: str, groups: list[MemberProcesses], stages: Stages
 ) -> tuple[dict[str, Cost], float]:
-    """Produce, consume, bounce every member, stop, count; and how long the bounce took."""
+    """Produce, consume, bounce every member, stop, count; return costs and the bounce's seconds."""
     slots, staged = range(options.members), stages.stage
     with staged("create a topic"):
         _create_topic(bootstrap, options.partitions)
@@ -259,7 +262,7 @@ def _live(
 
 
 def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: float) -> Cost:
-    """What the journals of a group say.
+    """Return the cost of a group by its event logs.
 
     Raises
     ------
@@ -291,7 +294,7 @@ def _create_topic(bootstrap: str, n_partitions: int) -> None:
 
 
 def _end_offsets(bootstrap: str, n_partitions: int) -> dict[int, int]:
-    """End offset of every partition."""
+    """Return the end offset of every partition."""
     tps = [TopicPartition(TOPIC, partition) for partition in range(n_partitions)]
     consumer: Any = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     try:

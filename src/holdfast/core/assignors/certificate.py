@@ -7,14 +7,14 @@
 - 1 for each partition that is not with its owner by claims.
 
 Where some member claims a partition under an older generation or as another one does, a move costs
-``K`` instead of 1, and ``K + 1`` if it goes to a member that is no such former owner. ``K`` is
+``K`` instead of 1, and ``K + 1`` if it goes to a member that is not such a previous owner. ``K`` is
 larger than the number of partitions, and ``R`` and ``W`` are as many times larger. So the goals in
-their order are: balance, racks, claims kept, former owners.
+their order are: balance, racks, claims kept, previous owners.
 
 ``R`` is larger than the number of partitions, and ``W`` is larger than everything that racks and
 moves together can cost. So an assignment of least cost has the most balanced loads; among those it
 has the fewest reads across racks; among those it keeps the most claims. With ``keeps`` False claims
-are no goal: every partition costs 1, whoever has it.
+are not a goal: every partition costs 1, whatever its owner.
 
 The proof is a price for each member and each partition, such that
 
@@ -67,20 +67,20 @@ class Certificate:
     member: I64  # int64[n_members]: price of one more partition at each member
     partition: I64  # int64[n_tps]: price of each topic-partition; 0 where no member subscribes
     keeps: bool = True  # whether claims kept are one of the goals, after balance and racks
-    move_weight: int = 1  # ``K`` of the cost; 1 where former owners are no goal
+    move_weight: int = 1  # ``K`` of the cost; 1 where previous owners are not a goal
 
     @property
     def prefers_previous(self) -> bool:
-        """Whether former owners are one of the goals, after claims kept."""
+        """Whether previous owners are one of the goals, after claims kept."""
         return self.move_weight > 1
 
     def with_previous(self, claims: Claims, minor: I64, *, move_weight: int) -> Certificate | None:
-        """The certificate with former owners as one more goal.
+        """Return the certificate with previous owners as one more goal.
 
         Parameters
         ----------
         minor : int64[n_members]
-            Prices of members by the goal of former owners alone.
+            Prices of members by the goal of previous owners alone.
         move_weight : int
             ``K``: above the number of partitions, and above twice every price of ``minor``.
 
@@ -104,7 +104,7 @@ class Certificate:
 
 
 def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
-    """Whether the certificate proves ``target`` optimal; every rule of the module, one by one."""
+    """Return whether the certificate proves ``target`` optimal, by every rule of the module."""
     if not certificate.keeps:
         claims = claims.without_owners()
     group, tps = claims.group, np.flatnonzero(target != NO_OWNER).astype(np.int32)
@@ -135,7 +135,7 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
 
 
 def _has_previous(claims: Claims, target: I32) -> Mask:
-    """Whether each topic-partition is with a former owner of it, bool[n_tps]."""
+    """Return whether each topic-partition is with a previous owner of it, bool[n_tps]."""
     previous_tp, previous_member = claims.all_previous
     mask = np.zeros(len(target), np.bool_)
     mask[previous_tp[target[previous_tp] == previous_member]] = True
@@ -143,7 +143,7 @@ def _has_previous(claims: Claims, target: I32) -> Mask:
 
 
 def cheapest(claims: Claims, price: I64, rack_weight: int, move_weight: int = 1) -> I64:
-    """Least cost plus price over all members that may have each topic-partition, int64[n_tps].
+    """Return the least cost plus price of members that may have each topic-partition, int64[n_tps].
 
     Entries of topics without a subscriber are 0.
     """
@@ -166,7 +166,7 @@ def cheapest(claims: Claims, price: I64, rack_weight: int, move_weight: int = 1)
 
 
 def _per_topic(group: Group, price: I64) -> list[tuple[int, I64]]:
-    """For each rack of members: the least price of a subscriber in it, by topic."""
+    """Return for each rack of members the least price of a subscriber in it, by topic."""
     rack = group.rack if group.topics.rack_start is not None else np.full_like(group.rack, -1)
     result = []
     for one in np.unique(rack).tolist():
@@ -180,7 +180,7 @@ def _per_topic(group: Group, price: I64) -> list[tuple[int, I64]]:
 
 
 def rack_crossings(group: Group, rack: int) -> npt.NDArray[Any]:
-    """Whether a member in ``rack`` reads each topic-partition from another one, bool[n_tps]."""
+    """Return whether a member in ``rack`` reads each topic-partition across racks, bool[n_tps]."""
     topics = group.topics
     if topics.rack_start is None or topics.rack is None or rack < 0:
         return np.zeros(topics.n_tps, np.bool_)
@@ -220,5 +220,5 @@ def certify(claims: Claims, target: I32, level: I64, minor: I64) -> Certificate 
 
 
 def rack_weight_of(group: Group) -> int:
-    """Cost of a partition read across racks: above the number of partitions; 0 without racks."""
+    """Return the cost of a read across racks: above the number of partitions; 0 without racks."""
     return group.topics.n_tps + 1 if group.topics.rack_start is not None else 0

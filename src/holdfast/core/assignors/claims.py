@@ -1,21 +1,21 @@
-"""The one decision which claim of a partition counts, made before any assignor runs.
+"""The decision which claim of a partition counts, made before any assignor runs.
 
 **Rules.**
 
-1. :mod:`holdfast.core.model.reported` has dropped the claims that cannot be true.
+1. :mod:`holdfast.core.model.reported` has dropped the impossible claims.
 2. Of the claims of one partition only those of the highest generation count. Generation -1 (none)
    is the lowest.
 3. If one member claims the partition in that generation, it owns the partition before the round. If
    several do, no member owns it.
-4. Members that claim the partition in a lower generation are *former owners*. Where several members
-   claim it in the highest generation, they are former owners too. A former owner is preferred where
-   balance, racks and claims kept are equal; it has no right to the partition.
+4. Members that claim the partition in a lower generation are *previous owners*. Where several
+   members claim it in the highest generation, they are previous owners too. A previous owner is
+   preferred where balance, racks and claims kept are equal; it has no right to the partition.
 5. In a cooperative round a partition is withheld if and only if the target gives it to one member
    and another member claims it, under any generation, whether that member subscribes or not. One
    member is exempt: the one that alone claims the partition in its newest generation keeps it,
    whatever older claims say.
-6. A claim of a generation that cannot exist yet counts as none. Only a caller that knows the
-   generation of the round can tell: it clears such claims while it reads them.
+6. A claim of a generation that cannot exist yet is ignored. Only a caller that knows the generation
+   of the round can recognise such claims: it clears them while it reads them.
 
 Example of rule 5: a claims 0 at generation 7, b claims 0 at generation 5. If the target is a, a
 keeps it. If the target is b or c, 0 has no owner in this round.
@@ -48,8 +48,8 @@ class Claims:
 
     group: Group
     owner: I32  # int32[n_tps]: owner before the round, or NO_OWNER
-    # int32[n_former]: claims of a lower generation than the newest, by tp, then newest first, then
-    # member.
+    # int32[n_previous]: claims of a lower generation than the newest, by tp, then newest first,
+    # then member.
     previous_tp: I32
     previous_member: I32
     # int32[n_double]: newest claims of partitions that several members claim alike.
@@ -68,7 +68,7 @@ class Claims:
 
     @cached_property
     def all_previous(self) -> tuple[I32, I32]:
-        """Claims of members that may still have a partition's state and have no right to it.
+        """Claims of members that may still have a partition's state, without a right to it.
 
         Claims of a lower generation and double claims, as topic-partitions and members, int32[...].
         """
@@ -76,9 +76,10 @@ class Claims:
         return tp, np.concatenate((self.previous_member, self.double_member)).astype(np.int32)
 
     def withheld(self, target: I32) -> tuple[I32, I32]:
-        """Partitions that ``target`` gives to a member while another still claims them.
+        """Return partitions that ``target`` gives to a member while another still claims them.
 
-        The newest claimant keeps what it is given again: an older claim costs it nothing (rule 5).
+        The newest claimant keeps a partition that the target gives it again, whatever older claims
+        say (rule 5).
 
         Returns
         -------
@@ -105,7 +106,7 @@ class Claims:
         return tp, np.where(mine, self.owner[tp], claim_member).astype(np.int32)
 
     def without_owners_among(self, members: I64) -> Claims:
-        """The same claims, where these members are former owners of what they own."""
+        """Return the same claims, with owners among ``members`` as previous owners."""
         tp = np.flatnonzero(np.isin(self.owner, members)).astype(np.int32)
         if not len(tp):
             return self
@@ -123,7 +124,7 @@ class Claims:
         )
 
     def without_owners(self) -> Claims:
-        """The same group as if nobody had claimed anything."""
+        """Return the same group without claims."""
         none = np.empty(0, dtype=np.int32)
         return replace(
             self,
@@ -151,7 +152,7 @@ class Claims:
 
 
 def normalise(group: Group) -> Claims:
-    """Decide for each partition whose claim counts.
+    """Decide for each partition which member's claim counts.
 
     Notes
     -----

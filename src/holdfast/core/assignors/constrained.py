@@ -12,7 +12,7 @@ With N members, P partitions, C_f = floor(P / N) and C_c = ceil(P / N):
 differs. "Partition order" is t0p0, t1p0, .., t0p1, t1p1, .., for owned and for unassigned
 partitions. A member whose generation is behind the newest one in the group owns nothing: its whole
 claim is old, as the document says. The document leaves open which partition is stolen; here it is
-the last one in order, so the robbed member ends with the first C_f partitions that it owned.
+the last one in order, so the member that loses it ends with the first C_f partitions that it owned.
 
 The result keeps as many claims as any balanced assignment, and the prices of ``sticky`` prove it.
 There are two exceptions: racks are known (the document has none), or a member lost its claim
@@ -63,7 +63,7 @@ def constrained(claims: Claims) -> Solution:
 
 
 def _prove(claims: Claims) -> Certificate | None:
-    """The prices of ``sticky``: they prove any assignment that is as good, and no other."""
+    """Return the prices of ``sticky``: they prove any assignment that is as good, and no other."""
     target, prices = balance_and_keep(claims)
     return certify(claims, target, prices.level, prices.minor)
 
@@ -109,20 +109,20 @@ def _require_equal_subscriptions(group: Group) -> None:
 
 
 def _topics_of(group: Group, row: int) -> set[str]:
-    """Names in one row of the subscription table."""
+    """Return the names in one row of the subscription table."""
     topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
     return {group.topics.names[topic] for topic in topics.tolist()}
 
 
 def _in_partition_order(group: Group) -> I64:
-    """All subscribed topic-partitions as t0p0, t1p0, .., t0p1, int64[n_subscribed]."""
+    """Return subscribed topic-partitions as t0p0, t1p0, .., t0p1, int64[n_subscribed]."""
     tps = np.flatnonzero(group.has_subscriber[group.topics.topic_of])
     in_order: I64 = tps[np.argsort(group.topics.partition_of[tps], kind="stable")]
     return in_order
 
 
 def _owned_rows(group: Group, owned: I32, partitions: I64) -> tuple[I64, I32, I64]:
-    """Valid claims by member and partition order: (tp, claimant) of each, and the count of each."""
+    """Return valid claims by member and partition order, as (tp, claimant), and their counts."""
     claim_member = owned[partitions]
     valid = claim_member != NO_OWNER
     by_member = np.argsort(claim_member[valid], kind="stable")
@@ -135,7 +135,7 @@ def _owned_rows(group: Group, owned: I32, partitions: I64) -> tuple[I64, I32, I6
 
 
 def _last_kept(claims: I64, count: I64, size: I64) -> I64:
-    """Last topic-partition that each member keeps, int64[n_members]; any where it keeps none."""
+    """Return the last partition that each member keeps, int64[n_members]; any if it keeps none."""
     row_start = np.cumsum(count) - count
     if claims.size == 0:
         return row_start

@@ -31,7 +31,7 @@ from holdfast.core.model.columns import NO_OWNER
 
 
 def fair(claims: Claims) -> Solution:
-    """Balance alone: the most even loads; claims do not matter.
+    """Assign by balance alone: the most even loads; claims do not matter.
 
     References: KIP-49; KIP-54, "Fairness only can also be supported".
     """
@@ -45,7 +45,7 @@ def fair(claims: Claims) -> Solution:
 
 
 def fairest_sticky(claims: Claims) -> Solution:
-    """Stickiness first: keep every valid claim, place the rest as evenly as that allows.
+    """Keep every valid claim, and place the rest as evenly as that allows.
 
     Notes
     -----

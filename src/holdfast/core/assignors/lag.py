@@ -4,9 +4,8 @@
 number. Each partition goes to the subscriber with the fewest partitions of this topic, then with
 the least lag of this topic. The document leaves further ties open; here they go to the member with
 the fewest partitions of all topics so far, then with the least lag of all topics so far, then by a
-hash of group id, topic and the member's place among the subscribers. So ties do
-not always go to the same member. Where no lag is known, every lag counts as 0, and the counts are
-spread evenly.
+hash of group id, topic and the member's position among the subscribers. So ties do not always go to
+the same member. Where no lag is known, every lag counts as 0, and the counts are spread evenly.
 
 **Strategy.** "Fewest partitions first" gives every subscriber one partition before any subscriber
 gets a second one. During such a round the totals of the members that wait do not change. So one
@@ -69,7 +68,7 @@ def lag(claims: Claims, *, group_id: str = "") -> Solution:
 
 
 def _tie_order(group_id: str, topic: str, n: int) -> U64:
-    """Keys that order ``n`` members in a way of this group and topic alone, uint64[n].
+    """Return keys that order ``n`` members for this group and topic alone, uint64[n].
 
     Notes
     -----
@@ -89,7 +88,7 @@ def _tie_order(group_id: str, topic: str, n: int) -> U64:
 
 
 def _deal(lags: I64, count: I64, total: I64, tie: U64) -> I64:
-    """Place of the owner of each partition of one topic; totals are those before the topic."""
+    """Return the position of each partition's owner; totals are those before the topic."""
     n, m = lags.size, count.size
     by_lag = np.argsort(-lags, kind="stable")
     place = np.empty(n, dtype=np.int64)

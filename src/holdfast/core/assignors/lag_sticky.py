@@ -1,8 +1,8 @@
-"""``lag-sticky``: counts and lag even over all topics, and nothing moved without a reason.
+"""``lag-sticky``: counts and lag even over all topics, and no move without a reason.
 
-It does what users of lag assignors asked for. Totals count over **all** topics. Options limit how
-far counts may drift for the sake of lag, how much noise in lags is ignored, and how many partitions
-move. Members may have unequal capacity.
+It has the features that users of lag assignors asked for. Totals count over **all** topics. Options
+limit how far counts may drift for the sake of lag, how much noise in lags is ignored, and how many
+partitions move. Members may have unequal capacity.
 
 **Rules.** In this order:
 
@@ -15,7 +15,7 @@ move. Members may have unequal capacity.
 
 At most ``max_moves`` claims are broken in all; other moves are left to later rounds. The result is
 a fixed point: given back as claims, it moves nothing. If ``max_moves`` cut the round short, the
-next round goes on from there instead.
+next round continues from there instead.
 
 **Strategy.** :mod:`~holdfast.core.assignors.optimal.placing` does step 1. Step 2 is a cut to quotas
 for equal subscriptions, and :mod:`~holdfast.core.assignors.optimal.chains` for unequal ones.
@@ -38,7 +38,7 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.lag import summable
 
 DEFAULT_HYSTERESIS = 10.0
-"""Percent; 2 % of noise in every lag can ask for at most about 8 %."""
+"""Hysteresis in percent; 2 % of noise in every lag can ask for at most about 8 %."""
 
 
 def lag_sticky(
@@ -54,7 +54,7 @@ def lag_sticky(
     Parameters
     ----------
     claims : Claims
-        Of a group with ``lags``, or without: then counts alone are evened out.
+        The claims of a group with ``lags``, or without: then counts alone are evened out.
     max_skew : int
         Partitions by which a member may exceed its even share for the sake of lag.
     hysteresis : float
@@ -63,7 +63,7 @@ def lag_sticky(
         Claims that may be broken in one round.
     weights : mapping of str to float, optional
         Capacity by member id or instance id, 1 for those not named. Ids that are not in the group
-        are ignored: they may be away.
+        are ignored: the members may be absent.
 
     Notes
     -----
@@ -82,7 +82,7 @@ def lag_sticky(
 
 
 def weight_column(group: Group, weights: Mapping[str, float] | None) -> F64:
-    """Capacity of each member, float64[n_members]; an instance id wins over a member id."""
+    """Return the capacity of each member, float64[n_members]; an instance id comes first."""
     column = np.ones(group.n_members, dtype=np.float64)
     if weights is None:
         return column
@@ -111,7 +111,7 @@ def _level(
 
 
 def _relieve(state: Levelling, max_moves: int | None) -> None:
-    """Chains until none helps or the next would break too many claims (kernel: one a chain)."""
+    """Move along chains until none helps or too many claims break (kernel: one a chain)."""
     state.slack = 0
     state.reopen()
     broken = 0
@@ -123,7 +123,7 @@ def _relieve(state: Levelling, max_moves: int | None) -> None:
 
 
 def _cut(claims: Claims, weight: F64, max_moves: int | None) -> I32:
-    """Claims that stay: members above their quota give up the surplus, spread over topics.
+    """Return the claims that stay: members above quota revoke the surplus, spread over topics.
 
     Every member begins with another topic. If all began with the same one, a new member would get
     that topic from all of them (KAFKA-16277).
@@ -148,7 +148,7 @@ def _cut(claims: Claims, weight: F64, max_moves: int | None) -> I32:
 
 
 def _capped(given: Mask, count: I64, rank: I64, weight: F64, max_moves: int) -> Mask:
-    """Keep only the ``max_moves`` most urgent: of the members that hold most per weight."""
+    """Keep only the ``max_moves`` most urgent moves: of members that hold most per weight."""
     member = row_of(np.append(0, np.cumsum(count)))
     chosen = np.flatnonzero(given)
     height = (count[member[chosen]] - rank[chosen]) / weight[member[chosen]]
@@ -159,7 +159,7 @@ def _capped(given: Mask, count: I64, rank: I64, weight: F64, max_moves: int) -> 
 
 
 def _quota(count: I64, weight: F64, n_tps: int, assignment_order: I32) -> I64:
-    """Partitions that each member should hold; ties by load, then by dealing order."""
+    """Return each member's quota of partitions; ties by load, then by assignment order."""
     rank = np.empty(assignment_order.size, dtype=np.int64)
     rank[assignment_order] = np.arange(assignment_order.size)
     order = np.lexsort((rank, -count / weight))
@@ -171,6 +171,6 @@ def _quota(count: I64, weight: F64, n_tps: int, assignment_order: I32) -> I64:
 
 
 def _run_lengths(member: I32, topic: I32) -> I64:
-    """Length of each run of equal (member, topic) pairs of two sorted columns."""
+    """Return the length of each run of equal (member, topic) pairs of two sorted columns."""
     first = np.append(True, (member[1:] != member[:-1]) | (topic[1:] != topic[:-1]))
     return np.diff(np.append(np.flatnonzero(first), member.size)).astype(np.int64)

@@ -1,12 +1,12 @@
 """The laws of assignors, each a check of a finished result that raises LawError.
 
-**Rules.** Every assignor is held to the first five; its row says which of the others it claims.
+**Rules.** The first five hold for every assignor; its row says which of the others it claims.
 
 =================  ===============================================================================
 ``valid``          each partition of a subscribed topic has one owner, which subscribes to it
 ``deterministic``  the same group gives the same result
 ``independent``    so do members, topics and claims in another order
-``one-way``        a cooperative round hands nobody what another member claims (KIP-429)
+``one-way``        a cooperative round assigns no partition that another member claims (KIP-429)
 ``settles``        a cooperative group withholds nothing after at most two more rounds
 ``balanced``       no partition can move to a subscriber that has two fewer (KIP-54)
 ``sticky``         its own outcome, given back as claims, moves nothing
@@ -14,11 +14,11 @@
 ``keeps-all``      no valid claim moves
 =================  ===============================================================================
 
-What a checker reads from a result it reads from names, by the slow and obvious way.
+A checker reads a result by names, in the slow and obvious way.
 
-**Strategy.** :func:`check_laws` draws small groups from a seed, the smallest first, and holds an
-assignor to its laws on each. The tests hold every assignor of the registry to the same functions,
-on groups of their own.
+**Strategy.** :func:`check_laws` draws small groups from a seed, the smallest first, and checks an
+assignor's laws on each. The tests check every assignor of the registry with the same functions, on
+groups of their own.
 
 References: KIP-54, "Guarantees"; KIP-429; KIP-726.
 """
@@ -41,7 +41,7 @@ Snapshot = Mapping[str, Any]
 Owners = dict[tuple[str, int], str]
 
 MOST_ROUNDS = 3
-"""Of a cooperative group, until nothing is withheld."""
+"""Rounds of a cooperative group until nothing is withheld, at most."""
 
 
 def check_laws(
@@ -53,22 +53,21 @@ def check_laws(
     seed: int = 0,
     **options: Any,
 ) -> None:
-    """Hold an assignor to its laws.
+    """Check that an assignor keeps its laws.
 
     Parameters
     ----------
     assignor : str or assignor
         A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
     laws : iterable of str
-        Laws to be checked beside those that it claims.
+        Laws to be checked beside those that the assignor claims.
     groups : iterable of mapping
         Snapshots of groups to be checked first.
     n_groups : int
-        Groups to be drawn, from one member with one topic on.
+        Groups to be drawn, beginning with one member and one topic.
     seed : int
-        All chance comes from it.
-    **options
-        Those of the assignor.
+        Seed of all random draws.
+    **options Options of the assignor.
 
     Raises
     ------
@@ -79,8 +78,8 @@ def check_laws(
 
     Notes
     -----
-    A law that holds on every group drawn is not proven. Chance that differs between processes, as
-    in the order of a set of strings, is not seen here.
+    A law that holds on every drawn group is not proven. Differences between processes, as in the
+    order of a set of strings, are not detected.
     """
     info = find(assignor)
     wanted = info.laws | set(laws)
@@ -103,7 +102,7 @@ def check_laws(
 def hold(
     snapshot: Snapshot, assignor: Named, laws: Iterable[str], options: Mapping[str, Any]
 ) -> Result:
-    """Run an assignor on one group, and hold the result to these laws and to those of all."""
+    """Run an assignor on one group, and check the given laws and those of all assignors."""
     info = find(assignor)
     result = assign(Group.from_dict(snapshot), info, **options)
     is_valid(snapshot, result, cooperative=info.cooperative)
@@ -118,7 +117,7 @@ def hold(
 
 
 def owners(rows: Mapping[str, Mapping[str, Iterable[int]]]) -> Owners:
-    """Owner of each partition of ``{member: {topic: [partitions]}}``."""
+    """Return the owner of each partition of ``{member: {topic: [partitions]}}``."""
     result: Owners = {}
     for member, own in rows.items():
         for topic, partitions in own.items():
@@ -130,7 +129,7 @@ def owners(rows: Mapping[str, Mapping[str, Iterable[int]]]) -> Owners:
 
 
 def wanted_owners(result: Result) -> Owners:
-    """Owner of each partition in the target, whatever is withheld.
+    """Return the owner of each partition in the target, withheld or not.
 
     References: KIP-429 (the target of a cooperative round).
     """
@@ -143,7 +142,7 @@ def wanted_owners(result: Result) -> Owners:
 
 
 def is_valid(snapshot: Snapshot, result: Result, *, cooperative: bool) -> None:
-    """Just the subscribed partitions are wanted, each by one subscriber; the rest is withheld."""
+    """Check that exactly the subscribed partitions have one subscriber each, or are withheld."""
     topics = {member["id"]: set(member["topics"]) for member in snapshot["members"]}
     target, handed = wanted_owners(result), owners(result.to_dict())
     subscribed = {
@@ -156,14 +155,14 @@ def is_valid(snapshot: Snapshot, result: Result, *, cooperative: bool) -> None:
     _law("valid", set(target) == subscribed, f"gives {_most(set(target) ^ subscribed)} wrongly")
     strange = {tp for tp, member in target.items() if tp[0] not in topics[member]}
     _law("valid", not strange, f"gives {_most(strange)} to members without a subscription")
-    _law("valid", handed.items() <= target.items(), "hands out something else than the target")
+    _law("valid", handed.items() <= target.items(), "assigns something other than the target")
     held_back = {result.group.topics.name_of(tp) for tp in result.withheld}
     _law("valid", held_back == target.keys() - handed.keys(), "withholds something else")
     _law("valid", not held_back or cooperative, f"withholds {_most(held_back)}, and is eager")
 
 
 def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
-    """A cooperative round hands nobody what another claims.
+    """Check that a cooperative round assigns no partition that another member claims.
 
     The member that alone claims a partition in its newest generation keeps it.
     """
@@ -179,7 +178,7 @@ def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
 
 
 def settles(result: Result, assignor: Named, options: Mapping[str, Any]) -> None:
-    """After at most ``MOST_ROUNDS`` rounds nothing is withheld.
+    """Check that after at most ``MOST_ROUNDS`` rounds nothing is withheld.
 
     References: KIP-429 (two rounds).
     """
@@ -195,7 +194,7 @@ def settles(result: Result, assignor: Named, options: Mapping[str, Any]) -> None
 def is_deterministic(
     snapshot: Snapshot, result: Result, assignor: Named, options: Mapping[str, Any]
 ) -> None:
-    """The same input gives the same outcome."""
+    """Check that the same input gives the same outcome."""
     again = assign(Group.from_dict(snapshot), assignor, **options)
     _law("deterministic", *_compared(result, again))
     _law("deterministic", again.to_json() == result.to_json(), "reports other numbers")
@@ -204,7 +203,7 @@ def is_deterministic(
 def is_independent_of_order(
     snapshot: Snapshot, result: Result, assignor: Named, options: Mapping[str, Any]
 ) -> None:
-    """Members, topics and claims in another order give the same outcome."""
+    """Check that members, topics and claims in another order give the same outcome."""
     rng = np.random.default_rng(len(str(snapshot)))
     mixed = dict(snapshot, partitions=dict(_shuffled(rng, snapshot["partitions"].items())))
     mixed["members"] = [
@@ -217,7 +216,7 @@ def is_independent_of_order(
 
 
 def is_balanced(snapshot: Snapshot, result: Result, *, slack: int = 0) -> None:
-    """No partition can move to a subscriber with two (and the slack) fewer."""
+    """Check that no partition can move to a subscriber with two (and the slack) fewer."""
     topics = {member["id"]: set(member["topics"]) for member in snapshot["members"]}
     loads = result.quality.loads
     for (topic, partition), member in wanted_owners(result).items():
@@ -228,7 +227,7 @@ def is_balanced(snapshot: Snapshot, result: Result, *, slack: int = 0) -> None:
 
 
 def is_sticky(result: Result, assignor: Named, options: Mapping[str, Any]) -> None:
-    """Its own target, given back as claims, moves nothing."""
+    """Check that the target, given back as claims, moves nothing."""
     plan = Solution(target=result.target)
     settled = Result.of(result.name, result.claims, plan, cooperative=False)
     again = assign(next_round(settled), assignor, **options)
@@ -238,7 +237,7 @@ def is_sticky(result: Result, assignor: Named, options: Mapping[str, Any]) -> No
 
 
 def is_optimal(snapshot: Snapshot, result: Result) -> None:
-    """The certificate verifies, and no other assignor found better loads."""
+    """Check that the certificate verifies, and that no other assignor finds better loads."""
     _law("optimal", result.quality.optimal, "its certificate does not prove it")
     for name in ("fair", "lag-sticky"):
         score = assign(Group.from_dict(snapshot), name).quality.balance_score
@@ -247,7 +246,7 @@ def is_optimal(snapshot: Snapshot, result: Result) -> None:
 
 
 def keeps_all(result: Result) -> None:
-    """No valid claim moves.
+    """Check that no valid claim moves.
 
     References: KIP-54, "Alternatives Yet to be Considered".
     """
@@ -270,7 +269,7 @@ CLAIMED: Mapping[str, Callable[[Snapshot, Result, Named, Mapping[str, Any]], Non
     "optimal": lambda snapshot, result, _assignor, _options: is_optimal(snapshot, result),
     "sticky": _sticky,
 }
-"""Laws that an assignor may claim, and what checks each."""
+"""Laws that an assignor may claim, and the check of each."""
 
 
 def _law(law: str, holds: bool, text: str) -> None:
@@ -279,14 +278,14 @@ def _law(law: str, holds: bool, text: str) -> None:
 
 
 def _compared(result: Result, again: Result) -> tuple[bool, str]:
-    """Whether the targets are the same, and the text if not."""
+    """Return whether the targets are the same, and the text if not."""
     differ = np.flatnonzero(again.target != result.target).tolist()
     names = [result.group.topics.name_of(tp) for tp in differ]
     return not differ, f"gives {_most(names)} to others the second time"
 
 
 def _most(tps: Iterable[tuple[str, int]]) -> str:
-    """The first few of these partitions."""
+    """Return the first few of the partitions."""
     names = [f"{topic}-{partition}" for topic, partition in sorted(tps)]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -297,7 +296,7 @@ def _shuffled(rng: np.random.Generator, values: Iterable[Any]) -> list[Any]:
 
 
 def _group(rng: np.random.Generator, at: int, *, equal: bool) -> dict[str, Any]:
-    """A group with claims of every kind, true and odd; the later, the larger."""
+    """Draw a group with claims of every kind, valid and malformed; the later, the larger."""
     counts = rng.integers(0, 2 + min(6, at // 8), size=1 + min(3, at // 16))
     partitions = {f"t{i}": int(count) for i, count in enumerate(counts)}
     known = [*partitions, "gone"]

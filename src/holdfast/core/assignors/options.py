@@ -17,26 +17,26 @@ LOWEST_WEIGHT, HIGHEST_WEIGHT = 1e-6, 1e6
 
 
 def text(name: str, value: object) -> str:
-    """Any string."""
+    """Accept any string."""
     if not isinstance(value, str):
         raise ConfigError(f"{name}: {value!r:.40}, expected a string")
     return value
 
 
 def whole_number(name: str, value: object) -> int:
-    """An integer of 0 or more; a bool is refused."""
+    """Accept an integer of 0 or more; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{name}: {value!r:.40}, expected an integer of 0 or more")
     return value
 
 
 def whole_number_or_none(name: str, value: object) -> int | None:
-    """An integer of 0 or more, or None for no limit."""
+    """Accept an integer of 0 or more, or None for no limit."""
     return None if value is None else whole_number(name, value)
 
 
 def percent(name: str, value: object) -> float:
-    """A number from 0 to 100."""
+    """Accept a number from 0 to 100."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"{name}: {value!r:.40}, expected a number of percent")
     if not 0 <= value <= 100:
@@ -45,7 +45,7 @@ def percent(name: str, value: object) -> float:
 
 
 def weights(name: str, value: object) -> Mapping[str, float] | None:
-    """Numbers by member id or instance id, or None if all members weigh the same."""
+    """Accept numbers by member id or instance id, or None if all members weigh the same."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,7 +1,8 @@
-"""An assignor of the user: a plain function over members, topics and claims.
+"""A user's own assignor: a plain function over members, topics and claims.
 
-**Rules.** One function is an assignor in both modes, eager and cooperative, and the target of a
-design. It is called with names or with numbers, as its required parameters say:
+**Rules.** One function is an assignor under both rebalance protocols, eager and cooperative, and
+the target of a design. It is called with names or with numbers, depending on its required
+parameters:
 
 - ``(members, topics, claims)``: names. ``members`` is ``{member id: OwnMember}``; ``topics`` is
   ``{topic: partition numbers}``, of topics with a subscriber; ``claims`` is
@@ -10,17 +11,17 @@ design. It is called with names or with numbers, as its required parameters say:
 - ``(members, topics, claims, lags)``: the same, with ``lags``, ``{topic: messages behind}``, one
   number for each of the topic's partition numbers.
 - ``(claims)``: numbers. ``claims`` is a :class:`~holdfast.core.assignors.claims.Claims`. It returns
-  ``int32[n_tps]``, the member of each topic-partition, -1 where nobody subscribes.
+  ``int32[n_tps]``, the member of each topic-partition, -1 without a subscriber.
 
 In no form can a partition have two owners. The function is called only if there are members and
-partitions for them. Members, topics and partitions come in sorted order, and what the function does
-to its arguments changes nothing.
+partitions for them. Members, topics and partitions come in sorted order, and changes that the
+function makes to its arguments have no effect.
 
 Under Designs II and III ``topics`` lacks the partitions that wait for a departed member.
 
-**Strategy.** :func:`assignor` reads the signature and makes a row as those of the registry.
+**Strategy.** :func:`assignor` reads the signature and makes a row like those of the registry.
 :mod:`holdfast.core.assignors.own_plan` calls the function and checks its plan. What a cooperative
-round withholds is decided where it is for every assignor
+round withholds is decided as for every assignor
 (:meth:`holdfast.core.assignors.claims.Claims.withheld`).
 
 References: KIP-54; KIP-429 (cooperative rounds); KIP-726 ("assignors are user-customisable");
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.core.assignors.result import Solution
 
 TIMEOUT_MS = 10_000
-"""So long a leader waits for the function of a user."""
+"""Time that a leader waits for a user's function."""
 
 CLAIMABLE = ("balanced", "sticky", "keeps-all")
 """Laws that a user's own assignor may claim. ``optimal`` needs a certificate."""
@@ -55,7 +56,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class Form(StrEnum):
-    """What the function takes."""
+    """The arguments that the function takes."""
 
     NAMES = "(members, topics, claims)"
     LAGS = "(members, topics, claims, lags)"
@@ -64,11 +65,11 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMember:
-    """A member, as a function that takes names sees it."""
+    """A member as a function that takes names sees it."""
 
     member_id: str
     topics: tuple[str, ...]  # topics that exist and that it subscribes to, sorted
-    # Its ``group.instance.id`` and its rack, where it names them.
+    # The member's ``group.instance.id`` and rack, if it has them.
     instance_id: str | None = None
     rack: str | None = None
 
@@ -78,7 +79,7 @@ class OwnAssignor(AssignorInfo):
     """The row of a user's own assignor; :func:`assignor` makes it."""
 
     plan: Callable[..., object]  # the user's function
-    form: Form  # what it takes
+    form: Form  # the arguments that it takes
     timeout_ms: int = TIMEOUT_MS  # how long a leader waits for it
 
     @property
@@ -99,22 +100,22 @@ def assignor(
     uses_lags: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> OwnAssignor:
-    """Make an assignor of a function.
+    """Make an assignor from a function.
 
     Parameters
     ----------
     name : str
-        Protocol name in the group: letters, digits, ``-`` and ``_``. Members that offer the same
+        Protocol name in the group: letters, digits, ``-`` and ``_``. Members that support the same
         name must have the same function.
     function : callable
         ``(members, topics, claims)``, ``(members, topics, claims, lags)`` or ``(claims)``:
         docs/assignors.md shows each of them with what it returns.
     cooperative : bool
-        Whether members keep their partitions while they join (KIP-429). What the function moves
-        from one member to another then has no owner for a round.
+        Whether members keep their partitions while they join (KIP-429). A partition that the
+        function moves from one member to another then has no owner for a round.
     laws : iterable of str
-        What the function promises, of ``balanced``, ``sticky`` and ``keeps-all``. Nothing rests on
-        them but :func:`holdfast.check_laws`, and the rule of ``simulate`` that loads end even.
+        Laws that the function promises, of ``balanced``, ``sticky`` and ``keeps-all``. Only
+        :func:`holdfast.check_laws` uses them, and the rule of ``simulate`` that loads end even.
     uses_claims : bool
         Whether the plan depends on claims. Without it members of an eager group do not report
         them, and Designs II and III refuse the assignor.
@@ -122,12 +123,12 @@ def assignor(
         For the form ``(claims)``: whether the leader looks up lags, which are in
         ``claims.group.lags``.
     timeout_ms : int
-        Milliseconds that a leader waits for the function. A late plan is a failed one.
+        Milliseconds that a leader waits for the function. A late plan counts as failed.
 
     Raises
     ------
     ConfigError
-        A name that is taken or cannot be one, a function of another form, or an unknown law.
+        The name is taken or invalid, the function has another form, or a law is unknown.
 
     References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
     "General Approach" (an application provides its own policies).
@@ -162,12 +163,12 @@ def assignor(
 
 
 def form_of(function: object, name: str) -> Form:
-    """The form of a function, by its required parameters.
+    """Return the form of a function, by its required parameters.
 
     Raises
     ------
     ConfigError
-        It is no function, or has other parameters.
+        ``function`` is not a function, or has other parameters.
     """
     expected = ", ".join(Form)
     if not callable(function):
@@ -185,7 +186,7 @@ def form_of(function: object, name: str) -> Form:
 
 
 def required_of(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """The parameters that a caller must give; TypeError or ValueError where nothing tells them."""
+    """Return the required parameters; TypeError or ValueError where they cannot be read."""
     parameters = inspect.signature(function).parameters.values()
     return [p for p in parameters if p.default is p.empty and p.kind not in _VARIABLE]
 

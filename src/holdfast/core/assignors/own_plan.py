@@ -1,12 +1,12 @@
-"""What a user's own assignor is given, and the check of what it returns.
+"""The arguments of a user's own assignor, and the check of its result.
 
-**Rules.** Whatever the function raises or returns ends in a valid target or in one PlanError that
-names the assignor and the first partition that is wrong. Every partition of a subscribed topic has
-one owner, which subscribes to the topic; no other partition has one.
+**Rules.** Every outcome of the function becomes a valid target or one PlanError that names the
+assignor and the first wrong partition. Every partition of a subscribed topic has one owner, which
+subscribes to the topic; no other partition has one.
 
 **Strategy.** :func:`solve` is the ``function`` of every
 :class:`~holdfast.core.assignors.own.OwnAssignor`. The names are Python objects, one a
-topic-partition: a user who needs speed takes numbers.
+topic-partition: a function that needs speed takes numbers.
 
 References: KIP-54, "Guarantees"; KAFKA-13406 (a plan is checked before it is sent).
 """
@@ -53,7 +53,7 @@ def solve(own: OwnAssignor, claims: Claims) -> Solution:
 
 
 def _column(given: object, group: Group) -> I32:
-    """A plan in numbers as a column."""
+    """Return a plan in numbers as a column."""
     found = np.asarray(given)
     n_tps = group.topics.n_tps
     if found.dtype.kind not in "iu" or found.shape != (n_tps,):
@@ -70,7 +70,7 @@ def _column(given: object, group: Group) -> I32:
 
 
 class _InNames:
-    """A group in names, and the way back to numbers."""
+    """A group in names, and the conversion back to numbers."""
 
     def __init__(self, claims: Claims, wanted: Mask):
         self._claims = claims
@@ -79,7 +79,7 @@ class _InNames:
         self._names = [name_of(tp) for tp in self._tps]
 
     def arguments(self, *, with_lags: bool) -> list[object]:
-        """What the function takes."""
+        """Return the arguments of the function."""
         group, owner = self._claims.group, self._claims.owner.tolist()
         ids = group.member_ids
         topics: dict[str, list[int]] = {}
@@ -96,7 +96,7 @@ class _InNames:
         return [_members(group), fixed, claimed, *more]
 
     def column(self, given: object) -> I32:
-        """A plan in names as a column."""
+        """Return a plan in names as a column."""
         if not isinstance(given, Mapping):
             raise PlanError(f"returned {type(given).__name__}; expected {_SHAPE}")
         group = self._claims.group
@@ -130,7 +130,7 @@ def _members(group: Group) -> dict[str, OwnMember]:
 
 
 def _refuse(key: object, group: Group) -> None:
-    """Say why a key of the plan is no partition to be given."""
+    """Raise the error that says why a key of the plan is not an assignable partition."""
     if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str)):
         raise PlanError(f"returned a mapping with the key {key!r}; expected {_SHAPE}")
     topic, number = key
@@ -142,7 +142,7 @@ def _refuse(key: object, group: Group) -> None:
 
 
 def _check(group: Group, target: I32, wanted: Mask) -> None:
-    """Every partition of a subscribed topic has one owner, which subscribes to the topic."""
+    """Check that every partition of a subscribed topic has one owner, which subscribes to it."""
     ids, topics = group.member_ids, group.topics
     nobody = np.flatnonzero(wanted & (target == NO_OWNER))
     if len(nobody):

@@ -1,7 +1,7 @@
 """``range``: each topic cut into runs of neighbouring partitions, as Kafka's RangeAssignor does.
 
 **Rules.** The result is that of ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1,
-partition by partition. The subscribers of a topic stand in ``Group.assignment_order``. With ``n``
+partition by partition. The subscribers of a topic are in ``Group.assignment_order``. With ``n``
 partitions and ``m`` subscribers each gets ``n // m`` partitions, and the first ``n mod m`` of them
 get one more. Racks (KIP-881) change which partitions a member gets and which members get one more,
 and they do so only if the replicas of the topic's partitions are in different racks. Topics with
@@ -53,7 +53,7 @@ def range_by_topic(claims: Claims) -> Solution:
 
 
 def _plain_ranges(topics: Topics, readers: Subscribers) -> I32:
-    """Owner of each topic-partition where racks do not matter, int32[n_tps]."""
+    """Return the owner of each topic-partition where racks do not matter, int32[n_tps]."""
     n_readers = row_sizes(readers.start)
     quota, extra = np.divmod(topics.n_partitions.astype(np.int64), np.maximum(n_readers, 1))
     topic, partition = topics.topic_of, topics.partition_of
@@ -70,9 +70,9 @@ def _plain_ranges(topics: Topics, readers: Subscribers) -> I32:
 
 
 class _TopicRanges:
-    """Java's TopicAssignmentState: one topic being handed out to its subscribers.
+    """Java's TopicAssignmentState: one topic being assigned to its subscribers.
 
-    Members are *places* here: positions among the subscribers of the topic.
+    Members are positions among the subscribers of the topic.
     """
 
     def __init__(self, topic: int, members: I32, member_racks: I32, racks: list[frozenset[int]]):
@@ -89,7 +89,7 @@ class _TopicRanges:
         self.needs_racks = bool(wanted & there) and any(each != there for each in racks)
 
     def room(self, place: int) -> int:
-        """Partitions that the member may still take: Java's ``maxAssignable``."""
+        """Return how many partitions the member may still take: Java's ``maxAssignable``."""
         return max(0, self.quota + (self.extra > 0) - self.counts[place])
 
     def give(self, place: int, partitions: Sequence[int]) -> None:
@@ -100,7 +100,7 @@ class _TopicRanges:
             self.extra -= 1
 
     def take_ranges(self, *, by_rack: bool) -> None:
-        """Let each member in turn take the first free partitions (kernel: one step a replica)."""
+        """Let each member take its first free partitions (kernel: one step a replica)."""
         queues: dict[int, Iterator[int]] = {NO_RACK: iter(range(len(self.racks)))}
         if by_rack:
             with_rack: dict[int, list[int]] = defaultdict(list)
@@ -123,7 +123,7 @@ class _TopicRanges:
 
 
 def _rack_states(group: Group, readers: Subscribers) -> list[_TopicRanges]:
-    """State of every topic that can be handed out; empty where no rack can matter."""
+    """Return the state of every assignable topic; empty where no rack can matter."""
     topics = group.topics
     if topics.rack_start is None or topics.rack is None or (group.rack == NO_RACK).all():
         return []
@@ -139,7 +139,7 @@ def _rack_states(group: Group, readers: Subscribers) -> list[_TopicRanges]:
 
 
 def _match_racks(states: Sequence[_TopicRanges]) -> None:
-    """Hand out what stays in its rack; topics alike in members and count go together."""
+    """Assign partitions inside their rack; topics with equal members and count go together."""
     alike: dict[tuple[bytes, int], list[_TopicRanges]] = defaultdict(list)
     for state in states:
         if state.has_racks:
@@ -154,7 +154,7 @@ def _match_racks(states: Sequence[_TopicRanges]) -> None:
 def _match_co_partitioned(states: Sequence[_TopicRanges]) -> None:
     """Give each partition number of all topics to one member (kernel: one step a replica).
 
-    It is the first with room that shares a rack with that partition of every topic.
+    The member is the first with room that shares a rack with that partition of every topic.
     """
     lead = states[0]
     queues: dict[int, deque[int]] = defaultdict(deque)

@@ -1,6 +1,6 @@
 """Members ordered by a number that changes; the lowest ones come first.
 
-**Rules.** Members with equal numbers stand in dealing order.
+**Rules.** Members with equal numbers are in assignment order.
 
 **Strategy.** Sorted lists and bisection. A change costs two searches, in two lists.
 
@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from holdfast.core.model.columns import F64, I32, I64
 
 Entry = tuple[float, int, int]
-"""Number, place in dealing order, member."""
+"""Number, position in assignment order, member."""
 
 
 class Ranking:
@@ -25,7 +25,7 @@ class Ranking:
     values : float64[n_members]
         The numbers; changed by :meth:`change`.
     rank : int64[n_members]
-        Place of each member in dealing order.
+        Position of each member in assignment order.
     subscription : int32[n_members]
         Row of the subscription table for each.
     """
@@ -49,22 +49,22 @@ class Ranking:
             insort(row, new)
 
     def lowest(self, n: int, like: int) -> list[int]:
-        """The ``n`` lowest members, then the ``n`` next that subscribe as ``like`` does."""
+        """Return the ``n`` lowest members, then the ``n`` next that subscribe as ``like`` does."""
         listed = [member for _, _, member in self._all[:n]]
         alike = [member for _, _, member in self._alike[self._set_of[like]][: 2 * n]]
         seen = set(listed)
         return listed + [member for member in alike if member not in seen][:n]
 
     def ordered(self, members: set[int]) -> list[int]:
-        """Some members, the lowest first."""
+        """Return some members, the lowest first."""
         return [member for _, _, member in sorted(map(self._entry, members))]
 
     def least(self) -> float:
-        """The lowest number there is."""
+        """The lowest number."""
         return self._all[0][0]
 
     def most(self) -> float:
-        """The highest number there is."""
+        """The highest number."""
         return self._all[-1][0]
 
     def _entry(self, member: int) -> Entry:

@@ -6,9 +6,9 @@ an assignor's name. Tests check every row: ``tests/assignors/test_laws.py`` its 
 ``tests/assignors/test_traits.py`` its traits.
 
 **Strategy.** A new assignor is a file with its function, and one row of the table below. The file
-is imported when the assignor runs: a member that only offers one needs no more than its row, and
-no NumPy. A user's own assignor is a row as well (:mod:`holdfast.core.assignors.own`). It stands in
-no table: wherever a name is taken, the row itself is taken, too.
+is imported when the assignor runs: a member that only supports an assignor needs no more than its
+row, and no NumPy. A user's own assignor is a row as well (:mod:`holdfast.core.assignors.own`). It
+is in no table: wherever a name is accepted, the row itself is accepted, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.group import Group
 
 Check = Callable[[str, object], object]
-"""Takes an option's name and value; returns the value to use, or raises ConfigError."""
+"""Check of an option's name and value; returns the value to use, or raises ConfigError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,13 +37,13 @@ class AssignorInfo:
     name: str  # name on the wire and on the command line
     home: str  # module and name of its function, ``package.module:name``
     summary: str  # one line for people
-    # Its laws, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every assignor is valid,
-    # deterministic and independent of order.
+    # The laws that it keeps, of ``balanced``, ``sticky``, ``optimal``, ``keeps-all``; every
+    # assignor is valid, deterministic and independent of order.
     laws: frozenset[str] = frozenset()
-    # Whether members go on with their partitions during a round (KIP-429). A partition that goes
-    # from one member to another is then withheld for a round.
+    # Whether members keep processing during a round (KIP-429). A partition that moves from one
+    # member to another is then withheld for a round.
     cooperative: bool = False
-    # The assignor with the same target in the other mode, eager or cooperative; "" for none.
+    # The assignor with the same target under the other rebalance protocol; "" for none.
     twin: str = ""
     # Whether the target depends on owned partitions, on lags, on racks. Members report what they
     # owned only to an assignor that uses claims, and a leader looks up lags only for an assignor
@@ -53,8 +53,8 @@ class AssignorInfo:
     uses_racks: bool = False
     # Whether it raises InfeasibleError for members that subscribe to different topics.
     needs_equal_subscriptions: bool = False
-    # The assignor of the same mode that plans a round of a running group which this one refuses, ""
-    # for none.
+    # The assignor of the same rebalance protocol that plans a round of a running group which this
+    # assignor refuses; "" for none.
     fallback: str = ""
     java_class: str = ""  # the class with this assignor for Java's client, "" for none
     in_librdkafka: bool = False  # whether librdkafka has it, under the same name
@@ -70,7 +70,7 @@ class AssignorInfo:
 
 
 Named = str | AssignorInfo
-"""How an assignor is named: by a name of the table, or a Java class; or its row itself."""
+"""A reference to an assignor: a name of the table, a Java class, or the row itself."""
 
 _BEST = frozenset({"balanced", "sticky", "optimal"})
 
@@ -90,7 +90,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="cooperative-sticky",
             home="holdfast.core.assignors.sticky:sticky",
-            summary="the same target, handed over in two rounds (KIP-429)",
+            summary="the same target, reached in two rounds (KIP-429)",
             laws=_BEST,
             cooperative=True,
             twin="sticky",
@@ -110,7 +110,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="roundrobin",
             home="holdfast.core.assignors.roundrobin:roundrobin",
-            summary="partitions dealt in turn, as Kafka's",
+            summary="partitions to members in a circle, as Kafka's",
             java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
             in_librdkafka=True,
         ),
@@ -127,7 +127,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="constrained-cooperative-sticky",
             home="holdfast.core.assignors.constrained:constrained",
-            summary="the same target, handed over in two rounds (KAFKA-9987)",
+            summary="the same target, reached in two rounds (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             cooperative=True,
             twin="constrained-sticky",
@@ -145,7 +145,7 @@ _ROWS: dict[str, AssignorInfo] = {
         AssignorInfo(
             name="fairest-sticky",
             home="holdfast.core.assignors.fair:fairest_sticky",
-            summary="every valid claim stays, the rest placed as evenly as it can be (KIP-54)",
+            summary="every valid claim stays, the rest as even as possible (KIP-54)",
             laws=frozenset({"sticky", "keeps-all"}),
             uses_claims=True,
         ),
@@ -218,12 +218,12 @@ def assign(group: Group, name: Named, /, **options: Any) -> Result:
 
 
 def canonical(name: str) -> str:
-    """The registry's name of an assignor that may be named by its Java class."""
+    """Return the registry's name of an assignor that may be named by its Java class."""
     return JAVA_NAMES.get(name, name)
 
 
 def assign_in_round(group: Group, name: Named, /, notes: list[str], **options: Any) -> Result:
-    """Run an assignor for a round of a running group, in which nobody can wait for another group.
+    """Run an assignor for a running group; its fallback plans a group that it refuses.
 
     While a deploy adds a topic, members subscribe to different topics until the last one is
     restarted. A round that the assignor refuses for that is planned by its fallback, and ``notes``
@@ -242,12 +242,12 @@ def assign_in_round(group: Group, name: Named, /, notes: list[str], **options: A
 
 
 def known(name: Named) -> AssignorInfo | None:
-    """The row, as :func:`find` has it; None for the name of an assignor that is not here."""
+    """Return the row as :func:`find` does; None for an unknown name."""
     return name if isinstance(name, AssignorInfo) else ASSIGNORS.get(canonical(name))
 
 
 def find(name: Named) -> AssignorInfo:
-    """The row of ``name``, or of the assignor of a Java class; a row is its own."""
+    """Return the row of ``name``, or of the assignor of a Java class; a row itself is returned."""
     if isinstance(name, AssignorInfo):
         return name
     if (own := canonical(name)) in ASSIGNORS:
@@ -256,16 +256,16 @@ def find(name: Named) -> AssignorInfo:
 
 
 def unknown(name: str, more: Iterable[str] = ()) -> ConfigError:
-    """The error about a name that no assignor has: it suggests near Java classes, else near names.
+    """Return the error of an unknown assignor: it suggests near Java classes, else near names.
 
-    ``more``: names of others than assignors that would do.
+    ``more``: further names that are accepted.
     """
     near = nearest(name, JAVA_NAMES) or f"; {suggest(name, (*ASSIGNORS, *more), 3)}"
     return ConfigError(f"unknown assignor {name!r}{near}")
 
 
 def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
-    """Options as the assignor takes them."""
+    """Return options as the assignor takes them."""
     info = find(name)
     unknown = sorted(set(options) - set(info.options))
     if unknown:
@@ -275,6 +275,6 @@ def check_options(name: Named, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def for_protocol(name: str, *, cooperative: bool) -> str | None:
-    """The assignor itself if it has this mode, else its twin, or None if it has no twin."""
+    """Return the assignor if it has this rebalance protocol, else its twin, or None."""
     info = find(name)
     return info.name if info.cooperative == cooperative else info.twin or None

@@ -19,9 +19,9 @@ from holdfast.core.model.group import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """What an assignor's function returns to the registry."""
+    """The result of an assignor's function, for the registry."""
 
-    # int32[n_tps]: owner wanted for each topic-partition, or NO_OWNER where nobody subscribes.
+    # int32[n_tps]: owner wanted for each topic-partition, or NO_OWNER without a subscriber.
     target: I32
     # Returns prices that prove the target if no assignment is better, or None if the group is too
     # large for them. Assignors with other goals leave it out.
@@ -32,7 +32,7 @@ class Solution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How good an assignment is. Numbers are of the target, before anything is withheld."""
+    """The quality of an assignment. Numbers are of the target, before anything is withheld."""
 
     # Sum of the load differences over all pairs of members; 0 is perfect (KIP-54).
     balance_score: int
@@ -43,12 +43,12 @@ class Quality:
     # The fewest moves any assignment of this balance (and rack locality) needs; None where that is
     # not proven.
     needed_moves: int | None
-    withheld: int  # topic-partitions that wait for a member to give them up
+    withheld: int  # topic-partitions that wait for a member to revoke them
     # True only where the certificate was verified: nothing is better by the assignor's goals.
     optimal: bool
     # Which of ``balance``, ``racks``, ``kept``, ``previous`` and ``topics`` are proven to be the
     # best possible, each given those before it. ``topics`` is proven if ``topic_excess`` is 0.
-    # ``previous`` is named only where somebody claims something without a right to it.
+    # ``previous`` is named only where a member claims a partition without a right to it.
     proven: tuple[str, ...]
     # Topic-partitions read inside their member's rack; None where no racks are known.
     rack_matches: int | None
@@ -75,18 +75,18 @@ class Result:
     claims : Claims
         The group's claims.
     counted : Claims
-        Those that the assignor counted.
+        The claims that the assignor counted.
     target : int32[n_tps]
         Owner wanted for each topic-partition.
     owner : int32[n_tps]
-        Owner handed out now: ``target`` without what is withheld.
+        Owner assigned now: ``target`` without what is withheld.
     pending_tp, pending_member : int32[n_withheld]
-        Topic-partitions held back, and the member that still claims each.
+        Withheld topic-partitions, and the member that still claims each.
     prove : callable, optional
         Returns the certificate.
 
-    References: KIP-54 (balance and stickiness); KIP-429, whose cooperative members get only what
-    nobody else still claims.
+    References: KIP-54 (balance and stickiness); KIP-429, whose cooperative members get only what no
+    other member still claims.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Result:
         claims : Claims
             The group's claims.
         plan : Solution
-            The target, int32[n_tps], and what proves it.
+            The target, int32[n_tps], and its proof.
         cooperative : bool
             Whether partitions that another member claims are withheld.
         """
@@ -133,16 +133,16 @@ class Result:
 
     @property
     def withheld(self) -> dict[int, int]:
-        """Claimant of each topic-partition held back; its next owner stands in ``target``."""
+        """Claimant of each withheld topic-partition; its next owner is in ``target``."""
         return dict(zip(self.pending_tp.tolist(), self.pending_member.tolist(), strict=True))
 
     @property
     def assignment(self) -> Assignment:
-        """The checked assignment of what is handed out now."""
+        """The checked assignment of what is assigned now."""
         return Assignment(group=self.group, owner=self.owner)
 
     def to_dict(self) -> dict[str, dict[str, list[int]]]:
-        """``{member id: {topic: [partitions]}}`` of what is handed out now."""
+        """Return ``{member id: {topic: [partitions]}}`` of what is assigned now."""
         return owner_to_dict(self.group, self.owner)
 
     @cached_property
@@ -209,7 +209,7 @@ class Result:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: ``assignment``, ``withheld`` (with the claimant) and ``quality``."""
+        """Return plain data: ``assignment``, ``withheld`` (with the claimant) and ``quality``."""
         ids, name_of = self.group.member_ids, self.group.topics.name_of
         withheld = {
             "{}-{}".format(*name_of(tp)): ids[self.target[tp]] for tp in self.pending_tp.tolist()
@@ -219,12 +219,12 @@ class Result:
 
 
 def verify(result: Result) -> bool:
-    """Whether the certificate of a result proves that no assignment of the group is better.
+    """Return whether the certificate of a result proves that no assignment is better.
 
     Parameters
     ----------
     result : Result
-        Of an assignor that gives a certificate; without one the answer is False.
+        Result of an assignor that gives a certificate; without one the answer is False.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""``roundrobin``: partitions dealt to members in turn, as Kafka's RoundRobinAssignor does.
+"""``roundrobin``: partitions go to members in a circle, as in Kafka's RoundRobinAssignor.
 
 **Rules.** The result is that of ``org.apache.kafka.clients.consumer.RoundRobinAssignor`` of 4.3.1,
 partition by partition. Topics go by name, partitions by number, members by
 ``Group.assignment_order``. Each partition goes to the next member of the circle that subscribes to
-its topic. A member that is skipped keeps its place in the circle.
+its topic. A member that is skipped keeps its position in the circle.
 
 **Strategy.** Within one topic the circle visits the topic's subscribers in order, again and again:
 the k-th partition goes to subscriber ``(first + k) mod n``, which is one expression over a column.
@@ -21,7 +21,7 @@ from holdfast.core.model.columns import NO_OWNER
 
 
 def roundrobin(claims: Claims) -> Solution:
-    """Deal every subscribed partition in turn; claims do not matter.
+    """Assign subscribed partitions to members in a circle; claims do not matter.
 
     Notes
     -----

@@ -1,9 +1,9 @@
 """Cooperative rounds of one group, one after the other, until nothing is withheld.
 
-**Rules.** Between two rounds every member gives up the partitions that are not in its assignment.
-It claims the partitions of its assignment, at the next generation. Nothing else changes.
+**Rules.** Between two rounds every member revokes the partitions that are not in its assignment. It
+claims the partitions of its assignment, at the next generation. Nothing else changes.
 
-References: KIP-429: a partition that changes hands is withheld for one round.
+References: KIP-429: a partition that moves is withheld for one round.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.core.model.reported import ReportedClaims
 from holdfast.errors import ModelError
 
 MAX_ROUNDS = 8
-"""More than any group needs: two rounds are enough, unless claims contradict each other."""
+"""Bound on rounds: two are enough for any group, unless claims contradict each other."""
 
 
 def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
@@ -29,7 +29,7 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
     Parameters
     ----------
     group : Group
-        As it is before the first round.
+        The group before the first round.
     name : str or assignor
         A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
     **options
@@ -48,7 +48,7 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
         Something is withheld after every one of 8 rounds: a user's own assignor gives partitions
         to other members in each round.
 
-    References: KIP-429: what changes hands is withheld for one round.
+    References: KIP-429: a partition that moves is withheld for one round.
     """
     results = [assign(group, name, **options)]
     while len(results[-1].pending_tp):
@@ -59,7 +59,7 @@ def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
 
 
 def next_round(result: Result) -> Group:
-    """The group after every member carried out ``result``.
+    """Return the group after every member carried out ``result``.
 
     Returns
     -------

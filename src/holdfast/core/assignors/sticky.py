@@ -1,13 +1,13 @@
-"""``sticky`` and ``cooperative-sticky``: the best assignment there is, with its proof.
+"""``sticky`` and ``cooperative-sticky``: the best possible assignment, with its proof.
 
 **Rules.** The goals in order: (1) the most balanced loads, (2) the fewest partitions read across
-racks, (3) the most valid claims kept, (4) of the partitions that are not kept the most with former
-owners, which may still have their state, (5) each topic spread evenly over its members. What these
-goals leave open is decided by Kafka's own order
+racks, (3) the most valid claims kept, (4) of the partitions that are not kept the most with
+previous owners, which may still have their state, (5) each topic spread evenly over its members.
+What these goals leave open is decided by Kafka's own order
 (:mod:`holdfast.core.assignors.optimal.sticky_equal`), never by the order of input.
 
 **Strategy.** The files of the family, in the order in which they work; those of the flow are
-imported when a group needs them, since a leader's first turn waits for the import:
+imported when a group needs them, since a leader's first round waits for the import:
 
 ===================================  =======================================================
 ``sticky``                           chooses between the closed form and the flow
@@ -19,7 +19,7 @@ imported when a group needs them, since a leader's first turn waits for the impo
 ``optimal/flow_levels``              else: the most balanced loads (goal 1)
 ``optimal/flow_moves``               and the cheapest flow at the balanced loads (goals 2, 3)
 ``optimal/sticky_spread``            each topic spread evenly (goal 5)
-``optimal/former_owners``            cycles of moves that cost nothing else (goal 4)
+``optimal/previous_owners``          cycles of moves that cost nothing else (goal 4)
 ``certificate``                      the prices that prove goals 1 to 4
 ===================================  =======================================================
 """
@@ -53,7 +53,7 @@ def sticky(claims: Claims) -> Solution:
 
 
 def balance_and_keep(claims: Claims) -> tuple[I32, Prices]:
-    """The best assignment without the goal of former owners, and the prices that prove it."""
+    """Return the best assignment without the goal of previous owners, and its prices."""
     group = claims.group
     target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     prices = Prices.of(group.n_members)

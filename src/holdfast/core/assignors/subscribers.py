@@ -25,7 +25,7 @@ class Subscribers:
     member: I32  # int32[n_subscriptions]: member indices, each row in the order asked for
 
     def of(self, topic: int) -> I32:
-        """Subscribers of one topic, in order."""
+        """Return the subscribers of one topic, in order."""
         return self.member[self.start[topic] : self.start[topic + 1]]
 
 

@@ -1,8 +1,8 @@
-"""What a worker of Kafka Connect was given.
+"""The assignment of a Kafka Connect worker.
 
-**Rules.** A task stands under its connector, and task -1 is the connector itself. What a worker has
-after a round is what it had, less what it was asked back, plus what it was given; up to version 0
-its assignment is everything.
+**Rules.** A task is listed under its connector, and task -1 is the connector itself. After a round
+a worker has what it had, less what was revoked, plus what was assigned; in version 0 its assignment
+is everything.
 
 References: KIP-415.
 """
@@ -15,11 +15,11 @@ from holdfast.core.model.memoized import memoized
 from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 
 _assignment = memoized(1024, largest=4096)(decode_connect_assignment)
-"""A worker's allocation is its assignment of the round before, byte for byte."""
+"""Read an assignment; a worker's subscription repeats that of the round before, byte for byte."""
 
 
 def read_connect(metadata: bytes, assignment: bytes) -> Given:
-    """Connectors and tasks of a worker."""
+    """Return the connectors and tasks of a worker."""
     allocation = decode_connect_metadata(metadata).allocation
     had = _assignment(allocation).assignment if allocation else None
     now = _assignment(assignment)

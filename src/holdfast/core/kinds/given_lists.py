@@ -1,4 +1,4 @@
-"""What members are given, out of lists in their messages."""
+"""Lists of members' assignments, made from lists in their messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.model.partitions import Resource, TopicPartitions
 
 
 def lists_of(role: int, things: Iterable[Resource]) -> list[GivenList]:
-    """The things as one list for each place, sorted by place and number."""
+    """Return the things as one list for each place, sorted by place and number."""
     return [
         (role, place, [number for _, number in of_place])
         for place, of_place in groupby(sorted(things), key=itemgetter(0))
@@ -27,7 +27,7 @@ def given_by_increments(
     delay_ms: int = 0,
     config_offset: int = -1,
 ) -> Given:
-    """What a member has after a round whose assignment lists what comes and what goes.
+    """Return a member's assignment after a round whose messages list changes.
 
     Parameters
     ----------

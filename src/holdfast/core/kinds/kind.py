@@ -1,8 +1,9 @@
-"""What is known of a kind of group.
+"""The definition of a kind of group.
 
-**Rules.** A kind is known by three columns of the table ``generations``: the type of the group at
-its broker, its protocol type, and, for Streams alone, its protocol. Everything that differs between
-kinds is a field of :class:`GroupKind`; nothing else compares the three columns with a name.
+**Rules.** A kind is recognised by three columns of the table ``generations``: the type of the group
+at its broker, its protocol type, and, for Streams alone, its protocol. Everything that differs
+between kinds is a field of :class:`GroupKind`; no other code compares the three columns with a
+name.
 
 References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071
 (streams).
@@ -19,7 +20,7 @@ from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 
 CONSUMER_PROTOCOL: Final = "consumer"
-"""Protocol type of groups whose members speak Kafka's consumer protocol."""
+"""Protocol type of groups whose members use Kafka's consumer protocol."""
 
 ACTIVE, STANDBY, WARMUP, SHARED, SOURCE, FAILED = range(6)
 """What a member is to what it was given: its one owner; a copy of a task's state that stands by, or
@@ -42,14 +43,14 @@ class GroupType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the two messages of one member of a classic group say, subscription and assignment."""
+    """The content of a classic group member's two messages, subscription and assignment."""
 
-    owned: list[GivenList]  # what the member has after the round
-    # How many things the member said that it kept; -1 where the consumer protocol says that.
+    owned: list[GivenList]  # the member's assignment after the round
+    # How many things the member reported as kept; -1 where the consumer protocol has it.
     n_claimed: int = -1
-    # How many things the member was asked to give back; -1 where the protocol does not say.
+    # How many things the member was asked to revoke; -1 where the protocol does not say.
     n_revoked: int = -1
-    delay_ms: int = 0  # a delay that runs; 0 for none
+    delay_ms: int = 0  # a running delay; 0 for none
     # How far Connect's leader had read the topic of configurations; -1 for nothing.
     config_offset: int = -1
     # When Streams plans its next rebalance, in ms since 1970, 0 at once; NEVER_MS for never.
@@ -57,18 +58,18 @@ class Given:
     # For each list of partitions in the consumer protocol's assignment the subtopology that reads
     # it; None where the messages do not show which. Empty for kinds without subtopologies.
     readers: Sequence[str | None] = ()
-    # What a worker cannot do, owned or not: the kind of the resources, the error, their numbers.
+    # Resources that have failed at a worker, owned or not: their kind, the error, their numbers.
     failed: Sequence[tuple[str, str, Sequence[int]]] = ()
 
 
 ReadMember: TypeAlias = Callable[[bytes, bytes], Given]
-"""Subscription and assignment of a member to what they say; raises WireError if they do not parse.
+"""Reads a member's subscription and assignment; raises WireError on malformed bytes.
 
-An assignment is never empty: an empty one gives nothing, and is not read."""
+An assignment is never empty here: an empty one assigns nothing, and is not read.
+"""
 
 AmongMembers: TypeAlias = Callable[[Sequence[bytes], Sequence[Given]], Sequence[Given]]
-"""What follows only from the messages of all members of a round: their subscriptions, and what was
-read of each, to the same with more known."""
+"""Completes what was read of each member from the subscriptions of all members of a round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +80,22 @@ class EpochRecords:
     their own.
     """
 
-    # The group's epoch, a member, the epoch of the target assignment, a member's target, and what a
-    # member has now.
+    # The group's epoch, a member, the epoch of the target assignment, a member's target, and a
+    # member's current assignment.
     epoch: RecordType
     member: RecordType
     target_epoch: RecordType
     target: RecordType
     current: RecordType
-    # Fields of ``target`` that list what a member is given, and the member's role for each field.
+    # Fields of ``target`` that list a member's assignment, and the member's role for each field.
     roles: Mapping[str, int]
     # Field of an element of those lists that names the topic, or the subtopology.
     place: str = "topicId"
-    # Fields of ``current`` with what a member works on alone, and what the member is to give up;
+    # Fields of ``current`` with a member's exclusive partitions, and those that it shall revoke;
     # empty where many members may work on a partition at once.
     assigned: str = ""
     pending: str = ""
-    topology: RecordType | None = None  # the record that says which topics a subtopology reads
+    topology: RecordType | None = None  # the record with the topics that a subtopology reads
 
     @property
     def types(self) -> tuple[RecordType, ...]:
@@ -105,7 +106,7 @@ class EpochRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What people call the things that members of a group divide."""
+    """The words for the things that members of a group divide."""
 
     things: str = "partitions"  # word for many things
     thing: str = "partition"  # word for one thing, in a sentence about a member that has none
@@ -113,7 +114,7 @@ class Words:
     # s at the end makes the plural.
     place: str = "topic"
     places: str = ""
-    joint: str = "-"  # what stands between the place and the number
+    joint: str = "-"  # text between the place and the number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,36 +124,37 @@ class GroupKind:
     name: str  # the report's word for it
     group_type: GroupType  # as the tables have it
     protocol_type: str  # as the tables have it
-    # The one protocol of its groups, where the two other columns say the same of another kind.
+    # The one protocol of its groups, where another kind has the same two other columns.
     protocol: str | None = None
     # Protocols of its classic groups under which members keep working through a rebalance; None
     # where the assignor of that name says so.
     cooperative: frozenset[str] | None = None
     claims_show_stops: bool = False  # members that claim nothing stopped, whatever their protocol
-    topics: bool = False  # its assignments name partitions of topics, whatever else they name
-    # Its subscriptions are the consumer protocol's, in which members of ours say that they leave.
+    topics: bool = False  # its assignments name partitions of topics, among others
+    # Its subscriptions are the consumer protocol's, in which holdfast members announce that they
+    # leave.
     announces: bool = False
     lowest: int = 0  # the lowest number that a thing may have
-    words: Words = Words()  # what people call the things that members divide
-    own_assignment: str = ""  # why no assignor of ours fits; empty where one does
+    words: Words = Words()  # words for the things that members divide
+    own_assignment: str = ""  # why no holdfast assignor fits; empty where one does
     # Protocols without a replay, and why.
     no_replay: Mapping[str, str] = field(default_factory=dict)
     # Where a replay moves resources in place of partitions: their kind, by place and number.
     resource_kind: Callable[[str, int], str] | None = None
-    # The policy of a replay that does what the group's own leader does, where that is no policy of
-    # ours.
+    # The policy of a replay that acts like the group's own leader, where that is not a holdfast
+    # policy.
     imitated_by: str = ""
     # Kafka's tool that shows a group; empty where Kafka's tools refuse it.
     tool: str = "kafka-consumer-groups.sh"
     # Reads the messages of a member of a classic group, where they name more than partitions of
     # topics.
     read: ReadMember | None = None
-    among: AmongMembers | None = None  # completes what ``read`` found in a round
+    among: AmongMembers | None = None  # completes the result of ``read`` in a round
     records: EpochRecords | None = None  # of a group whose assignments the broker computes
 
     @property
     def takes_assignors(self) -> bool:
-        """Whether an assignor of the clients, and so one of ours, can serve the group."""
+        """Whether an assignor of the clients, and so holdfast's, can serve the group."""
         return not self.own_assignment
 
     @property

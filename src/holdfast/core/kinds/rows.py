@@ -1,8 +1,8 @@
 """The kinds of groups, one row each.
 
 **Rules.** A row is all that the pipeline, the report and the commands know of a kind: code that
-needs to know what a group is asks :func:`kind_of`. A classic group of a protocol type that has no
-row counts as a group of plain consumers, and nothing is read of its assignments.
+needs a group's kind calls :func:`kind_of`. A classic group of a protocol type without a row counts
+as a group of plain consumers, and its assignments are not read.
 
 References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071
 (streams).
@@ -106,8 +106,8 @@ KINDS: Final = (
         group_type=GroupType.SHARE,
         protocol_type=GroupType.SHARE,
         topics=True,
-        own_assignment="a share group: its members read partitions together, and no assignor of "
-        "clients counts",
+        own_assignment="a share group: its members read partitions together, without an assignor "
+        "of the clients",
         tool="kafka-share-groups.sh",
         records=EpochRecords(
             epoch=RecordType.SHARE_GROUP_METADATA,
@@ -153,7 +153,7 @@ BY_RECORD: Final[Mapping[int, tuple[GroupKind, EpochRecords]]] = MappingProxyTyp
 
 
 def kind_of(group_type: str, protocol_type: str | None, protocol: str | None) -> GroupKind:
-    """The kind of a group, by three columns of one row of the table ``generations``."""
+    """Return the kind of a group, by three columns of one row of the table ``generations``."""
     found = [
         kind
         for kind in KINDS
@@ -165,5 +165,5 @@ def kind_of(group_type: str, protocol_type: str | None, protocol: str | None) ->
 
 
 def is_read(protocol_type: str) -> bool:
-    """Whether the assignments of groups of a protocol type are read."""
+    """Return whether the assignments of groups of a protocol type are read."""
     return protocol_type in {kind.protocol_type for kind in KINDS}

@@ -1,4 +1,4 @@
-"""What a member of a classic Kafka Streams group was given: tasks, under their subtopologies.
+"""The assignment of a member of a classic Kafka Streams group: tasks, under their subtopologies.
 
 **Rules.** A warm-up task is inferred. While another rebalance is planned, the copies of a task
 beyond those that every task of its subtopology has are warm-up tasks, first the ones whose state is
@@ -32,17 +32,17 @@ from holdfast.core.wire.layouts.streams_user_data import (
 from holdfast.errors import WireError
 
 Copy = tuple[int, Task]
-"""A member, by its place in the round, and a task that it does not run itself."""
+"""A member, by its position in the round, and a task that it does not run itself."""
 
 
 def read_streams(subscription: bytes, assignment: bytes) -> Given:
-    """Active tasks and copies of a member."""
+    """Return active tasks and copies of a member."""
     return _read_assignment(assignment)
 
 
 @memoized(1024, largest=4096)
 def _read_assignment(assignment: bytes) -> Given:
-    """:func:`read_streams`, remembered: most rounds give most members what they had."""
+    """Read as :func:`read_streams`, memoized: most rounds give most members what they had."""
     message = decode_assignment(assignment)
     tasks = decode_streams_assignment(message.user_data or b"")
     return Given(
@@ -53,7 +53,7 @@ def _read_assignment(assignment: bytes) -> Given:
 
 
 def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | None]:
-    """The subtopology that reads each list of partitions; None where the lists do not show it."""
+    """Return the subtopology that reads each list of partitions; None where it is not shown."""
     by_topic = sorted(
         ((topic, sorted(numbers), at) for at, (topic, numbers) in enumerate(partitions)),
     )
@@ -71,7 +71,7 @@ def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | 
 
 
 def mark_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Sequence[Given]:
-    """``given``, in which the copies that are to take over are named warm-up tasks."""
+    """Return ``given``, in which the copies that are to take over are named warm-up tasks."""
     if all(one.next_ms == NEVER_MS for one in given):
         return given
     copies = [
@@ -90,7 +90,7 @@ def mark_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Seq
 def _warm(
     copies: Sequence[Copy], given: Sequence[Given], subscriptions: Sequence[bytes]
 ) -> set[Copy]:
-    """Copies beyond those that every task of the subtopology has, furthest behind first."""
+    """Return copies beyond those that every task of the subtopology has, furthest behind first."""
     n_copies = Counter(task for _, task in copies)
     least: dict[str, int] = {}
     for one in given:
@@ -101,8 +101,7 @@ def _warm(
     behind = {member: _offset_sums(subscriptions[member]) for member in holders}
     found: set[Copy] = set()
     seen: Counter[Task] = Counter()
-    # A task of which a member says no sum is furthest behind; a copy that is listed twice counts
-    # twice.
+    # A task without a reported sum is furthest behind; a copy that is listed twice counts twice.
     for member, task in sorted(copies, key=lambda c: (behind[c[0]].get(c[1], -1), c[0])):
         seen[task] += 1
         if seen[task] <= n_copies[task] - least[task[0]]:
@@ -111,7 +110,7 @@ def _warm(
 
 
 def _offset_sums(subscription: bytes) -> dict[Task, int]:
-    """How far the state of each task of a member is; nothing where its bytes do not parse."""
+    """Return how far the state of each task of a member is; nothing on malformed bytes."""
     try:
         user_data = decode_subscription(subscription).user_data
         return dict(decode_streams_subscription(user_data or b"").offset_sums)
@@ -120,7 +119,7 @@ def _offset_sums(subscription: bytes) -> dict[Task, int]:
 
 
 def _with_warm(member: int, given: Given, warm: set[Copy]) -> Given:
-    """The member's lists with its copies parted into those that stand by and the others."""
+    """Return the member's lists with its copies split into standby and warm-up tasks."""
     copies = [
         (place, number)
         for role, place, numbers in given.owned

@@ -1,7 +1,7 @@
-"""What a worker of :class:`holdfast.Worker` was given, and what has failed there, by kind.
+"""The assignment of a :class:`holdfast.Worker`, and what has failed there, by kind.
 
-**Rules.** What a worker has after a round is what it had, less what it was asked back, plus what it
-was given. Of what has failed, no more is read than a worker may report.
+**Rules.** After a round a worker has what it had, less what was revoked, plus what was assigned. No
+more failed resources are read than a worker may report.
 
 References: :mod:`holdfast.core.wire.layouts.container`.
 """
@@ -20,7 +20,7 @@ from holdfast.core.wire.layouts.container import (
 
 
 def read_worker(subscription: bytes, assignment: bytes) -> Given:
-    """Resources of a worker."""
+    """Return the resources of a worker."""
     said = decode_member_subscription(subscription)
     now = decode_member_assignment(assignment)
     given = given_by_increments(

@@ -1,12 +1,12 @@
-"""The actions of a member, which its caller does.
+"""The actions of a member, which its caller carries out.
 
-**Rules.** The caller does the actions that one event returned in order, and before those of the
-next event. JoinGroup and SyncGroup travel on a connection of their own, the join connection,
-because a coordinator answers the requests of one connection in order. It holds a JoinGroup until
-the round is complete, so a heartbeat behind it would come too late. After ``timeout_ms`` without an
-answer the caller reports ``RequestFailed``.
+**Rules.** The caller carries out the actions of one event in order, and before those of the next
+event. JoinGroup and SyncGroup travel on a connection of their own, the join connection, because a
+coordinator answers the requests of one connection in order. It holds a JoinGroup until the round is
+complete, so a heartbeat behind it would come too late. After ``timeout_ms`` without an answer the
+caller reports ``RequestFailed``.
 
-**Strategy.** Values only; nothing here knows a client.
+**Strategy.** Values only; no value depends on a client.
 
 References: KIP-62 (background heartbeats), KIP-429 (callbacks), KIP-345, KIP-800 (reasons).
 """
@@ -82,10 +82,11 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedRound:
-    """A round that this member led, for its next turn.
+    """A round that this member led, for the next round that it leads.
 
-    A caller keeps the last one, until its member completes a round that it did not lead. It is
-    ``settled`` if a round with these members has left nothing to do since one of them came or went.
+    A caller keeps the last one until its member completes a round that it did not lead. It is
+    ``settled`` if a round with the same members has left nothing to do since one of them joined or
+    left.
     """
 
     generation: int
@@ -100,7 +101,7 @@ class ComputeAssignment:
 
     ``waited_ms`` is how long ago this member sent its own subscription: delays in it are that much
     shorter by now. ``unbroken``: the member was in the generation just before this one and has not
-    seen a later one, so no claim of this or a later generation can be true. Without that, the
+    seen a later one, so no claim of this or a later generation can be valid. Otherwise the
     coordinator may have lost records and may use this number a second time. ``led``: the round just
     before, where the caller knows that this member led it.
     """
@@ -118,7 +119,7 @@ class ComputeAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopFetching:
-    """Pass no more records of these to the application, let it finish; answer ``Drained``."""
+    """Deliver no more records of ``resources``, let the application finish; answer ``Drained``."""
 
     token: int
     resources: tuple[Resource, ...]
@@ -129,7 +130,7 @@ class StopFetching:
 class DropNow:
     """Stop ``resources`` at once and drop their records: the member has lost them.
 
-    The callback ``LOST`` follows for those of ``lost``. For the others ``REVOKED`` was called or
+    The callback ``LOST`` follows for ``lost``. For the other resources ``REVOKED`` was called or
     follows, or ``ASSIGNED`` was never called.
     """
 
@@ -139,7 +140,7 @@ class DropNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallListener:
-    """Call a listener; answer ``ListenerReturned``. At most one call is out at a time."""
+    """Call a listener; answer ``ListenerReturned``. At most one call is outstanding at a time."""
 
     token: int
     call: ListenerCall
@@ -148,7 +149,7 @@ class CallListener:
 
 @dataclass(frozen=True, slots=True)
 class StartFetching:
-    """Begin to fetch these: their ASSIGNED callback has returned.
+    """Begin to fetch ``resources``: their ASSIGNED callback has returned.
 
     ``term`` is the number of their term of ownership; a commit of their records names it.
     """
@@ -159,7 +160,7 @@ class StartFetching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Commit the positions of these with exactly this identity; answer ``CommitAnswered``."""
+    """Commit the positions of ``resources`` with exactly this identity; answer CommitAnswered."""
 
     token: int
     resources: tuple[Resource, ...]
@@ -170,7 +171,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinCompleted:
-    """For logs and metrics: a round is over, and ``owned`` is what the member owns after it."""
+    """A round is complete, and ``owned`` is what the member owns now; for logs and metrics."""
 
     generation: int
     member_id: str
@@ -184,7 +185,7 @@ class JoinCompleted:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Show this to people: something went wrong, and the member goes on."""
+    """Show the text to people: something went wrong, and the member continues."""
 
     text: str
 
@@ -216,4 +217,4 @@ Action: TypeAlias = (
 """Every action of a member."""
 
 Actions: TypeAlias = tuple[Action, ...]
-"""To be done in order."""
+"""Actions in the order in which they are carried out."""

@@ -1,17 +1,18 @@
-"""Which client library the members of a group run, by what a group's records say of them.
+"""Client libraries of a group's members, recognised by the group's records.
 
-**Rules.** A coordinator writes down a member's client id, its member id, which begins with that,
-and its subscription. Software names and versions (KIP-511) stand in no record and in no answer
+**Rules.** A coordinator records a member's client id, its member id, which begins with the client
+id, and its subscription. Software names and versions (KIP-511) are in no record and in no answer
 about a group, so the ids decide:
 
 - A member of one of holdfast's own protocols runs holdfast.
 - librdkafka sends an empty rack, whatever its client id; other clients send none.
-- Otherwise the client id counts, where it is the one that a library has by default. An id that a
-  person chose tells nothing.
-- A drop-in of holdfast has the ids of its original, and is taken for that: a plan for the original
-  suits the drop-in, too.
+- Otherwise the client id counts, if it is a library's default. An id that a person chose says
+  nothing.
+- A drop-in of holdfast has the ids of its original, and is taken for the original: a plan for the
+  original suits the drop-in, too.
 
-For example, ``consumer-etl-1`` in the group ``etl`` is Java's, and in another group it is nobody's.
+For example, ``consumer-etl-1`` in the group ``etl`` is Java's, and in another group it is no
+member's.
 
 References: KIP-881 (racks in subscriptions), KIP-511; kafka-clients, ``ConsumerConfig``'s
 ``maybeOverrideClientId``; the defaults of librdkafka, aiokafka, kafka-python, sarama, franz-go and
@@ -46,19 +47,19 @@ PLANNED: Final = (
 def client_of(
     group: str, protocol: str | None, client_id: str, rack: str | None
 ) -> Client | str | None:
-    """Tell which library a member runs.
+    """Return the library that a member runs.
 
     Parameters
     ----------
     protocol : str or None
         The protocol of the member's generation.
     client_id, rack : str, and str or None
-        As the group's record has them.
+        The member's ids in the group's record.
 
     Returns
     -------
     Client, str or None
-        A name where holdfast has no plan for the library; None where the records do not tell it.
+        A name where holdfast has no plan for the library; None where the records do not show it.
     """
     policy = policy_of_protocol(protocol or "")
     if policy is not None and policy.design is not None:
@@ -74,5 +75,5 @@ def client_of(
 def clients_of(
     group: str, protocol: str | None, members: Iterable[tuple[str, str | None]]
 ) -> frozenset[Client | str | None]:
-    """Tell which libraries the members of a group run; ``members`` are client ids and racks."""
+    """Return the libraries that a group's members run; ``members`` are client ids and racks."""
     return frozenset(client_of(group, protocol, *member) for member in members)

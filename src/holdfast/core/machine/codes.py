@@ -1,14 +1,16 @@
-"""Kafka's error codes in the answers to a group member, and what each one means for the member.
+"""Kafka's error codes in the answers to a group member, and their meaning for the member.
 
 **Rules.**
 
 - Names and numbers are those of Kafka's ``Errors``. A failed connection has no code: the caller
   reports it as the event ``RequestFailed``.
-- Only a code of :data:`FATAL` ends a member. Each of them says where Kafka's own client or
-  coordinator takes the code for final. Every other code passes, also one that is not in this file:
-  the member tries again after a pause, and it says so (:data:`EXPECTED` names the exceptions).
-- What to try again is the same for every request of a member: JoinGroup, SyncGroup, Heartbeat,
-  OffsetCommit, FindCoordinator, OffsetFetch, Metadata, ListOffsets. LeaveGroup is not repeated.
+- Only a code of :data:`FATAL` ends a member. Each of them names the place where Kafka's own client
+  or coordinator treats the code as final. Every other code is temporary, also one that is not in
+  this file: the member tries again after a pause, and logs that (:data:`EXPECTED` names the
+  exceptions).
+- The codes to try again are the same for every request of a member: JoinGroup, SyncGroup,
+  Heartbeat, OffsetCommit, FindCoordinator, OffsetFetch, Metadata, ListOffsets. LeaveGroup is not
+  repeated.
 
 References: Kafka protocol guide, "Error codes"; Kafka's ``Errors``; KIP-345 (82), KIP-394 (79),
 KIP-447 (88), KIP-559 (23).
@@ -82,12 +84,12 @@ class ErrorCode(IntEnum):
 
 
 COORDINATOR_GONE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-"""The coordinator has moved or is away: find it again, keep every claim."""
+"""The coordinator has moved or is unavailable: find it again, keep every claim."""
 
 EXPECTED = frozenset(
     {*COORDINATOR_GONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS}
 )
-"""Part of every group's life: try again after a pause, without a word (KAFKA-9801, KAFKA-13214)."""
+"""Usual in every group: try again after a pause, without a warning (KAFKA-9801, KAFKA-13214)."""
 
 RETRIABLE = frozenset(
     {
@@ -132,16 +134,18 @@ COMMIT_FAILED = frozenset({*MEMBERSHIP_LOST, ErrorCode.REBALANCE_IN_PROGRESS})
 """Answers to a commit that Kafka's consumer raises as ``CommitFailedException``."""
 
 MEMBER_OVER = frozenset({*MEMBERSHIP_LOST, ErrorCode.FENCED_INSTANCE_ID})
-"""Answers to a commit of a member, or of a generation of it, that is over: nothing of that
-generation can be committed any more."""
+"""Answers to a commit of a member, or of a generation of it, that has ended.
+
+Nothing of that generation can be committed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatalCode:
-    """Why a code ends a member."""
+    """The reason why a code ends a member."""
 
     advice: str  # what to do about it
-    source: str  # class and method of Kafka that take the code for final
+    source: str  # class and method of Kafka that treat the code as final
 
 
 _JOIN = "AbstractCoordinator.JoinGroupResponseHandler.handle"
@@ -216,18 +220,18 @@ FATAL: Mapping[int, FatalCode] = {
         source=f"{_JOIN}, {_SYNC}, {_BEAT}, {_COMMIT}",
     ),
 }
-"""The codes that end a member: no second attempt can succeed before somebody changes something."""
+"""The codes that end a member: no second attempt can succeed without a change by a person."""
 
 HINTS: Mapping[int, str] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: (
         "the broker failed and does not say how; the log of the group's coordinator does"
     ),
 }
-"""What to do about other codes."""
+"""Advice for other codes."""
 
 
 def commits_again(code: int, *, is_overtaken: bool) -> bool:
-    """Whether a commit that was answered with this code is sent again.
+    """Return whether a commit that was answered with a code is sent again.
 
     Parameters
     ----------
@@ -245,7 +249,7 @@ def commits_again(code: int, *, is_overtaken: bool) -> bool:
 
 
 def describe(code: int) -> str:
-    """One line for people: the code's Kafka name and what to do."""
+    """Return one line for people: the code's Kafka name and advice."""
     name = next((known.name for known in ErrorCode if known == code), f"error code {code}")
     fatal = FATAL.get(code)
     advice = HINTS.get(code) if fatal is None else fatal.advice

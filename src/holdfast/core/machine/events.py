@@ -1,8 +1,8 @@
 """The events of a member: from its application, its clock, its coordinator and its caller.
 
 **Rules.** An answer carries the number of the request that it answers (``request``). An answer to a
-request that is not awaited is stale and changes nothing. When the caller has done an action, the
-event that says so carries the action's ``token``. Only :class:`Tick` carries a time.
+request that is not awaited is stale and changes nothing. When the caller has completed an action,
+the event that reports it carries the action's ``token``. Only :class:`Tick` carries a time.
 
 **Strategy.** Values only. The member's table (:mod:`holdfast.core.machine.states`) names every
 event.
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """One member as its leader sees it: metadata is the chosen protocol's subscription.
+    """A member in its leader's JoinGroup response: metadata is the chosen protocol's subscription.
 
-    ``sent_bytes`` is the size of the metadata as they came, where the leader has cut them down.
+    ``sent_bytes`` is the size of the metadata as received, where the leader has trimmed them.
     """
 
     member_id: str
@@ -48,7 +48,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionChanged:
-    """The application subscribes to these topics (or kinds of resource), and to no others."""
+    """The application subscribes to exactly these topics, or kinds of resource."""
 
     topics: tuple[str, ...]
 
@@ -76,8 +76,8 @@ class RejoinRequested:
 class LeaveRequested:
     """The application ends the membership; ``returns`` says whether the member comes back soon.
 
-    Where the process goes on without its group, as after ``unsubscribe()``, it does not end: a
-    static member leaves its group then, whether it comes back or not.
+    After ``unsubscribe()`` the process continues without its group: a static member then leaves its
+    group, whether it comes back or not.
     """
 
     returns: bool = True
@@ -124,7 +124,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswered:
-    """A LeaveGroup response; its error is told, and the member is gone either way."""
+    """A LeaveGroup response; an error is reported, and the member has left in any case."""
 
     request: int
     error: int = 0
@@ -144,9 +144,9 @@ class AssignmentComputed:
 
     ``failure`` is None, or says why planning failed; then each member only keeps what it claims.
     ``notes`` are for people: each says what is unusual about the plan. ``waiting`` are the departed
-    members for which partitions wait, with these partitions and the time left; ``reassigned`` are
-    those of which partitions are lent. ``partitions`` are the counts that the round was planned
-    with, 0 for a topic that does not exist; None if they are those of the request.
+    members for which partitions wait, with the partitions and the time left; ``reassigned`` are
+    those with temporarily reassigned partitions. ``partitions`` are the counts of the plan, 0 for a
+    topic that does not exist; None if they are those of the request.
     """
 
     token: int
@@ -160,7 +160,7 @@ class AssignmentComputed:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentFailed:
-    """The leader's assignments could not be computed at all: the round begins anew."""
+    """The leader's assignments could not be computed at all: the member starts a new round."""
 
     token: int
     reason: str

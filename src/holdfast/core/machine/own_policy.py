@@ -1,13 +1,13 @@
-"""A policy of the user for how imbalance is handled: a plain function.
+"""A user's own policy for handling imbalance: a plain function.
 
 **Rules.** The function takes an :class:`~holdfast.core.machine.leader.imbalance.Imbalance` and
 returns a :class:`~holdfast.core.machine.leader.imbalance.Resolution`. It decides what waits, until
 when, and which moves are made in a round; a user's own assignor decides owners
-(:mod:`holdfast.core.assignors.own`), and a group may have both. It is called in every round of its
-leader. Members speak the protocol of Design II, so one bounce changes a group from or to it.
+(:mod:`holdfast.core.assignors.own`), and a group may have both. Its leader calls it in every round.
+Members use the protocol of Design II, so one bounce changes a group from or to it.
 
-**Strategy.** :func:`policy` makes a row as those of :mod:`holdfast.core.machine.policies`, which
-stands wherever the name of a policy does: in settings of members, in ``simulate`` and in
+**Strategy.** :func:`policy` makes a row like those of :mod:`holdfast.core.machine.policies`, which
+is accepted wherever the name of a policy is: in settings of members, in ``simulate`` and in
 :func:`holdfast.check_policy_laws`.
 
 References: Incremental Cooperative Rebalancing, "General Approach" (an application provides its own
@@ -36,17 +36,17 @@ def policy(
     failback: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> PolicyInfo:
-    """Make a rebalance policy of a function.
+    """Make a rebalance policy from a function.
 
     Parameters
     ----------
     name : str
         Name for people: letters, digits, ``-`` and ``_``.
     function : callable
-        ``(imbalance) -> Resolution``; docs/own-policies.md shows one. Its ``imbalance`` is a
+        ``(imbalance) -> Resolution``; docs/own-policies.md shows an example. Its ``imbalance`` is a
         :class:`holdfast.Imbalance`.
     lends : bool
-        Whether others have what a departed member owned until it is back, as under ``failback``;
+        Whether what a departed member owned is temporarily reassigned, as under ``failback``;
         nothing waits then, and the function decides about moves alone.
     timeout_ms : int
         Milliseconds that a leader waits for the function. A late answer is a failed plan, and
@@ -55,7 +55,7 @@ def policy(
     Raises
     ------
     ConfigError
-        A name that is taken or cannot be one, or something that is no function of one argument.
+        The name is taken or invalid, or ``function`` is not a function of one argument.
 
     References: Incremental Cooperative Rebalancing, "General Approach".
     """
@@ -79,7 +79,7 @@ def policy(
 
 
 def is_resolver(candidate: object) -> bool:
-    """Whether it is a function with one required argument, by position."""
+    """Return whether ``function`` has one required argument, by position."""
     if not callable(candidate) or inspect.isclass(candidate):
         return False
     try:

@@ -1,6 +1,6 @@
 """Every rebalance policy, one row each.
 
-**Rules.** A policy is a name for what a member offers to its group: assignors in Kafka's own
+**Rules.** A policy is a name for the protocols that a member supports: assignors in Kafka's own
 protocols, or a design in holdfast's protocol. ``Consumer``, ``Worker``, the assignors for stock
 clients, ``simulate``, ``replay``, the search and random runs all read this table, so one name means
 one protocol, and a default has one value, everywhere.
@@ -8,11 +8,11 @@ one protocol, and a default has one value, everywhere.
 - ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
   has the name of that protocol, ``holdfast-simple``.
 - An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
-- ``failback`` is Design II in which others have what a member left until it is back. Its members
-  speak the protocol of Design II, and the leader's policy counts.
-- ``damped`` speaks the protocol of Design II as well. Nothing waits under it.
-- A user's own policy is a row too, which :func:`holdfast.policy` makes; it stands wherever a name
-  does.
+- ``failback`` is Design II in which a departed member's partitions are temporarily reassigned until
+  it is back. Its members use the protocol of Design II, and the leader's policy counts.
+- ``damped`` uses the protocol of Design II as well. Nothing waits under it.
+- A user's own policy is a row too, which :func:`holdfast.policy` makes; it is accepted wherever a
+  name is.
 - The defaults of a design's options are those of :class:`~holdfast.core.machine.policy.Policy`.
 
 **Strategy.** :func:`find_policy` returns the row of a name. The rows name protocols and make no
@@ -40,14 +40,14 @@ class PolicyInfo:
     name: str  # name of the command line and of ``holdfast.policy``
     title: str  # name in tables of measurements
     summary: str  # one line for people
-    # The design that members speak in holdfast's protocol; None: Kafka's own protocols.
+    # The design that members use in holdfast's protocol; None: Kafka's own protocols.
     design: Design | None = None
-    # Assignors of the registry that a member offers unless it names others. A design offers itself,
-    # and its one assignor computes targets.
+    # Assignors of the registry that a member supports unless it names others. A design supports
+    # itself, and its one assignor computes targets.
     assignors: tuple[str, ...] = ("cooperative-sticky",)
-    cooperative: bool = True  # whether members go on with their partitions during a round
-    failback: bool = False  # whether others have what a member left until it is back
-    damps: bool = False  # whether members that joined recently wait for their share
+    cooperative: bool = True  # whether members keep processing during a round
+    failback: bool = False  # whether a departed member's partitions are temporarily reassigned
+    damps: bool = False  # whether members that joined recently wait for partitions
     # Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
     options: tuple[str, ...] = ()
     # The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
@@ -60,17 +60,17 @@ class PolicyInfo:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Protocol names that a member offers by default, in order of preference."""
+        """Names of the protocols that a member supports by default, in order of preference."""
         return self.assignors if self.design is None else (NAMES[self.design],)
 
     @property
     def defers(self) -> bool:
-        """Whether partitions of a member that left wait for its return."""
+        """Whether partitions of a departed member wait for its return."""
         return "delay_ms" in self.options and not self.failback
 
 
 DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
-"""Protocol names of the designs, which a list of assignors may hold beside those of others."""
+"""Protocol names of the designs, which a list of assignors may contain beside assignors."""
 
 DEFAULTS = Policy()
 """The default of every option of every design."""
@@ -83,7 +83,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="eager",
             title="eager, range",
-            summary="everybody gives up everything in every rebalance",
+            summary="every member revokes everything in every rebalance",
             assignors=("range",),
             cooperative=False,
         ),
@@ -97,7 +97,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="simple",
             title="Design I, as cooperative-sticky (KIP-429)",
-            summary="Design I: what moves is given up first, everything else goes on",
+            summary="Design I: moving partitions are revoked first, all others continue",
             worker="holdfast-simple",
         ),
         PolicyInfo(
@@ -110,7 +110,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="deferred",
             title="Design II",
-            summary="Design II: what a member leaves behind waits a delay for its return",
+            summary="Design II: partitions of a departed member wait a delay for its return",
             design=Design.DEFERRED,
             options=(*_WAITS, "successor_delay_ms"),
             worker="deferred",
@@ -126,7 +126,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="failback",
             title="Failback",
-            summary="as simple, and a member that is back in time gets back what it had",
+            summary="as simple, and a member that is back in time gets its partitions back",
             design=Design.DEFERRED,
             failback=True,
             options=_WAITS,
@@ -135,7 +135,7 @@ _ROWS: dict[str, PolicyInfo] = {
         PolicyInfo(
             name="damped",
             title="Damped",
-            summary="as simple, and a member gets its share of others after it has stayed a while",
+            summary="as simple, and a new member gets partitions of others after it has stayed",
             design=Design.DEFERRED,
             damps=True,
             options=("first_member", "first_member_delay_ms", "stabilization_ms"),
@@ -145,12 +145,15 @@ _ROWS: dict[str, PolicyInfo] = {
 }
 
 POLICIES: Mapping[str, PolicyInfo] = MappingProxyType(_ROWS)
-"""Every policy by name. Random runs (``tests/proof``) draw from it by position: a new row goes to
-the end, or every seed stands for another run."""
+"""Every policy by name.
+
+Random runs (``tests/proof``) draw from it by position: a new row goes to the end, or every seed
+means another run.
+"""
 
 
 def find_policy(name: str | PolicyInfo) -> PolicyInfo:
-    """The row of a policy; for an assignor the row of its mode, with this assignor."""
+    """Return the row of a policy; for an assignor that of its protocol, with the assignor."""
     if isinstance(name, PolicyInfo):
         return name
     if name in POLICIES:
@@ -164,13 +167,13 @@ def find_policy(name: str | PolicyInfo) -> PolicyInfo:
 
 
 def worker_policy(policy: str | PolicyInfo) -> PolicyInfo | None:
-    """The policy that ``holdfast.Worker`` runs under this name; None if it refuses the name."""
+    """Return the policy that ``holdfast.Worker`` runs under a name; None if it refuses the name."""
     row = find_policy(policy)
     return row if row.resolver is not None else POLICIES.get(row.worker)
 
 
 def check_known(name: str, option: str) -> None:
-    """Refuse a name that is neither a policy nor an assignor that a policy offers by default."""
+    """Refuse a name that is neither a policy nor an assignor that a policy supports by default."""
     by_default = {info.protocols for info in POLICIES.values()}
     own = canonical(name)
     if name not in POLICIES and (own not in ASSIGNORS or (own,) not in by_default):
@@ -179,7 +182,7 @@ def check_known(name: str, option: str) -> None:
 
 
 def policy_of_protocol(protocol: str) -> PolicyInfo | None:
-    """The policy whose members offer this protocol; None for a protocol of other software."""
+    """Return the policy whose members support a protocol; None for other software's protocol."""
     for info in POLICIES.values():
         if info.design is not None and protocol in info.protocols:
             return info

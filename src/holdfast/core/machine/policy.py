@@ -36,14 +36,14 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindPolicy:
-    """What is different for the resources of one kind of a worker; None: as for the others.
+    """Settings that differ for the resources of one kind of a worker; None: as for the others.
 
     References: Incremental Cooperative Rebalancing, "Benefits" (connectors and tasks).
     """
 
     # Under SIMPLE nothing of the kind waits, under INCREMENTAL it moves in batches.
     design: Design | None = None
-    # How long the kind's resources wait for the member that left; 0: not at all.
+    # How long the kind's resources wait for a departed member; 0: not at all.
     delay_ms: int | None = None
 
 
@@ -52,36 +52,33 @@ class Policy:
     """Settings of a design."""
 
     design: Design = Design.DEFERRED  # SIMPLE (I), DEFERRED (II) or INCREMENTAL (III)
-    failback: bool = (
-        False  # whether others have the resources of a member that left until it is back
-    )
+    failback: bool = False  # whether a departed member's resources are temporarily reassigned
     # Whether members that joined recently gain nothing that others own before they have stayed for
-    # ``stabilization_ms``; nothing waits for a member that left.
+    # ``stabilization_ms``; nothing waits for a departed member.
     damps: bool = False
-    # ``scheduled.rebalance.max.delay.ms``: how long the resources of a member that left wait for
-    # its return, or are lent; 0: not at all.
+    # ``scheduled.rebalance.max.delay.ms``: how long a departed member's resources wait for its
+    # return, or are temporarily reassigned; 0: not at all.
     delay_ms: int = 300_000
     # Whether a new group assigns at once or waits for more members (KIP-134's case).
     first_member: When = When.IMMEDIATE
-    # How long such a group waits; Kafka's ``group.initial.rebalance.delay.ms`` is as long.
+    # How long such a group waits; the default of Kafka's ``group.initial.rebalance.delay.ms``.
     first_member_delay_ms: int = 3_000
-    # How long a departed member is waited for that a newcomer may have replaced, which came earlier
-    # than :data:`~holdfast.core.machine.leader.successors.START_MS` before; None: a quarter of
-    # ``delay_ms``, and no less than 30 s. Never longer than ``delay_ms``.
+    # How long the resources of a departed member wait if a new member may have replaced it that
+    # joined earlier than :data:`~holdfast.core.machine.leader.successors.START_MS` before; None: a
+    # quarter of ``delay_ms``, and no less than 30 s. Never longer than ``delay_ms``.
     successor_delay_ms: int | None = None
     batch: int = 1  # Design III: moves per round for each member that gains, at least 1
     # Design III: moves per round in the whole group; 0: as many as ``batch`` allows.
     group_batch: int = 0
     interval_ms: int = 10_000  # Design III: pause between two batches
-    # ``damps``: how long a member has to stay before others give it a share of what they own.
+    # ``damps``: how long a member has to stay before others give it a part of what they own.
     stabilization_ms: int = 60_000
-    # A policy of the user (:class:`~holdfast.core.machine.own_policy.OwnPolicy`); None: the design
-    # decides alone.
+    # A user's own policy (:mod:`holdfast.core.machine.own_policy`); None: the design decides alone.
     own: Any = None
-    # A deadline that is so near counts as reached. Clocks drift, and a delay of a few ms would
-    # start one round after the other.
+    # A deadline this near counts as reached. Clocks drift, and a delay of a few ms would start one
+    # round after the other.
     tolerance_ms: int = 100
-    # Name in the registry, or an assignor of the user; computes every target.
+    # Name in the registry, or a user's own assignor; computes every target.
     assignor: Named = "cooperative-sticky"
     options: Mapping[str, object] = field(default_factory=dict)  # options of that assignor
     # Whether assignments list only the resources that a member gains, as between workers. False
@@ -89,17 +86,17 @@ class Policy:
     # broker's log.
     omit_unchanged: bool = False
     # Whether each kind is balanced by itself. A change in one then moves nothing of another. When
-    # members come or go, totals are evened too, by moving what makes one more of a kind. Between
-    # two such rounds a change in one kind may leave totals uneven, because both cannot be had: A
-    # owns one of each of four kinds, B too, and B's kinds are deleted.
+    # members join or leave, totals are evened too, by moving the resources that make one more of a
+    # kind. Between two such rounds a change in one kind may leave totals uneven, because the two
+    # goals exclude each other: A owns one of each of four kinds, B too, and B's kinds are deleted.
     isolate: bool = False
     # Load of one resource of a kind, 1 where not given. Each isolated kind is even by itself;
-    # weights then decide which members hold the one resource more of a kind.
+    # weights then decide which members own the extra resource of a kind.
     weights: Mapping[str, int] = field(default_factory=dict)
-    # What is different for single kinds.
+    # Settings that differ for single kinds.
     kinds: Mapping[str, KindPolicy] = field(default_factory=dict)
-    # All shares of the leader's memory together are never larger; what does not fit is left out in
-    # the order of :class:`holdfast.core.machine.leader.ring.LeftOut`.
+    # All shards of the leader state together are never larger; what does not fit is left out in the
+    # order of :class:`holdfast.core.machine.leader.ring.LeftOut`.
     memory_limit_bytes: int = 512 << 10
     # The group's record, with the bytes that its leader cannot see estimated, is never made larger
     # by the leader; what does not fit is left out in the same order. A broker refuses records above
@@ -133,28 +130,28 @@ class Policy:
 
     @property
     def defers(self) -> bool:
-        """Whether resources of a member that left wait for its return, of some kind at least."""
+        """Whether resources of a departed member wait for its return, of at least one kind."""
         return self.longest_delay_ms > 0 and not self.failback
 
     @property
     def longest_delay_ms(self) -> int:
-        """The delay of the kind that waits longest, 0 if none waits."""
+        """Delay of the kind that waits longest in ms, 0 if none waits."""
         others = 0 if self.design is Design.SIMPLE or self.damps else self.delay_ms
         return max([others, *(self.delay_of(kind) for kind in self.kinds)])
 
     @property
     def needs_ages(self) -> bool:
-        """Whether the leader's memory has the age of every member that joined recently."""
+        """Whether the leader state has the age of every member that joined recently."""
         return self.damps or self.own is not None
 
     @property
     def recent_ms(self) -> int:
-        """How long a member counts as one that joined recently, in ms."""
+        """Time for which a member counts as one that joined recently, in ms."""
         return self.stabilization_ms if self.damps else self.longest_delay_ms
 
     @property
     def longest_pause_ms(self) -> int:
-        """How long moves that are held back may wait at most until the group looks again, in ms."""
+        """Longest time that moves that are held back may wait for the next round, in ms."""
         return max(self.interval_ms, self.recent_ms) if self.needs_ages else self.interval_ms
 
     @property
@@ -165,18 +162,18 @@ class Policy:
 
     @property
     def carries_state(self) -> bool:
-        """Whether members carry the leader's memory."""
+        """Whether members carry the leader state."""
         return self.design is not Design.SIMPLE or any(
             own.design not in (None, Design.SIMPLE) for own in self.kinds.values()
         )
 
     def design_of(self, kind: str) -> Design:
-        """The design by which a kind's resources are handed over."""
+        """Return the design by which a kind's resources are rebalanced."""
         own = self.kinds.get(kind)
         return self.design if own is None or own.design is None else own.design
 
     def delay_of(self, kind: str) -> int:
-        """How long a kind's resources wait for a member that left, in ms."""
+        """Return how long a kind's resources wait for a departed member, in ms."""
         if self.design_of(kind) is Design.SIMPLE or self.damps:
             return 0
         own = self.kinds.get(kind)

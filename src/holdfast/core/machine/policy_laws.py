@@ -3,7 +3,7 @@
 **Rules.** Every policy of a design is held to all of them, the user's own too.
 
 =================  ===============================================================================
-``bounded``        the answer has the sizes of the imbalance, waits no longer than may be waited,
+``bounded``        the answer has the sizes of the imbalance, waits no longer than allowed,
                    and says when the group looks again at what it holds back
 ``deterministic``  the same round gives the same assignments
 ``independent``    so do members in another order
@@ -13,7 +13,7 @@
 
 **Strategy.** :func:`check_policy_laws` draws small groups from a seed, plays joins, departures and
 time that passes, a round after each, and then lets the group rest. Members are their claims and
-their shares of the leader's memory; messages are the real ones.
+their shards of the leader state; messages are the real ones.
 
 References: Incremental Cooperative Rebalancing, Designs II and III.
 """
@@ -46,7 +46,7 @@ def check_policy_laws(
     seed: int = 0,
     **settings: Any,
 ) -> None:
-    """Hold a rebalance policy to its laws.
+    """Check that a rebalance policy keeps its laws.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def check_policy_laws(
 
     Notes
     -----
-    A law that holds on every group drawn is not proven.
+    A law that holds on every drawn group is not proven.
 
     References: Incremental Cooperative Rebalancing, "Leader process".
     """
@@ -136,7 +136,7 @@ class _PlayedMember:
 
 @dataclass(slots=True)
 class _PlayedGroup:
-    """A group that its leader's rounds are played on."""
+    """A group on which its leader's rounds are played."""
 
     assignor: DesignAssignor
     partitions: Mapping[str, int]
@@ -147,24 +147,24 @@ class _PlayedGroup:
     trace: list[str] = field(default_factory=list)
 
     def join(self) -> None:
-        """One more member, under a new id."""
+        """Add a member under a new id."""
         name = f"m{self.joined}"
         self.joined += 1
         self.members[name] = _PlayedMember(received_ms=self.now_ms)
         self.trace.append(f"{name} joins")
 
     def leave(self, name: str) -> None:
-        """A member is gone, with what it owned."""
+        """Remove a member with what it owned."""
         del self.members[name]
         self.trace.append(f"{name} leaves")
 
     def rest(self, ms: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.now_ms += ms
         self.trace.append(f"{ms} ms pass")
 
     def round(self) -> tuple[bool, int]:
-        """Plan a round and apply it: whether all join again at once, and the delay in ms."""
+        """Plan a round and apply it; return whether all rejoin at once, and the delay in ms."""
         self.generation += 1
         joined = tuple(self._joined(name) for name in sorted(self.members))
         plan = self._lead(joined)

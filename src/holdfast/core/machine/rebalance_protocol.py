@@ -1,4 +1,4 @@
-"""Whether members give everything up before they join, and the mode that a list of assignors has.
+"""The rebalance protocol of a member: eager or cooperative, and that of a list of assignors.
 
 References: KIP-429; KIP-726.
 """
@@ -13,14 +13,14 @@ from holdfast.errors import ConfigError
 
 
 class RebalanceProtocol(IntEnum):
-    """Whether a member gives everything up before it joins (KIP-429's RebalanceProtocol)."""
+    """Whether a member revokes everything before it joins (KIP-429's RebalanceProtocol)."""
 
     EAGER = 0
     COOPERATIVE = 1
 
 
 class HasRebalanceProtocols(Protocol):
-    """An assignor, as far as its modes go."""
+    """An assignor, reduced to its rebalance protocols."""
 
     @property
     def name(self) -> str:
@@ -28,11 +28,11 @@ class HasRebalanceProtocols(Protocol):
 
     @property
     def rebalance_protocols(self) -> frozenset[RebalanceProtocol]:
-        """Modes in which the assignor works."""
+        """The rebalance protocols that the assignor supports."""
 
 
 def choose_rebalance_protocol(assignors: Sequence[HasRebalanceProtocols]) -> RebalanceProtocol:
-    """The highest mode that every assignor offered supports.
+    """Return the highest rebalance protocol that every assignor of a list supports.
 
     References: KIP-429, "Consumer": ``[cooperative-sticky, range]`` therefore runs EAGER.
     """

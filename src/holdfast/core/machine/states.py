@@ -6,16 +6,16 @@
   before anything changes. No event leads to a state that its row does not name.
 - Answers of the coordinator and of the caller are allowed in every state, because they may be
   stale; a stale one changes nothing (KAFKA-9823).
-- ``FENCED`` and ``DEAD`` are the end: only callbacks still finish there.
+- ``FENCED`` and ``DEAD`` are final: only callbacks still finish in them.
 - A group enters no state that its table does not lead to.
 
 **Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
 :meth:`Member.receive` enforces the member's table, ``go`` of
-:mod:`holdfast.core.machine.coordinator.group_data` the group's, which stands at the end.
+:mod:`holdfast.core.machine.coordinator.group_data` the group's, which is at the end of the file.
 
-States keep Kafka's names (``AbstractCoordinator.MemberState``); ``REVOKING`` stands between
+States keep Kafka's names (``AbstractCoordinator.MemberState``); ``REVOKING`` lies between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``
-while LeaveGroup is out.
+while LeaveGroup is outstanding.
 
 References: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-345, KIP-429.
 """
@@ -27,7 +27,7 @@ from enum import StrEnum
 
 
 class MemberState(StrEnum):
-    """Where a member stands in its group."""
+    """The state of a member in its group."""
 
     __hash__ = str.__hash__  # Enum's own hash is a Python function, called at each look-up
 
@@ -45,12 +45,12 @@ U, H, P, C, S, L, F, D = MemberState
 ENDED = frozenset({F, D})
 
 MEANINGS: Mapping[MemberState, str] = {
-    U: "no request for a round is out; what is owned, if anything, is kept and claimed again",
-    H: "resources are given up: stop fetching, drain, callback, commit; heartbeats go on",
-    P: "JoinGroup is out; a cooperative member goes on processing what it owns",
-    C: "SyncGroup is out, or the leader computes; processing goes on",
+    U: "no request for a round is outstanding; owned resources are kept and claimed again",
+    H: "resources are revoked: stop fetching, drain, callback, commit; heartbeats continue",
+    P: "JoinGroup is outstanding; a cooperative member keeps processing its resources",
+    C: "SyncGroup is outstanding, or the leader computes; processing continues",
     S: "a round is complete; heartbeats",
-    L: "LeaveGroup is out",
+    L: "LeaveGroup is outstanding",
     F: "another process took this member's group.instance.id",
     D: "left, or refused for good",
 }
@@ -72,7 +72,7 @@ def _rows(*entries: tuple[str, tuple[MemberState, ...], tuple[MemberState, ...]]
 
 
 TRANSITIONS: Table = _rows(
-    # Time: a session that ran out, a poll that never came, a hand-over's deadline, a timer.
+    # Time: a session that ran out, a poll that never came, a revocation's deadline, a timer.
     ("Tick", (U,), (H, P, L, D)),
     ("Tick", (H,), (U, P, L, D)),
     ("Tick", (P, C), (U, H, P, L, D)),  # the last two: it was announcing that it leaves
@@ -108,7 +108,7 @@ TRANSITIONS: Table = _rows(
     ("RequestFailed", (*_ANY_LIVE, F, D), ()),
     ("RequestFailed", (P, C), (U, L, D)),
     ("RequestFailed", (L,), (D,)),
-    # The caller's duties.
+    # The caller's reports of completed actions.
     ("AssignmentComputed", (*_ANY_LIVE, F, D), ()),
     ("AssignmentFailed", (*_ANY_LIVE, F, D), ()),
     ("AssignmentFailed", (C,), (U, L, D)),
@@ -127,7 +127,7 @@ TRANSITIONS: Table = _rows(
 
 
 class GroupState(StrEnum):
-    """Where the group stands."""
+    """The state of a group at its coordinator."""
 
     __hash__ = str.__hash__
 
@@ -141,7 +141,7 @@ GROUP_MEANINGS: Mapping[GroupState, str] = {
     GroupState.EMPTY: "no members; offsets are kept",
     GroupState.PREPARING_REBALANCE: "joins are gathered until all are in or time is up",
     GroupState.COMPLETING_REBALANCE: "a generation has begun; the leader's assignments are awaited",
-    GroupState.STABLE: "assignments are handed out; heartbeats keep members",
+    GroupState.STABLE: "members have their assignments; heartbeats keep members",
 }
 
 GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
@@ -151,7 +151,7 @@ GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
     },
     GroupState.PREPARING_REBALANCE: {
         "all have joined, or the rebalance timeout": GroupState.COMPLETING_REBALANCE,
-        "nobody is left": GroupState.EMPTY,
+        "no members are left": GroupState.EMPTY,
     },
     GroupState.COMPLETING_REBALANCE: {
         "the leader's sync": GroupState.STABLE,
@@ -162,4 +162,4 @@ GROUP_TRANSITIONS: Mapping[GroupState, Mapping[str, GroupState]] = {
         "a join with other bytes, a leave, a session timeout": GroupState.PREPARING_REBALANCE,
     },
 }
-"""state -> cause -> next state; the coordinator takes no other way."""
+"""state -> cause -> next state; the coordinator makes no other transition."""

@@ -1,12 +1,12 @@
-"""The one way from a policy, or a list of assignors, to what members offer to their group.
+"""The one way from a policy, or a list of assignors, to the protocols that members support.
 
 **Rules.** A list holds names of the registry, Java's classes, names of designs, rows of a user's
-own assignors, or assignors themselves. A name stands in a list once. Under a design one assignor of
-the registry, or of the user, computes targets. An option goes to the assignors that take it, and to
-those of all if no assignor offered takes it.
+own assignors, or assignors themselves. A list has a name once. Under a design one assignor of the
+registry, or of the user, computes targets. An option goes to the assignors that take it, and to all
+assignors if none of the list takes it.
 
-**Strategy.** :func:`assignors_for` returns what the members of a policy offer;
-:func:`supported_assignors` returns what a list says, whatever the policy.
+**Strategy.** :func:`assignors_for` returns the assignors that the members of a policy support;
+:func:`supported_assignors` returns those of a list, whatever the policy.
 
 References: Incremental Cooperative Rebalancing, Designs I, II and III; KIP-429; KIP-726.
 """
@@ -39,13 +39,13 @@ from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.errors import ConfigError
 
 AssignorSpec = Named | Assignor
-"""What a list of assignors holds: a name, a row of the user's, or an assignor itself."""
+"""An entry of a list of assignors: a name, a user's row, or an assignor itself."""
 
 
 def assignors_for(
     policy: str | PolicyInfo, settings: Policy = DEFAULTS, assignors: Sequence[AssignorSpec] = ()
 ) -> tuple[Assignor, ...]:
-    """The assignors that a member under a policy offers, in order of preference.
+    """Return the assignors that a member under a policy supports, in order of preference.
 
     Parameters
     ----------
@@ -53,17 +53,17 @@ def assignors_for(
         One of :data:`~holdfast.core.machine.policies.POLICIES`, an assignor of the registry, or
         what :func:`holdfast.policy` returned.
     settings : Policy
-        Options of the design, and of the assignors; the policy says which design, and whether it
-        lends.
+        Options of the design, and of the assignors; the policy says which design, and whether
+        partitions fail back.
     assignors : sequence of str, AssignorInfo or Assignor
-        What to offer instead of the policy's own, as for :func:`supported_assignors`. Under a
-        design one assignor of the registry, or of the user, computes targets, and a list names the
-        design itself as well.
+        Assignors instead of the policy's own, as for :func:`supported_assignors`. Under a design
+        one assignor of the registry, or of the user, computes targets, and a list names the design
+        itself as well.
 
     Raises
     ------
     ConfigError
-        An unknown name or option, or assignors that do not go with the policy.
+        An unknown name or option, or assignors that do not fit the policy.
     """
     info = find_policy(policy)
     name = info.name
@@ -73,7 +73,9 @@ def assignors_for(
             RebalanceProtocol.COOPERATIVE in a.rebalance_protocols for a in made
         ):
             raise _contradiction(
-                name, made, "needs holdfast.policy=simple, or none: some go on in a round"
+                name,
+                made,
+                "needs holdfast.policy=simple, or none: a cooperative one is in the list",
             )
         return made
     own = None if info.resolver is None else info
@@ -100,7 +102,7 @@ def assignors_for(
 def supported_assignors(
     assignors: Sequence[AssignorSpec], settings: Policy = DEFAULTS
 ) -> tuple[Assignor, ...]:
-    """The assignors of a list, as a member offers them, in order of preference.
+    """Return the assignors of a list, as a member supports them, in order of preference.
 
     Parameters
     ----------
@@ -111,7 +113,7 @@ def supported_assignors(
     settings : Policy
         Settings of every design in the list, and options of the assignors.
 
-    References: KIP-726, "Upgrade path": a list offers the old and the new protocol.
+    References: KIP-726, "Upgrade path": a list names the old and the new protocol.
     """
     named = [canonical(a) if isinstance(a, str) else a for a in assignors]
     protocols = [a if isinstance(a, str) else a.name for a in named]
@@ -160,17 +162,17 @@ def _contradiction(name: str, assignors: Sequence[Assignor], why: str) -> Config
 
 
 def computes(spec: AssignorSpec) -> TypeGuard[Named]:
-    """Whether it computes targets for a design: it is no design and not in bytes."""
+    """Return whether an entry computes a design's targets: it is neither a design nor in bytes."""
     return isinstance(spec, AssignorInfo) or (isinstance(spec, str) and spec not in DESIGNS)
 
 
 def _name_of(row: AssignorInfo) -> Named:
-    """The name of an assignor of the registry; the row itself of a user's own."""
+    """Return the name of an assignor of the registry; the row itself of a user's own."""
     return row.name if row.name in ASSIGNORS else row
 
 
 def assignor_of(name: Named, options: Mapping[str, object] | None = None) -> Assignor:
-    """An assignor of the registry or of the user as members offer it, in the mode of its row."""
+    """Return a registry's or user's assignor as members support it, in its rebalance protocol."""
     info = find(name)
     checked = check_options(info, options or {})
     own = None if info.name in ASSIGNORS else info
@@ -180,7 +182,7 @@ def assignor_of(name: Named, options: Mapping[str, object] | None = None) -> Ass
 
 
 def of_group(assignor: Assignor, group_id: str) -> Assignor:
-    """The assignor, with the group's id where its last tie-break takes one and none was given.
+    """Return the assignor, with the group's id if its last tie-break takes one and none was given.
 
     References: KAFKA-5337 (two groups load different members).
     """
@@ -190,7 +192,7 @@ def of_group(assignor: Assignor, group_id: str) -> Assignor:
 
 
 def lacks_group(assignor: Assignor) -> bool:
-    """Whether the last tie-break of the assignor takes the group's id, and none was given.
+    """Return whether the assignor's last tie-break takes the group's id, and none was given.
 
     References: KAFKA-5337 (two groups load different members).
     """
@@ -202,6 +204,6 @@ def lacks_group(assignor: Assignor) -> bool:
 def _own_options(
     row: AssignorInfo, rows: Sequence[AssignorInfo | None], options: Mapping[str, object]
 ) -> dict[str, object]:
-    """The options that this assignor takes, and those that no offered assignor takes."""
+    """Return the options that an assignor takes, and those that no assignor of the list takes."""
     others = {o for other in rows if other is not None and other is not row for o in other.options}
     return {o: value for o, value in options.items() if o in row.options or o not in others}

@@ -4,30 +4,30 @@
 
 - A step changes the configurations of a group one member at a time. Every mixture of old and new
   members on the way must be sound, whichever member leads.
-- A member runs in the highest mode that all its assignors support (KIP-429). A group uses an
-  assignor that all its members offer.
+- A member runs in the highest rebalance protocol that all its assignors support (KIP-429). A group
+  uses an assignor that all its members support.
 - A mixture is sound if every member can start, and all members share a protocol type and an
   assignor. A client refuses what its library refuses, so a plan prints only steps that the named
   client can take, as they are written into its configuration.
-- A member that keeps its partitions while it joins offers only assignors that read claims, so the
-  chosen assignor does. A member that runs eager reports no partitions as owned.
-- An assignor of holdfast's in kafka-python's own consumer hears only of the assignments that it was
-  chosen for, so it cannot claim what another one of its list was given. A member with such a list
-  runs eager: its cooperative assignors are ``upgrading``.
+- A member that keeps its partitions while it joins supports only assignors that read claims, so the
+  chosen assignor reads them. A member that runs eager reports no partitions as owned.
+- A holdfast assignor in kafka-python's own consumer receives only the assignments that it was
+  chosen for, so it cannot claim what another assignor of its list was given. A member with such a
+  list runs eager: its cooperative assignors are ``upgrading``.
 
-For example, ``[range]`` to ``[cooperative-sticky]`` is no sound step: the members of the mixture
+For example, ``[range]`` to ``[cooperative-sticky]`` is not a sound step: the members of the mixture
 share no assignor. ``[range]`` to ``[cooperative-sticky, range]`` is one.
 
 - A policy such as ``failback`` runs under the protocol of another design, so the list alone does
-  not say it: members have ``holdfast.policy`` beside a list that names this protocol. While some
-  have it and others do not, the leader's counts; each of them keeps the group sound.
-- An assignor of the user is what it says that it is: its protocol's name, and its modes.
+  not show it: members have ``holdfast.policy`` beside a list that names this protocol. While some
+  have it and others do not, the leader's policy counts; each policy keeps the group sound.
+- A user's own assignor is described by its own protocol name and rebalance protocols.
 
 **Strategy.** It matters only which configurations a mixture contains, not how often. So for each
-pair of lists "all before", "both" and "all after" are checked. A way has one bounce where that is
-safe, else two: every member first offers what it goes to and what it comes from. A client that
-cannot take a list is exchanged in the bounce that brings the list. A ``holdfast.Worker`` offers all
-designs by itself, so one bounce is enough.
+pair of lists "all before", "both" and "all after" are checked. A procedure has one bounce where
+that is safe, else two: every member first supports both the new and the old assignors. A client
+that cannot take a list is replaced in the bounce that brings the list. A ``holdfast.Worker``
+supports all designs by itself, so one bounce is enough.
 
 References: KIP-726 and KIP-429, "Compatibility, Upgrade path"; KIP-415 (Connect needs one bounce).
 """
@@ -72,16 +72,16 @@ _MEMBERS = (
     Client.HOLDFAST_AIOKAFKA,
     Client.HOLDFAST_CONFLUENT,
 )
-"""Clients whose member is ours: they take every list."""
+"""Clients whose member is holdfast's: they take every list."""
 
 _TAKE_OWN = (*_MEMBERS, Client.KAFKA_PYTHON_PLUGIN, Client.AIOKAFKA_PLUGIN)
-"""Clients whose list may name an assignor of the user."""
+"""Clients whose list may name a user's own assignor."""
 
 _SPELLED_AS_KAFKA = (
     *(Client.HOLDFAST, Client.WORKER),
     *(Client.CONFLUENT, Client.HOLDFAST_CONFLUENT),
 )
-"""Clients whose configuration has Kafka's keys; Java's lists classes, the others have keywords."""
+"""Clients whose configuration has Kafka's keys; Java lists classes, the others use keywords."""
 
 _CLASSES = {
     Client.KAFKA_PYTHON: {
@@ -110,7 +110,7 @@ KNOWN_TO = {
     Client.AIOKAFKA_PLUGIN: EAGER_ONES,
     Client.CONFLUENT: frozenset(i.name for i in ASSIGNORS.values() if i.in_librdkafka),
 }
-"""Clients -> the assignors and designs that they can offer."""
+"""Clients -> the assignors and designs that they can support."""
 
 _INSTEAD = {
     Client.KAFKA_PYTHON: (Client.KAFKA_PYTHON_PLUGIN, Client.HOLDFAST_KAFKA),
@@ -119,7 +119,7 @@ _INSTEAD = {
     Client.AIOKAFKA_PLUGIN: (Client.HOLDFAST_AIOKAFKA,),
     Client.CONFLUENT: (Client.HOLDFAST_CONFLUENT,),
 }
-"""Clients -> what goes on in their place, by a keyword or an import: the smallest change first."""
+"""Clients -> their replacements, by a keyword or an import: the smallest change first."""
 
 COOPERATIVE_JAVA = (2, 4)
 """The first Java client with cooperative assignors (KIP-429)."""
@@ -134,14 +134,14 @@ _DEFAULTS = {
 
 
 def default_assignors(client: Client, version: tuple[int, ...] = ()) -> tuple[str, ...]:
-    """What a client offers whose configuration names no assignor.
+    """Return the assignors of a client whose configuration names none.
 
     Parameters
     ----------
     client : Client
         A drop-in has the default of its original.
     version : tuple of int
-        Of the Java client, empty for a new one.
+        Version of the Java client, empty for a new one.
 
     References: KIP-726, "Upgrade path"; Java's default since 3.0 is KAFKA-12464's.
     """
@@ -152,7 +152,7 @@ def default_assignors(client: Client, version: tuple[int, ...] = ()) -> tuple[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedAssignor:
-    """An assignor of the user, as far as an upgrade looks at it."""
+    """A user's own assignor, reduced to what an upgrade needs."""
 
     written: str  # as a list names it: ``module:name``
     protocol: str
@@ -169,13 +169,13 @@ def needs_policy(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The configuration of a member, as far as an upgrade looks at it."""
+    """The configuration of a member, reduced to what an upgrade needs."""
 
     assignors: tuple[str, ...]  # ``partition.assignment.strategy``, in order
     policy: str = ""  # ``holdfast.policy`` beside the list, where :func:`needs_policy`
-    own: tuple[ListedAssignor, ...] = ()  # what the user's names in a list stand for
-    # The client library. Kafka-python by itself runs in one mode only; with holdfast's assignors it
-    # takes eager and cooperative ones in one list, and runs eager then.
+    own: tuple[ListedAssignor, ...] = ()  # the user's own assignors by their names in a list
+    # The client library. Kafka-python by itself runs in one rebalance protocol only; with
+    # holdfast's assignors it takes eager and cooperative ones in one list, and then runs eager.
     client: Client = Client.HOLDFAST
     version: tuple[int, ...] = ()  # of the Java client, empty if new enough
     protocol_type: str = "consumer"  # ``consumer`` or another
@@ -185,19 +185,19 @@ class Config:
 
     @property
     def supported_protocols(self) -> tuple[str, ...]:
-        """Protocols in JoinGroup: a worker that names one design offers the others behind it."""
+        """Protocols in JoinGroup: a worker that names one design supports the others after it."""
         if self.client is Client.WORKER and len(self.assignors) == 1:
             return (*self.assignors, *(d for d in DESIGNS if d not in self.assignors))
         protocols = {one.written: one.protocol for one in self.own}
         return tuple(protocols.get(a, a) for a in self.assignors)
 
     def rebalance_protocols_of(self, assignor: str) -> frozenset[RebalanceProtocol]:
-        """Modes that an assignor of the list declares."""
+        """Return the rebalance protocols that an assignor of the list declares."""
         own = next((one.rebalance_protocols for one in self.own if one.written == assignor), None)
         return rebalance_protocols_of(assignor, self.client) if own is None else own
 
     def knows(self, assignor: str) -> bool:
-        """Whether the client can offer an assignor."""
+        """Return whether the client can support an assignor."""
         is_own = any(one.written == assignor for one in self.own)
         if is_own and self.client is Client.AIOKAFKA_PLUGIN:
             return EAGER in self.rebalance_protocols_of(assignor)
@@ -205,12 +205,12 @@ class Config:
 
     @property
     def group_type(self) -> str:
-        """The protocol type in JoinGroup: that of workers is their own."""
+        """The protocol type in JoinGroup: workers have their own."""
         return "holdfast" if self.client is Client.WORKER else self.protocol_type
 
     @property
     def setting(self) -> str:
-        """What a person writes into the configuration of this client."""
+        """The text that a person writes into the configuration of this client."""
         if self.client is Client.WORKER and len(self.assignors) == 1:
             policy = policy_of_protocol(self.assignors[0])
             named = self.assignors[0] if policy is None else policy.name
@@ -226,7 +226,7 @@ class Config:
         return f"partition_assignment_strategy=[{written}]{beside}"
 
     def _written(self, name: str) -> str:
-        """An assignor as the Python client takes it: a class of its own or one of holdfast's."""
+        """Return an assignor as the Python client takes it: its own class or one of holdfast's."""
         if self.client in _MEMBERS:
             return repr(name)
         plain = _CLASSES.get(self.client, {}).get(name)
@@ -242,7 +242,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeFinding:
-    """Why a step is not safe, or what to know about it."""
+    """A reason why a step is not safe, or a remark on it."""
 
     unsafe: bool
     rule: str
@@ -253,7 +253,7 @@ class UpgradeFinding:
 def rebalance_protocols_of(
     assignor: str, client: Client = Client.HOLDFAST
 ) -> frozenset[RebalanceProtocol]:
-    """Modes that an assignor declares in a client."""
+    """Return the rebalance protocols that an assignor declares in a client."""
     if assignor in DESIGNS:
         return BOTH
     if assignor not in ASSIGNORS:
@@ -266,7 +266,7 @@ def rebalance_protocols_of(
 
 
 def rebalance_protocol_of(config: Config) -> RebalanceProtocol | None:
-    """The mode a member runs in, or None if its assignors share none."""
+    """Return the rebalance protocol of a member, or None if its assignors share none."""
     if config.client is Client.KAFKA_PYTHON_PLUGIN and len(config.assignors) > 1:
         return EAGER
     rebalance_protocols = BOTH.intersection(*map(config.rebalance_protocols_of, config.assignors))
@@ -274,7 +274,7 @@ def rebalance_protocol_of(config: Config) -> RebalanceProtocol | None:
 
 
 def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
-    """Check whether these configurations can be in one group at the same time."""
+    """Check whether configurations can be in one group at the same time."""
     distinct = sorted(set(configs), key=lambda c: (str(c), c.version, c.group_type))
     findings = [finding for config in distinct for finding in _check_one(config)]
     if any(f.unsafe for f in findings):
@@ -282,7 +282,7 @@ def check_group(configs: Sequence[Config]) -> list[UpgradeFinding]:
     types = sorted({c.group_type for c in distinct})
     if len(types) > 1:
         text = f"protocol types {' and '.join(types)} in one group"
-        advice = "a group has one protocol type: stop all members, then start them anew"
+        advice = "a group has one protocol type: stop all members, then start them again"
         return [*findings, _unsafe("protocol-type", text, advice)]
     common = set.intersection(*(set(c.supported_protocols) for c in distinct))
     if not common:
@@ -325,20 +325,20 @@ def check_step(before: Sequence[Config], after: Sequence[Config]) -> list[Upgrad
 
 
 def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[Config]]:
-    """The configurations of a group's members at the start and after each bounce.
+    """Return the configurations of a group's members at the start and after each bounce.
 
     Parameters
     ----------
     before, after : sequence of Config
         Member by member, of equal length. Where the client by itself does not have an assignor, or
-        cannot take a step, another one stands for it: the same with holdfast's assignors, the
-        drop-in for it, or a Java client that is new enough.
+        cannot take a step, another one replaces it: the same with holdfast's assignors, the drop-in
+        for it, or a Java client that is new enough.
 
     Returns
     -------
     list of list of Config
         The start first, then one list a bounce, none if nothing changes. Two bounces that are not
-        safe are no way: :func:`check_step` says why.
+        safe are no procedure: :func:`check_step` says why.
     """
     start = [_able(c) for c in before]
     goal = [_able(c) for c in after]
@@ -351,14 +351,14 @@ def plan_group(before: Sequence[Config], after: Sequence[Config]) -> list[list[C
 
 
 def has_way(client: Client, start: Sequence[str], goal: Sequence[str]) -> bool:
-    """Whether members of this client may be bounced from some assignors to others."""
+    """Return whether members of a client may be bounced from some assignors to others."""
     sides = [[Config(client=client, assignors=tuple(side))] for side in (start, goal)]
     stages = plan_group(*sides)
     return not any(_unsafe_in(check_step(a, b)) for a, b in pairwise(stages))
 
 
 def _bridge(start: Config, goal: Config) -> Config:
-    """What a member offers between two bounces: in one of the two clients, or in place of them."""
+    """Return a member's configuration between two bounces: in one of the two clients or another."""
     both = tuple(dict.fromkeys((*goal.assignors, *start.assignors)))
     policy = goal.policy or start.policy
     own = tuple(dict.fromkeys((*goal.own, *start.own)))
@@ -368,7 +368,7 @@ def _bridge(start: Config, goal: Config) -> Config:
 
 
 def _able(config: Config) -> Config:
-    """The configuration, in another client where this one cannot start with it."""
+    """Return the configuration, in another client where this one cannot start with it."""
     if not _unsafe_in(_check_one(config)):
         return config
     others = [replace(config, client=other) for other in _INSTEAD.get(config.client, ())]

@@ -1,4 +1,4 @@
-"""An assignment: one column of owners, so two owners of one partition cannot be written down."""
+"""An assignment: one column of owners, so two owners of one partition cannot be expressed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Assignment:
         check_owner(self.group, self.owner)
 
     def to_dict(self) -> dict[str, dict[str, list[int]]]:
-        """``{member id: {topic: [partitions]}}``, every member present, all sorted."""
+        """Return ``{member id: {topic: [partitions]}}``, every member present, all sorted."""
         return owner_to_dict(self.group, self.owner)
 
 
@@ -59,7 +59,7 @@ def check_owner(group: Group, owner: I32) -> None:
 
 
 def owner_to_dict(group: Group, owner: I32) -> dict[str, dict[str, list[int]]]:
-    """Owner column as ``{member id: {topic: [partitions]}}``, every member present, all sorted."""
+    """Return the owner column as ``{member id: {topic: [partitions]}}``, complete and sorted."""
     topics = group.topics
     result: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in group.member_ids}
     held = np.flatnonzero(owner != NO_OWNER)

@@ -1,7 +1,7 @@
 """The dtypes of columns, and the few operations that every user of columns needs.
 
 **Rules.** Indices are ``int32``; offsets, times, positions and CSR starts are ``int64``. A column
-is read-only once it belongs to a value. Nothing here knows what a column means.
+is read-only once it belongs to a value. No function depends on the meaning of a column.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ def frozen(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def starts(counts: npt.NDArray[Any]) -> I64:
-    """CSR row starts, int64[n + 1], of rows with ``counts[i]`` values each."""
+    """Return CSR row starts, int64[n + 1], of rows with ``counts[i]`` values each."""
     start = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=start[1:])
     return start
 
 
 def row_sizes(start: I64) -> I64:
-    """Values in each row of a CSR pair, int64[n]."""
+    """Return the number of values in each row of a CSR pair, int64[n]."""
     return start[1:] - start[:-1]
 
 
 def row_of(start: I64) -> I32:
-    """Row index of every value of a CSR pair, int32[start[-1]]."""
+    """Return the row index of every value of a CSR pair, int32[start[-1]]."""
     return np.repeat(np.arange(len(start) - 1, dtype=np.int32), row_sizes(start))
 
 
 def within(counts: npt.NDArray[Any]) -> I64:
-    """Position of every value inside its row, int64[sum(counts)]: ``0 1 2 0 1 ...``."""
+    """Return the position of every value inside its row, int64[sum(counts)]: ``0 1 2 0 1 ...``."""
     start = starts(counts)
     return np.arange(start[-1], dtype=np.int64) - np.repeat(start[:-1], counts)
 
 
 def places_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
-    """How many values each of some ``rows`` of a CSR pair has, and where they stand, row by row."""
+    """Return the number of values of each of some ``rows`` of a CSR pair, and their positions."""
     first = start[rows]
     sizes = start[rows + 1] - first
     begin = starts(sizes)
@@ -60,12 +60,12 @@ def places_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
 
 
 def index_in(wanted: I64, known: I64, order: I64 | None = None) -> I64:
-    """Where each wanted value stands in ``known``; of several the first place, -1 for none.
+    """Return the first position of each wanted value in ``known``, -1 for none.
 
     Parameters
     ----------
     order : int64, optional
-        Sorts ``known``, equal values in the order they stand; computed if it is not given.
+        Sorts ``known``, equal values by position; computed if it is not given.
     """
     if not len(known):
         return np.full(len(wanted), -1, np.int64)
@@ -76,10 +76,10 @@ def index_in(wanted: I64, known: I64, order: I64 | None = None) -> I64:
 
 
 def distinct(key: npt.NDArray[T]) -> npt.NDArray[T]:
-    """Sorted values without repeats; sorts ``key`` in place.
+    """Return sorted values without repeats; sorts ``key`` in place.
 
     ``numpy.unique`` hashes integers since 2.3, which is many times slower where most are distinct.
-    Its first call imports ``numpy.ma``, for which a leader's first turn would wait 15 ms.
+    Its first call imports ``numpy.ma``, for which a leader's first round would wait 15 ms.
     """
     key.sort()
     new = np.ones(len(key), np.bool_)
@@ -88,7 +88,7 @@ def distinct(key: npt.NDArray[T]) -> npt.NDArray[T]:
 
 
 def ranked(values: npt.NDArray[Any], n_values: int) -> tuple[I64, I64]:
-    """Distinct values, ascending, and the rank of each of ``values`` (0 to ``n_values - 1``).
+    """Return distinct values, ascending, and each value's rank (0 to ``n_values - 1``).
 
     A table of all values takes linear time; it is not made where it would be mostly empty.
     """
@@ -104,7 +104,7 @@ def ranked(values: npt.NDArray[Any], n_values: int) -> tuple[I64, I64]:
 
 
 def stable_order(values: npt.NDArray[Any], n_values: int) -> npt.NDArray[np.intp]:
-    """Order that sorts ``values`` (0 to ``n_values - 1``), equal ones in the order they stand.
+    """Return the order that sorts ``values`` (0 to ``n_values - 1``), equal ones by position.
 
     Sixteen bits are sorted by radix, which takes linear time; more are sorted as a key with the
     position below.

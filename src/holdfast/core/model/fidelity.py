@@ -11,11 +11,11 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 LOW_FIDELITY: Final = 0.8
-"""Below this agreement, numbers of a replay are not to be trusted."""
+"""Agreement below which the numbers of a replay are not to be trusted."""
 
 
 def agreement_of_counts(left: float, right: float) -> float:
-    """How near two counts are: (1 + the smaller) / (1 + the larger).
+    """Return how near two counts are: (1 + the smaller) / (1 + the larger).
 
     Without the 1 that is added, 0 against 1 would count like 0 against 1000.
     """
@@ -23,7 +23,7 @@ def agreement_of_counts(left: float, right: float) -> float:
 
 
 def agreement_of_sequences(left: Sequence[Hashable], right: Sequence[Hashable]) -> float:
-    """Twice the longest common subsequence over the sum of the lengths (Dice); 1 for two empty.
+    """Return twice the longest common subsequence over the summed lengths (Dice); 1 if empty.
 
     Notes
     -----
@@ -34,7 +34,7 @@ def agreement_of_sequences(left: Sequence[Hashable], right: Sequence[Hashable]) 
 
 
 def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
-    """Length of the longest common subsequence.
+    """Return the length of the longest common subsequence.
 
     References: H. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004): a column of the
     table of the textbook method is one integer, a bit clear where the length grows.
@@ -51,6 +51,6 @@ def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> i
 
 
 def fidelity(agreements: Sequence[float | None]) -> float | None:
-    """The lowest of the agreements that are not None; None where all are None."""
+    """Return the lowest of the agreements that are not None; None if all are None."""
     known = [a for a in agreements if a is not None]
     return min(known) if known else None

@@ -1,8 +1,8 @@
 """A consumer group as columns: its members, their subscriptions and their claims.
 
 **Rules.** Members are sorted by id and topics by name, so the result of every assignor is a
-function of the set of inputs, not of their order. Members with equal subscriptions share one row
-of the subscription table. The claim columns hold only claims that can be true
+function of the set of inputs, not of their order. Members with equal subscriptions share one row of
+the subscription table. The claim columns hold no impossible claims
 (:mod:`holdfast.core.model.reported`).
 
 **Strategy.** :meth:`Group.build` is the only place that makes a group. Each source (a JSON
@@ -56,7 +56,7 @@ class Group:
     subscription : int32[n_members]
         Row of the subscription table for each member.
     claim_start, claim_tp : int64[n_members + 1], int32[...]
-        Topic-partitions that each member says it owns, sorted in each row.
+        Topic-partitions that each member claims, sorted in each row.
     generation : int32[n_members]
         Generation in which the member learned its claims; -1 if it has none.
     rack : int32[n_members]
@@ -65,7 +65,7 @@ class Group:
         Messages behind the end of each topic-partition, at least 0.
     foreign_member, foreign_tp : int32[n_foreign]
         Claims of topic-partitions that exist but that the claimant does not subscribe to: no right
-        to keep them, yet a cooperative round must wait until they are given up.
+        to keep them, yet a cooperative round must wait until they are revoked.
     dropped : DroppedClaims
         Claims that were left out, foreign ones included.
 
@@ -91,21 +91,21 @@ class Group:
     def from_dict(
         cls, snapshot: Mapping[str, Any], *, most_partitions: int = MOST_PARTITIONS
     ) -> Group:
-        """Read the JSON snapshot.
+        """Read a JSON snapshot.
 
         Parameters
         ----------
         snapshot : mapping
             ``{"partitions": {topic: count}, "members": [{"id": ..., "topics": [...]}]}`` and
-            whatever :meth:`to_dict` gives; ``holdfast assign --help`` has an example.
+            whatever :meth:`to_dict` returns; ``holdfast assign --help`` has an example.
         most_partitions : int
-            Number of topic-partitions that it may have in all.
+            Number of topic-partitions that the snapshot may have in all.
 
         Raises
         ------
         ModelError
             Something is missing, unknown, of the wrong type or out of range; the text names the
-            place, as in ``members[3].owned[0]``.
+            path, as in ``members[3].owned[0]``.
         """
         read = read_snapshot(snapshot, most_partitions)
         topics = Topics.from_counts(
@@ -150,7 +150,7 @@ class Group:
         subscriptions : Subscriptions
             The topics of each member.
         claims : ReportedClaims
-            What the members say they own.
+            The members' claims.
         generation : int32[n_members]
             Generation in which each member learned its claims; -1 if it has none.
         instance_ids : tuple of str or None, optional
@@ -161,8 +161,8 @@ class Group:
             Messages behind the end of each topic-partition, at least 0.
         round_generation : int, optional
             Generation of the round that the group is in. Members learned what they own in an
-            earlier generation. So a claim of ``round_generation`` or a later one counts as none,
-            and its member as one without a generation.
+            earlier generation. So a claim of ``round_generation`` or a later one is ignored, and
+            its member counts as one without a generation.
 
         Raises
         ------
@@ -220,10 +220,10 @@ class Group:
 
     @cached_property
     def assignment_order(self) -> I32:
-        """Members in the order in which partitions are dealt, int32[n_members].
+        """Members in the order in which partitions are assigned, int32[n_members].
 
-        Static members come first, by instance id, then the others by member id, so that a
-        restarted static member keeps its place although its member id is new.
+        Static members come first, by instance id, then the others by member id, so that a restarted
+        static member keeps its position although its member id is new.
 
         References: KIP-345; ``AbstractPartitionAssignor.MemberInfo`` of Kafka 4.3.1.
         """
@@ -251,7 +251,7 @@ class Group:
         return frozen(count.astype(np.int64))
 
     def is_subscribed(self, members: npt.NDArray[Any], topics: npt.NDArray[Any]) -> Mask:
-        """Whether ``members[i]`` subscribes to ``topics[i]``: int[n] and int[n] to bool[n]."""
+        """Return whether ``members[i]`` subscribes to ``topics[i]``, int[n] each: bool[n]."""
         return self.subscriptions.holds(members, topics, self.topics.n_topics)
 
     @property
@@ -260,16 +260,16 @@ class Group:
         return Subscriptions(self.set_start, self.set_topic, self.subscription)
 
     def claim_members(self) -> I32:
-        """Member of each claim in ``claim_tp``, int32[n_claims]."""
+        """Return the member of each claim in ``claim_tp``, int32[n_claims]."""
         return row_of(self.claim_start)
 
     def with_claims(self, member: I32, tp: I32, **changes: Any) -> Group:
-        """The same group, in which ``member[i]`` claims ``tp[i]``; other fields as in ``changes``.
+        """Return the same group, in which ``member[i]`` claims ``tp[i]``, with other ``changes``.
 
         Parameters
         ----------
         member, tp : int32[n_claims]
-            In any order; no pair stands twice.
+            In any order, without repeated pairs.
         """
         counts = np.bincount(member, minlength=self.n_members)
         return replace(
@@ -280,9 +280,9 @@ class Group:
         )
 
     def without_partitions(self, gone: Mask) -> tuple[Group, I32]:
-        """The same group as if some topic-partitions did not exist.
+        """Return the same group as if some topic-partitions did not exist.
 
-        The partitions of a topic that stay are numbered anew, from 0 on and in their order.
+        The remaining partitions of a topic are renumbered, from 0 on and in their order.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ class Group:
         -------
         group : Group
         kept : int32[...]
-            The topic-partitions of the answer as this group numbers them, ascending.
+            The topic-partitions of the result as this group numbers them, ascending.
         """
         kept = np.flatnonzero(~gone).astype(np.int32)
         new = np.cumsum(~gone, dtype=np.int64) - 1
@@ -308,7 +308,7 @@ class Group:
         return rest, kept
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON snapshot again: sorted, without claims that were dropped."""
+        """Return the JSON snapshot: sorted, without dropped claims."""
         topics = self.topics
         result: dict[str, Any] = {
             "partitions": dict(zip(topics.names, topics.n_partitions.tolist(), strict=True))

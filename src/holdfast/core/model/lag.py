@@ -26,20 +26,20 @@ MAX_LAG = 2**62
 """Largest lag read, so that sums of a few stay inside int64."""
 
 LEAST_FALL = 1 / 60
-"""Records per second; a lag that falls by less is not being caught up with."""
+"""Records per second; a lag that falls by less does not count as catching up."""
 
 _MAX_SUM = float(2**61)
 
 
 def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
-    """Messages between each committed offset and the end of its partition.
+    """Return messages between each committed offset and the end of its partition.
 
     Parameters
     ----------
     begin, end : int64[n]
-        First offset there is, and the next to be written; ``begin <= end``.
+        First existing offset, and the next to be written; ``begin <= end``.
     committed : int64[n]
-        Offset at which the group goes on, NO_COMMIT where it has none.
+        Offset at which the group continues, NO_COMMIT where it has none.
     reset : str
         ``auto.offset.reset`` of the group, in any case.
 
@@ -69,7 +69,7 @@ def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
 
 
 def lag_column_of(values: npt.ArrayLike, label: str = "lags") -> I64:
-    """Lags given by a caller as one checked column; ``label`` is what an error calls them.
+    """Return lags given by a caller as one checked column; ``label`` names them in errors.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def lag_column_of(values: npt.ArrayLike, label: str = "lags") -> I64:
 
 
 def lag_column(lags: Mapping[str, Sequence[int]] | None, topics: Topics) -> I64 | None:
-    """Lags by topic as one column, int64[n_tps]; a topic left out counts as 0. None for None."""
+    """Return lags by topic as one column, int64[n_tps]; a missing topic is 0. None for None."""
     if lags is None:
         return None
     column = np.zeros(topics.n_tps, np.int64)
@@ -110,7 +110,7 @@ def lag_column(lags: Mapping[str, Sequence[int]] | None, topics: Topics) -> I64 
 
 
 def summable(lags: I64 | None, n_tps: int) -> I64:
-    """Lags whose sum is far inside int64: all shifted right where it is not; zeros for None."""
+    """Return lags whose sum is far inside int64: all shifted right if not; zeros for None."""
     if lags is None:
         return np.zeros(n_tps, dtype=np.int64)
     total = float(lags.sum(dtype=np.float64))

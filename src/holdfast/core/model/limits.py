@@ -7,22 +7,22 @@ NO_GENERATION = -1
 """Generation of a member that has none."""
 
 MOST_PARTITIONS = 2**22
-"""Topic-partitions of one group or snapshot that are worked on where the caller names no limit.
+"""Topic-partitions of one group or snapshot if the caller names no limit.
 
-A partition takes some 200 bytes on its way through an assignor; whole clusters hold fewer.
+A partition takes some 200 bytes in an assignor; whole clusters hold fewer.
 """
 
 
 def believed_size(n_said: int, n_seen: int) -> int:
-    """How many partitions to count in a topic, where a message says one number and some were seen.
+    """Return how many partitions to count in a topic, by the highest number and those seen.
 
-    A partition number comes from a stranger and never decides alone how much is allocated: where
-    numbers are sparse, the partitions that were seen are counted instead.
+    A partition number is untrusted and never decides alone how much is allocated: where numbers are
+    sparse, the partitions that were seen are counted instead.
 
     Parameters
     ----------
     n_said : int
-        The highest number that was seen, and one.
+        The highest number that was seen, plus one.
     n_seen : int
         Different numbers that were seen.
     """

@@ -1,4 +1,4 @@
-"""Every number we report about an assignment, each defined once.
+"""Every reported number about an assignment, each defined once.
 
 **Rules.** A load is a count of topic-partitions. Columns named ``before`` and ``after`` are owner
 columns of the same group: int32[n_tps] of member indices, or NO_OWNER.
@@ -14,12 +14,12 @@ from holdfast.errors import ModelError
 
 
 def loads(owner: I32, n_members: int) -> I64:
-    """Topic-partitions of each member, int64[n_members]."""
+    """Return the topic-partitions of each member, int64[n_members]."""
     return np.bincount(owner[owner != NO_OWNER], minlength=n_members).astype(np.int64)
 
 
 def balance_score(load: I64) -> int:
-    """Sum of ``abs(a - b)`` over all pairs of members; 0 is perfect, lower is better.
+    """Return the sum of ``abs(a - b)`` over all pairs of members; 0 is perfect, lower is better.
 
     Notes
     -----
@@ -35,7 +35,7 @@ def balance_score(load: I64) -> int:
 
 
 def spread(values: I64) -> int:
-    """Largest value minus smallest; 0 of none."""
+    """Return the largest value minus the smallest; 0 of none."""
     return int(values.max() - values.min()) if len(values) else 0
 
 
@@ -66,7 +66,7 @@ def count_moved(before: I32, after: I32) -> int:
 
 
 def topic_excess(group: Group, owner: I32) -> int:
-    """How far topics are from being spread evenly: sum over topics and members of count squared.
+    """Return how uneven topics are: the sum over topics and members of count squared.
 
     The smallest value is reached where every topic is cut into equal parts over its members.
 
@@ -79,7 +79,7 @@ def topic_excess(group: Group, owner: I32) -> int:
 
 
 def topic_floor(group: Group) -> int:
-    """Least ``topic_excess`` there could be: every topic in even shares over its subscribers.
+    """Return the least possible ``topic_excess``: every topic in even shares over its subscribers.
 
     A lower bound whatever the other goals are; they may keep any assignment from reaching it.
 
@@ -93,7 +93,7 @@ def topic_floor(group: Group) -> int:
 
 
 def crosses_rack(group: Group, tps: I32, members: I32) -> Mask:
-    """Whether ``members[i]`` would read ``tps[i]`` from another rack than its own, bool[n].
+    """Return whether ``members[i]`` would read ``tps[i]`` across racks, bool[n].
 
     False where the rack of the member or of the partition is not known.
 
@@ -123,7 +123,7 @@ def count_rack_matches(group: Group, owner: I32) -> int | None:
 
 
 def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
-    """Whether the racks of both sides are known, and whether the member's is one of the tp's."""
+    """Return whether both racks are known, and whether the member's is one of the tp's."""
     topics = group.topics
     known, there = np.zeros(len(tps), np.bool_), np.zeros(len(tps), np.bool_)
     if topics.rack_start is None or topics.rack is None:
@@ -137,7 +137,7 @@ def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
 
 
 def lag_per_member(owner: I32, lags: I64, n_members: int) -> I64:
-    """Total lag of each member in messages, int64[n_members]."""
+    """Return the total lag of each member in messages, int64[n_members]."""
     total = np.zeros(n_members, np.int64)
     held = owner != NO_OWNER
     np.add.at(total, owner[held], lags[held])

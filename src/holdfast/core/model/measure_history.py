@@ -1,8 +1,8 @@
 """Numbers about many generations at once, as columns: the fleet's side of :mod:`.measure`.
 
-**Rules.** A generation is a row; the members of all rows stand in one column, sorted by row. A
-number means the same as the number of that name in :mod:`holdfast.core.model.measure`, which is
-about one assignment.
+**Rules.** A generation is a row; the members of all rows are in one column, sorted by row. A number
+means the same as the number of that name in :mod:`holdfast.core.model.measure`, which is about one
+assignment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.core.model.columns import F64, I64
 
 
 def balance_scores(load: I64, row: I64, n_rows: int) -> I64:
-    """Sum over all pairs of members of the difference of their loads, for each row.
+    """Return the sum over all pairs of members of the difference of their loads, for each row.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def balance_scores(load: I64, row: I64, n_rows: int) -> I64:
 
 
 def kept_share(kept: I64, moved: I64) -> F64:
-    """Kept / (kept + moved) of each row, 0 to 1: stickiness. NaN where nothing was owned before."""
+    """Return kept / (kept + moved) of each row, 0 to 1: stickiness. NaN without owners before."""
     total = kept + moved
     return np.where(total > 0, kept / np.maximum(total, 1), np.nan)
 
 
 def needed_moves(load: I64, before: I64, row: I64, n_moved_or_kept: I64) -> I64:
-    """Least moves at the most even loads, where all members ask for the same topics.
+    """Return the least moves at the most even loads, if all members read the same topics.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def needed_moves(load: I64, before: I64, row: I64, n_moved_or_kept: I64) -> I64:
     Returns
     -------
     int64[n_rows]
-        Moves: partitions of members that went, and what members hold beyond their even share.
+        Moves: partitions of departed members, and what members hold beyond their even share.
 
     Notes
     -----

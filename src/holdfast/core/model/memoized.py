@@ -1,7 +1,7 @@
-"""Results of small arguments are remembered, those of large ones are made anew.
+"""A bounded cache: results of small arguments are kept, those of large ones are recomputed.
 
-**Rules.** What is remembered is bounded in bytes, not only in entries: an argument above the limit
-is neither kept nor looked up. Members and leaders live for months, and a single message of another
+**Rules.** The cache is bounded in bytes, not only in entries: an argument above the limit is
+neither kept nor looked up. Members and leaders live for months, and a single message of another
 member may be as large as a broker allows.
 """
 
@@ -17,14 +17,14 @@ Made = TypeVar("Made")
 def memoized(
     entries: int, *, largest: int, size: Callable[[Any], int] = len
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """Decorate a pure function so that its last results are remembered.
+    """Decorate a pure function so that its last results are cached.
 
     Parameters
     ----------
     entries : int
-        Results that are kept.
+        Number of results that are kept.
     largest : int
-        Size of the first argument from which on nothing is kept.
+        Size of the first argument from which on results are not kept.
     size : callable
         Size of the first argument; much cheaper than the function itself.
     """

@@ -1,7 +1,7 @@
-"""Columns of flat indices to partitions by topic, and back.
+"""Conversions between columns of flat indices and partitions by topic.
 
-**Rules.** :mod:`holdfast.core.model.partitions` says which shapes a set of partitions has. A
-function is named after the shape that it returns: :func:`tps_of`, :func:`partitions_of`.
+**Rules.** :mod:`holdfast.core.model.partitions` lists the shapes of a set of partitions. A function
+is named after the shape that it returns: :func:`tps_of`, :func:`partitions_of`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.core.model.topics import Topics
 
 
 def tps_of(topics: Topics, partitions: TopicPartitions) -> I32:
-    """Flat indices of the partitions that exist, int32[...], sorted; others are left out."""
+    """Return flat indices of the partitions that exist, int32[...], sorted; others are left out."""
     parts = [np.empty(0, np.int64)]
     for name, numbers in partitions:
         topic = topics.index.get(name)
@@ -29,12 +29,12 @@ def tps_of(topics: Topics, partitions: TopicPartitions) -> I32:
 
 
 def partitions_of(topics: Topics, tps: I32) -> TopicPartitions:
-    """Flat indices as (topic, partitions), sorted by topic and partition."""
+    """Return flat indices as (topic, partitions), sorted by topic and partition."""
     return partitions_by_member(topics, np.zeros(len(tps), np.int32), tps).get(0, ())
 
 
 def partitions_by_owner(topics: Topics, owner: I32) -> dict[int, TopicPartitions]:
-    """An assignment as one entry a member.
+    """Return an assignment as one entry a member.
 
     Parameters
     ----------
@@ -51,17 +51,17 @@ def partitions_by_owner(topics: Topics, owner: I32) -> dict[int, TopicPartitions
 
 
 def partitions_by_member(topics: Topics, member: I32, tps: I32) -> dict[int, TopicPartitions]:
-    """Pairs of a member and a topic-partition as one entry a member.
+    """Return pairs of a member and a topic-partition as one entry a member.
 
     Parameters
     ----------
     member, tps : int32[n_pairs]
-        ``member[i]`` has ``tps[i]``; one topic-partition may stand with several members.
+        ``member[i]`` has ``tps[i]``; one topic-partition may belong to several members.
 
     Returns
     -------
     dict of int to (topic, partitions)
-        As :func:`partitions_by_owner` has it.
+        As of :func:`partitions_by_owner`.
     """
     order = np.lexsort((tps, member))
     member, tps = member[order], tps[order]

@@ -1,4 +1,4 @@
-"""Sets of partitions: the three shapes they have, and the ways from one shape to another.
+"""Sets of partitions: their three shapes, and the conversions between them.
 
 ========================  ================================  ======================================
 shape                     looks like                        used by
@@ -8,10 +8,10 @@ set of :data:`Resource`   ``{("orders", 0), ...}``          members and checkers
 ``tps``                   ``int32[...]`` of flat indices    leaders and assignors: columns
 ========================  ================================  ======================================
 
-**Rules.** Every conversion between two shapes stands once: between the first two shapes here, from
+**Rules.** Every conversion between two shapes exists once: between the first two shapes here, from
 and to columns in :mod:`holdfast.core.model.partition_columns`, because messages and members need no
 NumPy. A function is named after the shape that it returns, as :func:`resources_of` is. A *resource*
-is a partition of a topic, or the same thing in a group that shares something else: (kind, index).
+is a partition of a topic, or its equivalent in a group that divides something else: (kind, index).
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from typing import TypeAlias
 from holdfast.core.model.memoized import memoized
 
 Resource: TypeAlias = tuple[str, int]
-"""One thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
+"""A thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
 
 TopicPartitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """(topic, partitions), as Kafka's messages group them."""
 
 KEPT = 1 << 16
-"""Resources that are kept, so that equal ones are one object; above that all are let go."""
+"""Number of resources that are kept, so that equal ones are one object; above it all go."""
 
 LONGEST = 249
 """Characters of a topic's name, by Kafka's rule; resources under longer names are not kept."""
 
 SMALL = 256
-"""Sets of fewer partitions are remembered whole."""
+"""Number of partitions below which sets are cached whole."""
 
 
 def weight_of(partitions: TopicPartitions) -> int:
-    """What a listing costs to keep, in partitions; eight characters of a name count as one."""
+    """Return a listing's cost in the cache, in partitions; eight characters of a name are one."""
     return sum([1 + len(topic) // 8 + len(numbers) for topic, numbers in partitions])
 
 
 @memoized(1024, largest=SMALL, size=weight_of)
 def resources_of(partitions: TopicPartitions) -> frozenset[Resource]:
-    """Each partition as a resource of its own."""
+    """Return each partition as a resource of its own."""
     return frozenset(r for topic, numbers in partitions for r in resources_of_topic(topic, numbers))
 
 
@@ -63,7 +63,7 @@ class _OfTopic(dict[int, Resource]):
 
 
 class _KeptResources:
-    """Resources by topic, and how many there are."""
+    """Resources by topic, and their number."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, _OfTopic] = {}
@@ -75,7 +75,7 @@ class _KeptResources:
         self.n_kept = 0
 
     def find(self, topic: str, numbers: Sequence[int]) -> list[Resource]:
-        """One object for each number, which is kept from this call on."""
+        """Return one object for each number, which is kept from this call on."""
         if self.n_kept + len(numbers) > KEPT:
             self.clear()
         known = self.by_topic.get(topic)
@@ -91,7 +91,7 @@ _kept = _KeptResources()
 
 
 def resources_of_topic(topic: str, numbers: Sequence[int]) -> list[Resource]:
-    """The resources ``(topic, number)``, in the order given.
+    """Return the resources ``(topic, number)``, in the order given.
 
     A resource is the same object most times, because comparing sets of equal objects that are not
     the same is slow. Time and memory are linear in the numbers given, however large they are, and
@@ -103,16 +103,16 @@ def resources_of_topic(topic: str, numbers: Sequence[int]) -> list[Resource]:
 
 
 def grouped(resources: Iterable[Resource]) -> TopicPartitions:
-    """Resources as (topic, partitions), in the order given.
+    """Return resources as (topic, partitions), in the order given.
 
-    Only neighbours are grouped: a topic that stands in two places comes out twice.
+    Only neighbours are grouped: a topic that occurs in two places comes out twice.
     """
     return _grouped(tuple(resources))
 
 
 @memoized(1024, largest=SMALL)
 def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
-    """:func:`grouped`, remembered: most members report the same partitions in every round."""
+    """Group as :func:`grouped`, memoized: most members report equal partitions in every round."""
     return tuple(
         (topic, tuple(number for _, number in entries))
         for topic, entries in groupby(resources, key=itemgetter(0))
@@ -120,7 +120,7 @@ def _grouped(resources: tuple[Resource, ...]) -> TopicPartitions:
 
 
 def merge_topics(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
-    """One entry per topic, topics and partitions in the order met."""
+    """Return one entry per topic, topics and partitions in the order met."""
     groups: dict[str, list[int]] = {}
     for topic, numbers in partitions:
         groups.setdefault(topic, []).extend(numbers)
@@ -128,6 +128,6 @@ def merge_topics(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartit
 
 
 def sort_partitions(partitions: Iterable[tuple[str, Iterable[int]]]) -> TopicPartitions:
-    """One entry per topic that has partitions, sorted by topic and partition."""
+    """Return one entry per topic that has partitions, sorted by topic and partition."""
     merged = merge_topics(partitions)
     return tuple(sorted((topic, tuple(sorted(numbers))) for topic, numbers in merged if numbers))

@@ -1,9 +1,10 @@
-"""Whether a member went because its poll interval was over, by the time since a sign of it.
+"""Recognition of members that left because their poll interval passed, by their last sign.
 
 **Rules.** Java's client, librdkafka and kafka-python send ``max.poll.interval.ms`` as the rebalance
-timeout that a group's record has, and leave their group when no poll came for so long. aiokafka has
-a rebalance timeout of its own: by default that of its session, while its ``max_poll_interval_ms``
-stands in no record. A static member does not say that it leaves: its session has to end, too.
+timeout that a group's record has, and leave their group when no poll comes for that time. aiokafka
+has a rebalance timeout of its own: by default that of its session, while its
+``max_poll_interval_ms`` is in no record. A static member does not announce that it leaves: its
+session has to end, too.
 
 A *sign* is a commit of a member's own partitions, or a round that it joined, which is a poll.
 
@@ -24,9 +25,9 @@ AFTER_POLL_SHARE: Final = 1 / 6
 it: it polled on for a while after its last commit, and the others of its group had to come to the
 round."""
 COMMIT_LATE_MS: Final = 5_500
-"""A client that commits by itself, every five seconds, may do so that long after its last poll."""
+"""Time after its last poll at which a client may still auto-commit, every five seconds, in ms."""
 EARLY_MS: Final = 600
-"""By so much a record of a round may be later than the first poll after it."""
+"""Time by which a round's record may be later than the first poll after it, in ms."""
 DEFAULT_MS: Final = 300_000
 """``max.poll.interval.ms`` of a client that is not configured."""
 
@@ -34,16 +35,16 @@ _REASONS: Final = (
     "client reason: consumer poll timeout has expired",
     "client reason: max.poll.interval.ms passed without a poll",
 )
-"""What Java's clients and holdfast's members say when they leave without a poll (KIP-800)."""
+"""Reasons of Java's clients and holdfast's members that leave without a poll (KIP-800)."""
 
 
 def says_poll_timeout(words: str) -> bool:
-    """Whether a broker's words have the reason of a member that left since no poll came."""
+    """Return whether a broker's text has the reason of a member that stopped polling."""
     return any(reason in words for reason in _REASONS)
 
 
 def near_poll_timeout(unseen_ms: F64, poll_ms: I64, has_committed: Mask) -> Mask:
-    """Tell whether members went when their poll interval was over, by the time since a sign.
+    """Return whether members left when their poll interval passed, by the time since a sign.
 
     Parameters
     ----------

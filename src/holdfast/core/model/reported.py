@@ -1,8 +1,8 @@
 """Reports of members as columns: the topics they subscribe to and the partitions they claim.
 
-**Rules.** Members with equal subscriptions share one row of :class:`Subscriptions`. A claim that
-cannot be true (see :data:`REASONS`) is dropped and counted; a claim of a partition that exists but
-that its member does not subscribe to is *foreign*, and kept beside the others.
+**Rules.** Members with equal subscriptions share one row of :class:`Subscriptions`. An impossible
+claim (see :data:`REASONS`) is dropped and counted; a claim of a partition that exists but that its
+member does not subscribe to is *foreign*, and kept separately.
 :mod:`holdfast.core.assignors.claims` decides which of several claims of one partition counts.
 
 **Strategy.** A class method for each shape in which reports come: names (messages, snapshots), rows
@@ -35,15 +35,15 @@ MAX_EXAMPLES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedClaims:
-    """Claims that no assignor sees."""
+    """Claims that are not passed to assignors."""
 
-    # Claims dropped by reason, reasons without any left out.
+    # Dropped claims by reason, without reasons that have none.
     counts: Mapping[str, int] = field(default_factory=dict)
     # Up to 100 dropped claims, each as ``(reason, member id, topic, partition)``.
     examples: tuple[tuple[str, str, str, int], ...] = ()
 
     def __add__(self, other: DroppedClaims) -> DroppedClaims:
-        """The counts and the examples of both together."""
+        """Return the counts and the examples of both together."""
         return DroppedClaims(
             counts=dict(Counter(self.counts) + Counter(other.counts)),
             examples=(self.examples + other.examples)[:MAX_EXAMPLES],
@@ -61,7 +61,7 @@ class Subscriptions:
 
     @classmethod
     def from_names(cls, topics: Topics, names: Iterable[tuple[str, ...]]) -> Subscriptions:
-        """Topic names of each member in any order; unknown ones are left out."""
+        """Build from topic names of each member in any order; unknown ones are left out."""
         index = topics.index
         number: dict[tuple[str, ...], int] = {}
         of_member = [number.setdefault(one, len(number)) for one in names]
@@ -70,7 +70,7 @@ class Subscriptions:
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[int, ...]]) -> Subscriptions:
-        """Sorted topic indices of each member; equal rows become one, in the order met."""
+        """Build from sorted topic indices of each member; equal rows become one."""
         number: dict[tuple[int, ...], int] = {}
         of_member = [number.setdefault(row, len(number)) for row in rows]
         return cls(
@@ -80,7 +80,7 @@ class Subscriptions:
         )
 
     def holds(self, members: npt.NDArray[Any], topics: npt.NDArray[Any], n_topics: int) -> Mask:
-        """Whether ``members[i]`` subscribes to ``topics[i]`` (0 to ``n_topics - 1``)."""
+        """Return whether ``members[i]`` subscribes to ``topics[i]`` (0 to ``n_topics - 1``)."""
         n_sets = len(self.start) - 1
         if len(self.topic) == n_sets * n_topics:  # every member reads every topic
             return np.ones(len(members), np.bool_)
@@ -110,7 +110,7 @@ class ReportedClaims:
 
     @classmethod
     def from_partitions(cls, topics: Topics, owned: Sequence[TopicPartitions]) -> ReportedClaims:
-        """The claims of each member as (topic, partitions)."""
+        """Build from the claims of each member as (topic, partitions)."""
         rows = [(i, name, numbers) for i, own in enumerate(owned) for name, numbers in own]
         sizes = np.array([len(numbers) for _, _, numbers in rows], np.int64)
         flat = [number for _, _, numbers in rows for number in numbers]
@@ -124,7 +124,7 @@ class ReportedClaims:
 
     @classmethod
     def from_owner(cls, topics: Topics, owner: I32) -> ReportedClaims:
-        """The claims of members that own their partitions in ``owner``, int32[n_tps]."""
+        """Build from the owner column ``owner``, int32[n_tps]."""
         tps = np.flatnonzero(owner != NO_OWNER)
         tps = tps[np.argsort(owner[tps], kind="stable")]
         return cls(owner[tps], topics.topic_of[tps], topics.partition_of[tps])
@@ -149,7 +149,7 @@ def check_claims(
     *,
     impossible: Mask | None = None,
 ) -> CheckedClaims:
-    """Keep the claims that can be true, as CSR sorted by member and tp; name the others.
+    """Drop and name impossible claims; return the others as CSR sorted by member and tp.
 
     ``impossible``, bool[n_members]: members that claim under a generation that cannot exist.
     """
@@ -188,7 +188,7 @@ def check_claims(
 
 
 def _edges(key: I64, topics: Topics, member_ids: tuple[str, ...]) -> I64:
-    """CSR starts of sorted keys ``member * n_tps + tp``."""
+    """Return CSR starts of sorted keys ``member * n_tps + tp``."""
     edges = np.arange(len(member_ids) + 1, dtype=np.int64) * topics.n_tps
     return np.asarray(np.searchsorted(key, edges), dtype=np.int64)
 

@@ -1,8 +1,8 @@
-"""The JSON snapshot of a group, read with an error for every wrong place.
+"""The JSON snapshot of a group, read with an error for every wrong value.
 
 **Rules.** Unknown keys are refused by name. A wrong value raises :class:`ModelError` whose text
-begins with the path of the place. Odd *claims* are not errors: they are data of the group, dropped
-and counted later.
+begins with the path of the value. Impossible *claims* are not errors: they are data of the group,
+dropped and counted later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OFFSET = ("begin", "end", "committed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRow:
-    """One member as the snapshot has it."""
+    """One member of the snapshot."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -37,7 +37,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A snapshot whose every place has been checked."""
+    """A snapshot in which every value has been checked."""
 
     partitions: dict[str, int]
     racks: dict[str, list[list[str]]] | None
@@ -56,7 +56,7 @@ def read_snapshot(snapshot: object, most_partitions: int = MOST_PARTITIONS) -> S
     Raises
     ------
     ModelError
-        Naming the place, what was found and what was expected.
+        The error names the path, what was found and what was expected.
     """
     top = _mapping(snapshot, "snapshot")
     _refuse_unknown(top, _TOP, "snapshot")
@@ -161,7 +161,7 @@ def _lags(top: Mapping[str, Any], partitions: Mapping[str, int]) -> dict[str, li
 
 
 def _offsets(value: object, path: str) -> tuple[int, int, int]:
-    """First, next and committed offset; NO_COMMIT where there is none."""
+    """Return first, next and committed offset; NO_COMMIT where there is none."""
     row = _mapping(value, path)
     _refuse_unknown(row, _OFFSET, path)
     begin = _integer(row.get("begin", 0), f"{path}.begin", low=0, high=MAX_LAG)
@@ -204,7 +204,7 @@ def _string(value: object, path: str) -> str:
 
 
 def _optional_string(value: object, path: str) -> str | None:
-    """A string, or None for null and for the empty string (Kafka's way to say none)."""
+    """Return a string, or None for null and for the empty string (Kafka's way to say none)."""
     return None if value is None else _string(value, path) or None
 
 

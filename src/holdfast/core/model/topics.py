@@ -31,7 +31,7 @@ MAX_TPS = 2**31 - 2
 """Topic-partitions a group may have: flat indices are int32."""
 
 NO_RACK = -1
-"""Rack index of a member that named none."""
+"""Rack index of a member that names none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,13 +135,13 @@ class Topics:
         return self.partition_of if self.numbers is None else self.numbers
 
     def tps_in(self, chosen: I32) -> I32:
-        """Topic-partitions of the topics ``chosen``, int32[n] sorted: int32[...]."""
+        """Return the topic-partitions of the topics ``chosen``, int32[n] sorted: int32[...]."""
         if len(chosen) == self.n_topics:
             return np.arange(self.n_tps, dtype=np.int32)
         return places_in(self.start, chosen)[1].astype(np.int32)
 
     def only(self, tps: I32) -> Topics:
-        """Topics with the topic-partitions ``tps`` alone, int32[n] ascending, numbered anew."""
+        """Return topics with the topic-partitions ``tps`` alone, int32[n] ascending, renumbered."""
         counts = np.bincount(self.topic_of[tps], minlength=self.n_topics)
         fewer = replace(
             self,
@@ -155,24 +155,24 @@ class Topics:
         return replace(fewer, rack_start=frozen(starts(sizes)), rack=frozen(self.rack[rows]))
 
     def racks_of(self, tp: int) -> tuple[str, ...]:
-        """Names of the racks known to hold the topic-partition at index ``tp``, if any."""
+        """Return names of the racks known to hold the topic-partition at index ``tp``, if any."""
         if self.rack_start is None or self.rack is None:
             return ()
         row = self.rack[self.rack_start[tp] : self.rack_start[tp + 1]]
         return tuple(self.rack_names[i] for i in row)
 
     def rack_indices(self, racks: Sequence[str | None]) -> I32:
-        """Index of each rack name, int32[...]; -1 for none and for a name without an index."""
+        """Return the index of each rack name, int32[...]; -1 for none and for an unknown name."""
         index = {rack: i for i, rack in enumerate(self.rack_names)}
         return np.array([index.get(rack or "", NO_RACK) for rack in racks], np.int32)
 
     def by_name(self, values: list[T]) -> dict[str, list[T]]:
-        """One value a topic-partition as one list a topic."""
+        """Return one value a topic-partition as one list a topic."""
         start = self.start.tolist()
         return {name: values[start[i] : start[i + 1]] for i, name in enumerate(self.names)}
 
     def name_of(self, tp: int) -> tuple[str, int]:
-        """Topic name and Kafka's partition number of the topic-partition ``tp``."""
+        """Return topic name and Kafka's partition number of the topic-partition ``tp``."""
         topic = int(np.searchsorted(self.start, tp, side="right")) - 1
         if self.numbers is not None:
             return self.names[topic], int(self.numbers[tp])
@@ -185,7 +185,7 @@ def _rack_columns(
     racks: Mapping[str, Sequence[Iterable[str]]],
     more_racks: Iterable[str],
 ) -> tuple[tuple[str, ...], I64 | None, I32 | None]:
-    """Rack names and the CSR pair of racks a topic-partition, the pair None without racks."""
+    """Return rack names and the CSR pair of racks a topic-partition, None without racks."""
     unknown = sorted(set(racks) - set(names))
     if unknown:
         raise ModelError(f"racks of topic {unknown[0]!r}, which has no partition count")

@@ -1,4 +1,4 @@
-"""Names for the Arrow values that the pipeline passes around.
+"""Names for the Arrow values that the pipeline's functions exchange.
 
 **Rules.** Arrow's own types are not checked (``pyproject.toml`` says why), so these names are for
 readers. Spark's types are checked; a module imports them where it needs them.

@@ -1,17 +1,17 @@
 """The Spark session of a command: Ctrl-C ends the command as without Spark.
 
 **Rules.** A ``KeyboardInterrupt`` ends the command, and the JVM ends after it, as its standard
-input is closed. A terminal sends Ctrl-C to the JVM as well. The JVM ignores it: what is cleaned up
-here on the way out still talks to it. PySpark's own handler of SIGINT must not run: it calls the
-JVM, mostly in the middle of another call, and then both calls fail with a stack trace. What py4j
-logs about a call that Ctrl-C interrupted is not printed.
+input is closed. A terminal sends Ctrl-C to the JVM as well. The JVM ignores it: the cleanup here
+still needs the JVM. PySpark's own handler of SIGINT must not run: it calls the JVM, mostly during
+another call, and then both calls fail with a stack trace. Log messages of py4j about a call that
+Ctrl-C interrupted are not printed.
 
 **Strategy.** PySpark installs its handler while it starts a session in the main thread, and has no
-option against that. Putting Python's handler back afterwards would leave a gap: PySpark goes on
-talking to the JVM for about a second after it has installed its handler. So ``open_session``
-replaces ``signal.signal``, for as long as the session starts, by a function that installs no
-handler of SIGINT. PySpark calls it in the JVM's process too, between fork and exec, to have SIGINT
-ignored there; that passes.
+option against that. Restoring Python's handler afterwards would leave a gap: PySpark talks to the
+JVM for about a second after it has installed its handler. So ``open_session`` replaces
+``signal.signal``, while the session starts, by a function that installs no handler of SIGINT.
+PySpark calls it in the JVM's process too, between fork and exec, to ignore SIGINT there; that call
+passes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
 
 
 def open_session(**options: Any) -> Any:
-    """:func:`holdfast.fleet.pipeline.session.get_session`, without PySpark's SIGINT handler."""
+    """Start :func:`holdfast.fleet.pipeline.session.get_session` without PySpark's own handler."""
     from holdfast.fleet.pipeline.session import get_session
 
     install = signal.signal
@@ -49,7 +49,7 @@ def open_session(**options: Any) -> Any:
 
 
 def running_session() -> Callable[[], Any] | None:
-    """What gives the session that runs already; None where none does. Loads no Spark."""
+    """Return a function that returns the running session; None without one. Imports no Spark."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -59,5 +59,5 @@ def running_session() -> Callable[[], Any] | None:
 
 
 def not_interrupted(record: logging.LogRecord) -> bool:
-    """Whether a record is about anything but a KeyboardInterrupt and the errors that follow it."""
+    """Return whether a record concerns no KeyboardInterrupt and no error that follows one."""
     return not is_interrupt(record.exc_info[1] if record.exc_info else None)

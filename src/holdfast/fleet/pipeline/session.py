@@ -1,13 +1,13 @@
-"""The one place that starts a Spark session.
+"""Start the Spark session; no other module does.
 
-**Rules.** A setting that is already made (``spark-submit --conf``, ``spark-defaults.conf``, an
-existing session, ``conf=``) is never replaced. The rest of the pipeline takes ``spark`` as an
-argument and touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too. A call
-into the JVM that names one of Kafka's secret settings is logged without its text.
+**Rules.** An existing setting (``spark-submit --conf``, ``spark-defaults.conf``, an existing
+session, ``conf=``) is never replaced. The rest of the pipeline takes ``spark`` as an argument and
+touches neither ``sparkContext`` nor ``_jvm``, so it runs on Spark Connect too. A call into the JVM
+that names one of Kafka's secret settings is logged without its text.
 
-**Strategy.** Defaults are chosen for one machine: a local master, no UI, UTC, Arrow batches bound
-by bytes. ``useDeprecatedOffsetFetching`` must stand before a Kafka source is created: without it
-Spark plans no partition of the offsets topic and reads nothing, with no error.
+**Strategy.** Defaults are chosen for one machine: a local master, no UI, UTC, Arrow batches
+bounded by bytes. ``useDeprecatedOffsetFetching`` must be set before a Kafka source is created:
+without it Spark plans no partition of the offsets topic and reads nothing, with no error.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def get_session(
     Parameters
     ----------
     master : str, optional
-        Spark's master; ``local[*]`` where no other one is set.
+        Spark's master; by default ``local[*]``, unless one is set.
     conf : mapping, optional
         Settings of the caller; they win over our defaults.
     kafka : bool
@@ -73,18 +73,18 @@ def get_session(
     delta : bool
         Put Delta Lake there too, and its settings.
     quick : bool
-        Choose for little data: no second compiler and no generated code, which cost more to make
-        than they save below some hundred thousand records.
+        Tune for little data: no second compiler and no generated code, which cost more than they
+        save below some hundred thousand records.
     remote : str, optional
         Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
         started here and ends with this process.
     app_name : str
-        What Spark's own pages and logs show for it.
+        Name in Spark's own pages and logs.
 
     Raises
     ------
     OperationalError
-        No usable Java, or the connector cannot be had.
+        No usable Java, or the connector cannot be downloaded.
     """
     for name in CALL_LOGS:
         logging.getLogger(name).addFilter(without_logins)  # which adds a filter once
@@ -122,8 +122,8 @@ def get_session(
 def without_logins(record: logging.LogRecord) -> bool:
     """Hide the text of a call that names a secret; the record itself stays.
 
-    The text has a line with an option's key and one with its value: the key tells, whatever the
-    value looks like.
+    The text has a line with an option's key and one with its value: the key decides, whatever the
+    value.
     """
     if _SECRET.search(record.getMessage()):
         record.msg, record.args = HIDDEN, ()
@@ -132,7 +132,7 @@ def without_logins(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _java_options(master: str, given: Collection[str]) -> Iterator[tuple[str, ...]]:
-    """Options of ours for the driver's JVM; it has to be started while the block runs."""
+    """Yield our options for the driver's JVM, which must be started while the block runs."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # it runs already
         yield ()
         return
@@ -166,7 +166,7 @@ def _defaults(
     if chosen.startswith("local"):
         n_tasks = str(4 * local_cores(chosen))
         defaults["spark.sql.shuffle.partitions"] = n_tasks
-        # Spark would join them until there are about as many as cores: then one core ends alone.
+        # Spark would merge them into about as many as there are cores: then one core ends alone.
         defaults["spark.sql.adaptive.coalescePartitions.minPartitionNum"] = n_tasks
         defaults["spark.driver.memory"] = "2g"
         # Rows come from Python and go to Python: loops that Spark writes for a plan, which Java has
@@ -190,17 +190,17 @@ def _defaults(
 
 
 def _quoted(option: str) -> str:
-    """An option as Spark splits them; quotes and backslashes stand in none of ours."""
+    """Quote an option as Spark splits options; ours contain neither quotes nor backslashes."""
     return f'"{option}"' if " " in option else option
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session is a client of a Spark Connect server."""
+    """Return whether a session is a client of a Spark Connect server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def local_cores(master: str) -> int:
-    """Cores of a master: ``local`` 1, ``local[3]`` 3, ``local[*]`` all of this machine; else 1."""
+    """Return a master's cores: ``local`` 1, ``local[3]`` 3, ``local[*]`` this machine's; or 1."""
     inside = master.partition("[")[2].rstrip("]").partition(",")[0]
     if inside == "*":
         return os.cpu_count() or 1
@@ -216,7 +216,7 @@ def _prepare_environment(master: str) -> None:
 
 
 def already_set() -> dict[str, str]:
-    """Settings made outside this process: spark-submit's, or those of ``spark-defaults.conf``."""
+    """Return settings of spark-submit, or of ``spark-defaults.conf``."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark import SparkConf, SparkContext
 

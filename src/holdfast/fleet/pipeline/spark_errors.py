@@ -13,9 +13,9 @@ from holdfast.local.jars import connector_of
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say in a SourceError of one line what Spark, its JVM or the connector could not read.
+    """Turn an error of Spark, its JVM or the connector into a SourceError of one line.
 
-    Errors of our own tasks pass as they are.
+    Errors of our own tasks pass unchanged.
     """
     import pyspark  # a dump is read without Spark, too
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
@@ -33,7 +33,7 @@ def reading(what: str) -> Iterator[None]:
     except (PySparkException, Py4JError, pa.ArrowException) as error:
         chain: BaseException = error
         while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
-            chain = chain.__context__  # what the JVM said hides behind a stream cut short
+            chain = chain.__context__  # the JVM's own error is behind a stream that was cut short
         cause = _deepest(str(chain))
         if "Failed to find data source: kafka" in cause:
             cause = (
@@ -44,7 +44,7 @@ def reading(what: str) -> Iterator[None]:
 
 
 def _deepest(text: str) -> str:
-    """The innermost cause in the text of a Java error, or its first line."""
+    """Return the innermost cause in the text of a Java error, or its first line."""
     causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     return causes[-1].removeprefix("Caused by: ") if causes else first

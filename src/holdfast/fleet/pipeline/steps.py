@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Session: TypeAlias = "Callable[[], SparkSession] | None"
-"""Gives the session, which need not be there before; None: every step runs in this process."""
+"""Returns the session, and may start it; None: every step runs in this process."""
 OfGroups: TypeAlias = Callable[[pa.Table], Mapping[str, pa.Table]]
 """Makes rows of some tables, by name, of the rows of whole groups."""
 Pieces = list[tuple[str, int]]
@@ -47,7 +47,7 @@ WHOLE_GROUPS_ROWS: Final = 500_000
 """Rows that :func:`whole_groups` waits for."""
 
 RESULT_LIMIT: Final = "spark.driver.maxResultSize"
-"""Stands in the error of a job whose result is larger than the driver takes."""
+"""Part of the error of a job whose result is larger than the driver accepts."""
 
 
 class Rows(Protocol):
@@ -55,7 +55,7 @@ class Rows(Protocol):
 
     @property
     def cost_rows(self) -> int | None:
-        """As many rows of records cost as much to work on; None where nobody knows."""
+        """Number of records with the same cost; None if unknown."""
         ...
 
     def here(self) -> Batches | None:
@@ -63,17 +63,17 @@ class Rows(Protocol):
         ...
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read them in tasks of Spark, and hand on what ``task`` makes of them."""
+        """Read the rows in tasks of Spark, and return the rows that ``task`` makes of them."""
         ...
 
 
 def unchanged(batches: Batches) -> Batches:
-    """Rows as they are."""
+    """Return rows unchanged."""
     return batches
 
 
 def by_table(make: Callable[[pa.Table], pa.Table]) -> BatchTask:
-    """A task that turns each batch into the rows that a function of tables makes of it."""
+    """Return a task that applies a function of tables to each batch."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
@@ -84,7 +84,7 @@ def by_table(make: Callable[[pa.Table], pa.Table]) -> BatchTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Some rows, and what turns them into rows of a step."""
+    """Some rows, and the task that turns them into rows of a step."""
 
     rows: Rows
     into: BatchTask = unchanged
@@ -92,16 +92,16 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """What is done to the rows of groups.
+    """Work on the rows of groups.
 
     Parameters
     ----------
     task : callable
-        Sees whole groups, one behind the other.
+        Gets whole groups, one behind the other.
     order : tuple of str
         Columns that sort the rows; the first one is ``group``.
     columns : tuple of str
-        Columns that the task is given; empty for all.
+        Columns that the task gets; empty for all.
     """
 
     task: BatchTask
@@ -117,9 +117,9 @@ class Step:
     Parameters
     ----------
     what : str
-        What it reads, for the error of Spark.
+        Name of the input, for the error of Spark.
     grouped : Grouping, optional
-        Without it those rows are the result.
+        Without it, the input rows are the result.
     """
 
     what: str
@@ -129,12 +129,12 @@ class Step:
 
 
 def run(session: Session, step: Step, on_spark: Callable[[], Step] | None = None) -> pa.Table:
-    """Run a step where it costs less; the session is asked for if that is Spark.
+    """Run a step where it costs less; call the session only if that is Spark.
 
     Parameters
     ----------
     on_spark : callable, optional
-        Makes the step that runs on Spark, where the tasks of ``step`` need this process.
+        Makes the step that runs on Spark, if the tasks of ``step`` need this process.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def run(session: Session, step: Step, on_spark: Callable[[], Step] | None = None
 
 
 def runs_here(costs: Iterable[int | None]) -> bool:
-    """Whether rows that cost so much are worked on in this process."""
+    """Return whether rows of these costs are processed in this process."""
     total = 0
     for cost in costs:
         if cost is None:
@@ -193,12 +193,12 @@ def run_on_spark(spark: SparkSession, step: Step) -> pa.Table:
 
 
 def whole_groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches that are sorted by ``group``, joined into tables that hold whole groups.
+    """Join batches that are sorted by ``group`` into tables of whole groups.
 
     Yields
     ------
     Table of schema
-        Of about WHOLE_GROUPS_ROWS rows, or more where one group has more.
+        Tables of about WHOLE_GROUPS_ROWS rows, or more if one group has more.
     """
     waiting: list[pa.Table] = []
     for batch in batches:
@@ -214,7 +214,7 @@ def whole_groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def writing_groups(root: str, batch: int, schema: pa.Schema, made: OfGroups) -> Grouping:
-    """What makes tables of whole groups and writes them, as files of a batch, where it runs."""
+    """Return a grouping that makes tables of whole groups and writes them as files of a batch."""
 
     def task(batches: Batches) -> Batches:
         writer = BatchWriter(root, batch)
@@ -247,11 +247,11 @@ class InMemoryRows:
     track: Callable[[Sequence[pa.RecordBatch]], Batches] = iter
 
     def here(self) -> Batches:
-        """All of them."""
+        """Return all rows as batches."""
         return self.track(self.rows.combine_chunks().to_batches(max_chunksize=self.here_rows))
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """As in :class:`Rows`."""
+        """Read the rows in tasks, as :class:`Rows` says."""
         batches = self.rows.combine_chunks().to_batches(max_chunksize=self.task_rows)
         frame = spark.createDataFrame(pa.Table.from_batches(batches, self.rows.schema))
         return frame.mapInArrow(task, ddl_of(schema))
@@ -266,17 +266,17 @@ class FrameRows:
     cost_rows: int | None
 
     def here(self) -> Batches | None:
-        """Collected."""
+        """Return the collected rows."""
         rows = collected(self.frame, self.schema)
         return None if rows is None else iter(rows.combine_chunks().to_batches())
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """As in :class:`Rows`."""
+        """Read the rows in tasks, as :class:`Rows` says."""
         return self.frame.mapInArrow(task, ddl_of(schema))
 
 
 def collected(frame: DataFrame, schema: pa.Schema) -> pa.Table | None:
-    """The rows of a frame, read by one job of one stage; None where they have too many bytes."""
+    """Read the rows of a frame by one job of one stage; None if they have too many bytes."""
     from holdfast.fleet.pipeline.session import local_cores  # a dump is read without Spark, too
 
     master = frame.sparkSession.conf.get("spark.master", "") or ""
@@ -297,9 +297,9 @@ def collected(frame: DataFrame, schema: pa.Schema) -> pa.Table | None:
 class FileRows:
     """Rows of Parquet files: Spark names a part of them, and Arrow opens it in the task.
 
-    Arrow reads a file in a task at a fifth of what the way through the JVM costs. A task opens a
-    file by its place, so Spark needs no jar and no credentials for the storage: what the driver can
-    read, a worker with the same means can.
+    Reading a file by Arrow in a task costs a fifth of reading it through the JVM. A task opens a
+    file by its path, so Spark needs no jar and no credentials for the storage: a file that the
+    driver can read, a worker with the same credentials can.
     """
 
     files: Sequence[str]
@@ -307,13 +307,13 @@ class FileRows:
     read: Callable[[Pieces], Batches]
 
     def here(self) -> Batches | None:
-        """All rows, in the order of the files; None where the files are large."""
+        """Return all rows, in the order of the files; None if the files are large."""
         if sum(file_system_of(file).size() for file in self.files) > PIECE_BYTES:
             return None
         return self.read([piece for part in pieces(self.files, 1) for piece in part])
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """What a task makes of the rows, which it reads itself."""
+        """Return the frame of a task over rows, which the task reads itself."""
         parts = pieces(self.files, n_parts(spark, self.files)) if self.files else []
         if not parts:
             return spark.createDataFrame([], ddl_of(schema))
@@ -326,31 +326,31 @@ class FileRows:
 
 
 def rows_of_files(files: Sequence[StoragePath], schema: pa.Schema, n_rows: int | None) -> FileRows:
-    """Files of tables as rows of these columns, for a step; one that a file lacks is null."""
+    """Return files of tables as rows with the given columns; a missing column is null."""
     names = [str(file) for file in files]
     return FileRows(files=names, cost_rows=n_rows, read=partial(_read_stored, schema))
 
 
 def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:
-    """Pieces of the parts that rows of :func:`numbers` name."""
+    """Return the pieces of the parts that rows of :func:`numbers` name."""
     return [piece for rows in batches for n in rows["id"].to_pylist() for piece in parts[n]]
 
 
 def numbers(spark: SparkSession, n_parts: int) -> DataFrame:
-    """A frame with one row, and so one task, for each part.
+    """Return a frame with one row, and so one task, for each part.
 
-    A frame of data from the driver would have at most as many tasks as there are cores.
+    A frame of data from the driver would have at most as many tasks as cores.
     """
     return spark.range(0, n_parts, 1, n_parts)
 
 
 def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
-    """Row groups of Parquet files in parts of about equal size, in order.
+    """Split the row groups of Parquet files into parts of about equal size, in order.
 
     Parameters
     ----------
     n_parts : int
-        As many parts as tasks are wanted; fewer where there are fewer row groups.
+        Number of parts; fewer if there are fewer row groups.
     """
     found = [piece for file in files for piece in _row_groups(file)]
     total = np.cumsum([0, *(size for _, _, size in found)])
@@ -362,7 +362,7 @@ def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
 
 
 def n_parts(spark: SparkSession, files: Sequence[str | StoragePath]) -> int:
-    """Parts to read files in: as many for every core, each of about PIECE_BYTES or less."""
+    """Return the number of parts of files: as many for every core, each of about PIECE_BYTES."""
     from holdfast.fleet.pipeline.session import local_cores
 
     size = sum(file_system_of(file).size() for file in files)

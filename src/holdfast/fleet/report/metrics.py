@@ -1,9 +1,9 @@
 """Prometheus text of a fleet, from tables: Kafka exporters' own names first, then ours.
 
-**Rules.** ``kafka_consumergroup_*`` keep the names and labels that exporters and dashboards use
-already. Ours are ``holdfast_group_*`` (``holdfast_share_group_*`` where only a share group has
-it) or ``holdfast_tables_*``, in seconds and ``_total``. Label values are names from strangers: they
-are made visible, then escaped as the text format requires. An unknown value has no sample.
+**Rules.** ``kafka_consumergroup_*`` have the names and labels of exporters and dashboards. Ours
+are ``holdfast_group_*`` (``holdfast_share_group_*`` if only a share group has it) or
+``holdfast_tables_*``, in seconds and ``_total``. Label values are names from strangers: they are
+made visible, then escaped as the text format requires. An unknown value has no sample.
 
 References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
 """
@@ -36,7 +36,7 @@ class Metric:
 
     @property
     def kind(self) -> str:
-        """Type: what adds up ends in ``_total``."""
+        """Return the type: names of counters end in ``_total``."""
         return "counter" if self.name.endswith("_total") else "gauge"
 
 
@@ -83,7 +83,7 @@ METRICS: dict[str, Metric] = {
         ),
         _metric(
             "holdfast_share_group_delivered",
-            "Records of a share group behind its start offset that are done; its lag is the rest.",
+            "Processed records of a share group behind its start offset; its lag is the rest.",
             "group",
             "topic",
             "partition",
@@ -102,12 +102,12 @@ METRICS: dict[str, Metric] = {
         ),
         _metric(
             "holdfast_group_downtime_lower_seconds_total",
-            "Partition-seconds that stood still, at least, as the broker saw it.",
+            "Partition-seconds of downtime, lower bound, as the broker saw it.",
             "group",
         ),
         _metric(
             "holdfast_group_downtime_upper_seconds_total",
-            "Partition-seconds that stood still, at most, as the broker saw it.",
+            "Partition-seconds of downtime, upper bound, as the broker saw it.",
             "group",
         ),
         _metric(
@@ -117,8 +117,8 @@ METRICS: dict[str, Metric] = {
         ),
         _metric(
             "holdfast_group_lag_seconds",
-            "Age of the group's oldest unread record by its own time; where no broker was asked, "
-            "the longest time that a partition with lag has stood at its position. Without topics "
+            "Age of the group's oldest unread record by its own time; if no broker was queried, "
+            "the longest time since a partition with lag reached its position. Without topics "
             "that no member subscribes to.",
             "group",
         ),
@@ -145,13 +145,13 @@ _LAG = "kafka_consumergroup_lag"
 def exposition(
     tables: Tables, examinations: Iterable[Examination], *, client_ids: bool = False
 ) -> str:
-    """Text that ``/metrics`` serves: lag from the tables, the rest from one examination a group.
+    """Return the text of ``/metrics``: lag from the tables, the rest from one examination a group.
 
     Parameters
     ----------
     client_ids : bool
-        Label the lag of a partition with the client id of its owner, empty where it has none. A new
-        owner begins a new series.
+        Label the lag of a partition with the client id of its owner, empty without one. A new
+        owner starts a new series.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
     if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
@@ -209,7 +209,7 @@ def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
 
 
 def _oldest(rows: ArrowTable) -> Iterator[tuple[str, float]]:
-    """The age of each group's oldest unread record; none of a group where that may not be 0."""
+    """Yield the age of each group's oldest unread record; skip a 0 that may be wrong."""
     subscribed = rows.filter(pc.invert(pc.fill_null(rows["not_subscribed"], False)))
     known = subscribed.filter(subscribed["lag_seconds"].is_valid())
     waits = pc.and_(subscribed["lag_seconds"].is_null(), pc.greater(subscribed["lag"], 0))

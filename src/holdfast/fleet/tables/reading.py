@@ -4,11 +4,11 @@
 :mod:`holdfast.fleet.tables.columns.stored`. A missing table is empty, and a missing nullable column
 holds nulls. Any other missing column is an error that names the column.
 
-**Strategy.** :class:`Tables` is one face for three readers. ``Tables(root)`` asks the newest
-version of a :class:`~holdfast.fleet.tables.folder.commits.Folder` whenever a table is asked for, so
-it shows the newest batch; a job commits its batches through it. :meth:`Tables.at_snapshot` goes on
+**Strategy.** :class:`Tables` is one interface for three readers. ``Tables(root)`` reads the newest
+snapshot of a :class:`~holdfast.fleet.tables.folder.commits.Folder` whenever a table is read, so it
+shows the newest batch; a job commits its batches through it. :meth:`Tables.at_snapshot` keeps
 reading one :class:`~holdfast.fleet.tables.folder.snapshot.FolderSnapshot`. :meth:`Tables.load` and
-:func:`read_tables` read at once and hold what they read.
+:func:`read_tables` read at once into memory.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
 
 
 class Tables:
-    """The tables of one folder, or tables held in memory.
+    """The tables of one folder, or in-memory tables.
 
     Parameters
     ----------
     root : path or URL
-        Folder of the tables; "." for tables that never had one.
+        Folder of the tables; "." for in-memory tables.
     only : FolderSnapshot, optional
-        What is read, whatever is committed meanwhile; by default the newest version.
+        Snapshot to read, whatever is committed meanwhile; by default the newest one.
 
-    References: the folder is kept by the Delta Lake protocol.
+    References: the folder follows the Delta Lake protocol.
     """
 
     def __init__(self, root: StoragePath, only: FolderSnapshot | None = None):
@@ -82,21 +82,21 @@ class Tables:
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Read a table as it is stored: nested where it is, in no certain order.
+        """Read a table as it is stored: nested if so defined, in no defined order.
 
         Parameters
         ----------
         name : str
             The table.
         groups : sequence of str, optional
-            Leave out other groups; ``group`` is one of the columns then.
+            Groups to read; then ``group`` must be one of the columns.
         columns : sequence of str, optional
-            Some of its columns; those of a table that :meth:`load` left out are read now.
+            Columns to read; those of a table that :meth:`load` skipped are read now.
 
         Raises
         ------
         SourceError
-            There is no such table, nothing was committed, or a file cannot be read.
+            The table is unknown, nothing was committed, or a file cannot be read.
         """
         _known(name)
         return self._query(lambda now: now.read(name, groups, columns))
@@ -104,7 +104,7 @@ class Tables:
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
     ) -> pa.Table:
-        """Read a table, sorted as its definition says.
+        """Read a table in the order of its definition.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Tables:
         return sort_rows(flatten(rows, definition) if flat else rows, definition)
 
     def of_group(self, group: str, name: str) -> pa.Table:
-        """Rows of a ``group`` in the table ``name`` as stored; it is read and cut only once."""
+        """Return rows of a ``group`` in the table ``name`` as stored, which is read once."""
         if name not in self._cuts:
             self._cuts[name] = GroupedTable.of(self.stored(name))
         return self._cuts[name].of_group(group)
@@ -140,12 +140,12 @@ class Tables:
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
         """Find groups by name or pattern, in the order given; None for all.
 
-        A group whose only records wait for the end of a transaction is left out beside others.
+        A group whose only records wait for the end of a transaction is omitted if others exist.
 
         Raises
         ------
         ConfigError
-            If there is no such group, with the nearest names; or if all of them wait.
+            A group is unknown, with the nearest names; or all of them wait.
         """
         waiting = self._waiting() if groups else []
         chosen: dict[str, None] = {}
@@ -166,7 +166,7 @@ class Tables:
         return tuple(chosen) if groups else None
 
     def _waiting(self) -> list[str]:
-        """Groups with records in open transactions, as far as the newest batch names them."""
+        """Return groups with records in open transactions, as the newest batch names them."""
         found = self.newest_notes().get("open_transactions", ())
         return [str(group) for one in found for group in one["groups"]]
 
@@ -175,23 +175,23 @@ class Tables:
         return any(rows.num_rows for rows in found)
 
     def at_snapshot(self) -> Tables:
-        """The same tables as they are now; what is committed later is not seen.
+        """Return the tables at their present snapshot; later commits are not seen.
 
-        A file that a later commit takes out stays for an hour, or for 1,000 commits where these
-        are sooner; so long they can be read.
+        A file that a later commit removes stays for an hour, or for 1,000 commits if these are
+        sooner; until then it can be read.
         """
         return self if self._only is not None else Tables(self.root, Folder(self.root).newest())
 
     def load(self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()) -> Tables:
-        """The same tables, read now; what they hold belongs together.
+        """Read the tables now; the rows belong to one snapshot.
 
         Parameters
         ----------
         groups : sequence of str, optional
             Read rows of these groups only; a table without groups is read whole.
         without : collection of str
-            Tables that are not read: of them only :meth:`newest_ms` is known, and
-            :meth:`stored` reads some columns.
+            Tables to skip: of them only :meth:`newest_ms` is known, and :meth:`stored` reads some
+            columns.
 
         Raises
         ------
@@ -203,72 +203,72 @@ class Tables:
         return Tables(self.root, self._query(lambda now: now.load(groups, without)))
 
     def replacing(self, rows: Mapping[str, pa.Table]) -> Tables:
-        """The same tables, read now, with these rows as they would be stored in place of theirs."""
+        """Return in-memory tables with ``rows``, as they would be stored, instead of theirs."""
         held = self.load()._only
         assert isinstance(held, InMemoryTables)
         return Tables(self.root, held.with_rows(rows))
 
     def newest_ms(self, name: str) -> int | None:
-        """Latest ``timestamp`` of a table, UTC, rounded up to milliseconds; None where it has none.
+        """Return the latest ``timestamp`` of a table, UTC, rounded up to ms; None without one.
 
-        Of a folder the logs say it, and no row is read.
+        For a folder the logs have it, and no row is read.
         """
         if "timestamp" not in _known(name).names:
             return None
         return self._query(lambda now: now.newest_ms(name))
 
     def manifest(self) -> Manifest:
-        """The version that is read: as it stands, or as it was pinned."""
+        """Return the manifest of the snapshot that is read."""
         return self._now().manifest
 
     def batches(self) -> list[Batch]:
-        """The newest batches, oldest first; a SourceError where none was committed."""
+        """Return the newest batches, oldest first; raise a SourceError if none was committed."""
         return list(self._committed().batches)
 
     def committed(self) -> list[Batch]:
-        """The same; none where there is no manifest yet."""
+        """Return the newest batches; none without a manifest."""
         return list(self.manifest().batches)
 
     def newest_notes(self) -> Mapping[str, Any]:
-        """Notes of the newest batch; none where tables are held that never were in a folder."""
+        """Return the notes of the newest batch; none for in-memory tables without a folder."""
         kept = self.committed()
         return kept[-1].notes if kept else {}
 
     def next_batch(self) -> int:
-        """Smallest id above all committed ones."""
+        """Return the smallest id above all committed ones."""
         return max((batch.id for batch in self.committed()), default=-1) + 1
 
     def rows(self, name: str) -> int:
-        """Stored rows of a table, by the manifest."""
+        """Return the number of stored rows of a table, by the manifest."""
         _known(name)
         found = self._committed().tables.get(name)
         return found.rows if found else 0
 
     def data_files(self, name: str) -> list[DataFile]:
-        """Committed files of a table, with the bounds of their columns; none without a manifest.
+        """Return a table's committed files, with bounds of their columns; none without a manifest.
 
         Raises
         ------
         SourceError
-            There is no such table, or the manifest or the table's log cannot be read.
+            The table is unknown, or the manifest or the table's log cannot be read.
         """
         _known(name)
         return self._query(lambda now: now.data_files(name))
 
     def files(self, name: str, groups: Sequence[str] | None = None) -> list[StoragePath]:
-        """Committed files of a table.
+        """Return the committed files of a table.
 
         Parameters
         ----------
         name : str
             The table.
         groups : sequence of str, optional
-            Leave out files that hold none of these groups.
+            Omit files that contain none of the groups.
 
         Raises
         ------
         SourceError
-            There is no such table, nothing was committed, or a file is reached through a link.
+            The table is unknown, nothing was committed, or a file is reached through a link.
         """
         _known(name)
         return self._query(lambda now: now.files(name, groups))
@@ -277,7 +277,7 @@ class Tables:
         return self.folder.newest() if self._only is None else self._only
 
     def _query(self, question: Callable[[FolderSnapshot], T]) -> T:
-        """The answer of what is read; of a newer version, where files of one were swept."""
+        """Query the snapshot; if its files were swept, query a newer one."""
         return once_more(lambda: question(self._now()))
 
     def _committed(self) -> Manifest:
@@ -288,7 +288,7 @@ class Tables:
 
 
 def read_tables(source: Source) -> Tables:
-    """Tables from a folder or from a mapping, all read now.
+    """Read tables from a folder or from a mapping, all at once.
 
     Parameters
     ----------
@@ -298,9 +298,8 @@ def read_tables(source: Source) -> Tables:
 
     Raises
     ------
-    SourceError
-        If there is no such folder, nothing was committed to it, a file is unreadable or a column
-        is missing.
+    The folder does not exist, nothing was committed to it, a file is unreadable or a column is
+    missing.
     """
     if isinstance(source, Mapping):
         rows = {name: from_memory(name, source[name]) for name in TABLES if name in source}
@@ -309,7 +308,7 @@ def read_tables(source: Source) -> Tables:
 
 
 def open_tables(path: StoragePath | str) -> Tables:
-    """Tables that an earlier run wrote; a table is read when it is used.
+    """Open tables that an earlier run wrote; a table is read when it is used.
 
     Parameters
     ----------
@@ -319,14 +318,14 @@ def open_tables(path: StoragePath | str) -> Tables:
     Returns
     -------
     Tables
-        The newest version, whenever a table is asked for.
+        They show the newest snapshot at each read.
 
     Raises
     ------
     ConfigError
-        No storage has such a URL.
+        The URL has an unknown scheme.
     SourceError
-        There is no such folder, or no batch was committed to it.
+        The folder does not exist, or no batch was committed to it.
     """
     root = storage_path(path).absolute()
     if not root.is_dir():
@@ -345,12 +344,12 @@ def open_tables(path: StoragePath | str) -> Tables:
 
 def _known(name: str) -> Table:
     if name not in TABLES:
-        raise SourceError(f"no table {name!r}; there are {', '.join(TABLES)}")
+        raise SourceError(f"no table {name!r}; known: {', '.join(TABLES)}")
     return TABLES[name]
 
 
 def flatten(rows: pa.Table, definition: Table) -> pa.Table:
-    """The flat view of a nested table."""
+    """Return the flat view of a nested table."""
     if not definition.explode:
         return rows
     at = definition.names.index(definition.explode)
@@ -361,7 +360,7 @@ def flatten(rows: pa.Table, definition: Table) -> pa.Table:
 
 
 def sort_rows(rows: pa.Table, definition: Table) -> pa.Table:
-    """Rows in the order of the definition (list columns cannot be sorted by, and are left out)."""
+    """Sort rows by the definition's order (list columns are skipped)."""
     keys = [
         definition.flat_name if k == definition.explode else k
         for k in definition.order
@@ -371,7 +370,7 @@ def sort_rows(rows: pa.Table, definition: Table) -> pa.Table:
 
 
 def from_memory(name: str, value: Any) -> pa.Table:
-    """A table given as Arrow, columns or a list of row mappings; raises as :func:`conform`."""
+    """Convert Arrow, columns or a list of row mappings to a table; raises as :func:`conform`."""
     definition = TABLES[name]
     if isinstance(value, pa.Table):
         return conform(value, definition, "the table given")

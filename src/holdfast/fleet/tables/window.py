@@ -1,8 +1,9 @@
-"""A part of a history in time: what happened from one moment to another.
+"""A part of a history in time: events from one moment to another.
 
-**Rules.** Rows of what happened are those between the two moments. The generation that stood at the
-first moment stays, as of that moment, with its members and what they owned: it is no rebalance of
-the window. Lag is of the moment when log ends were read, so a window that ends earlier has none.
+**Rules.** Rows of events are those between the two moments. The generation that was current at the
+first moment stays, as of that moment, with its members and their partitions: it is not a rebalance
+of the window. Lag dates from the moment when log ends were read, so a window that ends earlier has
+none.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from holdfast.fleet.tables.columns.values import codes, ints
 from holdfast.fleet.tables.reading import Tables
 
 CURRENT_TABLES: Final = ("generations", "members", "assignments")
-"""Tables with a row for as long as a generation stands."""
+"""Tables with rows that hold for as long as a generation is current."""
 
 
 def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables:
-    """Tables of a window of time, held in memory.
+    """Return in-memory tables of a window of time.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def _keys(rows: pa.Table) -> list[Settled]:
 
 
 def _current(generations: pa.Table, low: int) -> frozenset[Settled]:
-    """The last generation of each group before a moment."""
+    """Return the last generation of each group before a moment."""
     last: dict[str, Settled] = {}
     for key in _keys(generations):
         if key[2] < low and (key[0] not in last or last[key[0]][2] <= key[2]):
@@ -63,7 +64,7 @@ def _current(generations: pa.Table, low: int) -> frozenset[Settled]:
 
 
 def _cut(rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa.Table:
-    """Rows in the window, and those of standing generations as of its first moment."""
+    """Return rows in the window, and those of current generations as of its first moment."""
     time = ints(rows, "timestamp")
     inside = (time >= low) & (time <= high)
     if current:

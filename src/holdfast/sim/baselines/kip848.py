@@ -2,7 +2,7 @@
 
 **Rules.** This is a model, for comparison only. The registry's ``sticky`` computes a target
 whenever the members change. A member learns its target with its next heartbeat. A partition's new
-owner waits only for the old owner: there is no barrier and no deferral. Costs are those of
+owner waits only for the old owner: there is no barrier and no delayed rebalance. Costs are those of
 :class:`holdfast.sim.world.costs.Costs`.
 
 **Strategy.** The model computes when each partition stops and starts; it has no epochs of single
@@ -33,7 +33,7 @@ from holdfast.sim.world.ownership_log import OwnershipLog
 
 @dataclass(slots=True, eq=False)
 class SimulatedConsumer:
-    """A member: what it owns, and when it sends heartbeats and polls."""
+    """A member: its resources, and the times of its heartbeats and polls."""
 
     slot: int
     client: str
@@ -51,7 +51,7 @@ class SimulatedConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTotals:
-    """What a run has measured."""
+    """The measurements of a run."""
 
     ownership_log: OwnershipLog
     rounds: int
@@ -81,7 +81,7 @@ class Group848:
         return [r for topic, count in counts for r in resources_of_topic(topic, range(count))]
 
     def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
-        """A process starts and joins with its first heartbeat."""
+        """Start a process, which joins with its first heartbeat."""
         n = self.count.get(slot, 0)
         self.count[slot] = n + 1
         costs = self.costs
@@ -100,13 +100,13 @@ class Group848:
         return member
 
     def stop(self, slot: int) -> None:
-        """A clean leave: revoke, commit, leave."""
+        """Leave cleanly: revoke, commit, leave."""
         member = self.members[slot]
         self._release(member, sorted(member.owned))
         self.clock.at(self.clock.now_ms + self.costs.revoke_ms, self._gone, member)
 
     def crash(self, slot: int) -> None:
-        """A process ends at once; the broker removes the member at the end of its session."""
+        """End a process at once; the broker removes the member at the end of its session."""
         member = self.members[slot]
         member.alive = False
         for resource in sorted(member.owned):
@@ -114,19 +114,19 @@ class Group848:
         self.clock.at(member.last_beat_ms + self.costs.session_ms, self._gone, member)
 
     def subscribe(self, slot: int, topics: Sequence[str]) -> None:
-        """A member subscribes to other topics."""
+        """Subscribe a member to other topics."""
         self.members[slot].topics = tuple(topics)
         self.retarget()
 
     def resize(self, topic: str, count: int) -> None:
-        """A topic gets ``count`` partitions."""
+        """Set the number of a topic's partitions to ``count``."""
         self.partitions[topic] = count
         self.resources = self._resources()
         self.ownership_log.add(self.resources, self.clock.now_ms)
         self.retarget()
 
     def settled(self) -> bool:
-        """Whether the target is reached, and every member has had the time to learn another one."""
+        """Return whether the target is reached, and every member could have learned another one."""
         owned = {r: m.client for m in self.members.values() for r in m.owned}
         return (
             owned == self.target and self.clock.now_ms - self.changed_ms > self.costs.heartbeat_ms
@@ -247,7 +247,7 @@ class Group848:
         self.clock.run(self.clock.now_ms + self.costs.pause_ms)
 
     def surge(self, count: int, *, crash: bool) -> None:
-        """Replace all members: ``count`` come, and as many old ones end when all work."""
+        """Replace all members: ``count`` join, and as many old ones end when all work."""
         slots = len(self.members)
         for first in range(0, slots, count):
             old = range(first, min(slots, first + count))
@@ -276,7 +276,7 @@ def run_kip848(
     crash : bool
         Whether bounces and scaling down are crashes rather than clean stops.
     steps : int
-        How many members scale or die.
+        Number of members that scale or die.
     """
     group = Group848({"topic": partitions}, costs, seed)
     clock = group.clock
@@ -322,5 +322,5 @@ def run_kip848(
 
 
 def _size_bytes(count: int) -> int:
-    """The size of one topic with its partitions: an array, a uuid, int32s, tags."""
+    """Return the size of one topic with its partitions: an array, a uuid, int32s, tags."""
     return 1 + 16 + 1 + 4 * count + 1

@@ -1,7 +1,7 @@
-"""The application around each member: it fetches, is called back, commits, and plans if it leads.
+"""The application around each member: it fetches, runs callbacks, commits, and plans if it leads.
 
-**Rules.** Duties are done in the order in which the member asks for them. A batch is finished
-before anything else happens; the cost model has the time of a batch.
+**Rules.** Actions are carried out in the order in which the member returns them. A batch is
+finished before anything else happens; the cost model has the time of a batch.
 
 **Strategy.** One method per action that is not a request (:mod:`holdfast.sim.world.connections`).
 """
@@ -28,16 +28,16 @@ NEVER_MS = 2**62
 
 
 class Application:
-    """What every process of a world does for its member.
+    """The work that every process of a world does for its member.
 
     Parameters
     ----------
     requests : Requests
         The way to the coordinator, for commits.
     broker : SimulatedBroker
-        Knows the committed offsets.
+        Has the committed offsets.
     lags : mapping, optional
-        What leaders know of the lags of partitions.
+        The lags of partitions, as leaders know them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Application:
         self.failed_plan: str | None = None  # why the first plan failed
 
     def stop_fetching(self, process: Process, action: actions.StopFetching) -> None:
-        """Finish the batch in hand, then it is drained."""
+        """Finish the batch in flight, then report the resources as drained."""
         when_ms = process.boundary() + process.revoke_extra_ms
         self.clock.at(when_ms, self._drained, (process, action))
 
@@ -90,7 +90,7 @@ class Application:
         self.trace.note(f"{process.client} drops {_short(action.resources)}")
 
     def call(self, process: Process, action: actions.CallListener) -> None:
-        """A callback comes between two batches and takes its time."""
+        """Run a callback between two batches, which takes its time."""
         cost_ms = 0
         if action.call is ListenerCall.REVOKED and action.resources:
             cost_ms = self.costs.revoke_ms
@@ -135,7 +135,7 @@ class Application:
         process.state = set(member.holdings.owned)
 
     def commit(self, process: Process, action: actions.Commit) -> None:
-        """Send the positions of resources that the member gives up."""
+        """Send the positions of resources that the member revokes."""
         offsets = tuple((r, process.positions.get(r, (0, 0))[1]) for r in action.resources)
         request = SendCommit(
             request=action.token,
@@ -160,7 +160,7 @@ class Application:
         self.requests.send(process, action)
 
     def completed(self, process: Process, action: actions.JoinCompleted) -> None:
-        """A round is over for this member."""
+        """Record that a round is complete for this member."""
         for resource in sorted(process.held & process.running):
             self.ownership_log.resume(resource, self.clock.now_ms)
         process.held.clear()
@@ -180,12 +180,12 @@ class Application:
             self.warnings.append(f"{process.client}: {action.text}")
 
     def failed(self, process: Process, action: actions.Fail) -> None:
-        """The member is over."""
+        """Record that the member has ended."""
         process.failed = action.text
         self.trace.note(f"{process.client} fails: {action.text}")
 
     def plan(self, process: Process, action: actions.ComputeAssignment) -> None:
-        """The member leads: it plans, which takes its time."""
+        """Plan for a member that leads, which takes its time."""
         done = self.compute(process, action)
         self.failed_plan = self.failed_plan or done.failure
         self.counts.n_bytes += sum(len(data) for _, data in done.assignments)
@@ -195,7 +195,7 @@ class Application:
             process.notify(done)
 
     def _compute(self, process: Process, action: actions.ComputeAssignment) -> AssignmentComputed:
-        """The assignments of all members, or why there are none."""
+        """Return the assignments of all members, or why there are none."""
         assignors: Sequence[Any] = process.member.data.assignors
         if process.plan_fails:
             process.plan_fails -= 1
@@ -204,7 +204,7 @@ class Application:
 
 
 class Broken:
-    """An assignor that cannot plan, for a leader's bad day."""
+    """An assignor that cannot plan, for a fault of the leader."""
 
     def __init__(self, assignor: Assignor):
         self.assignor = assignor
@@ -215,12 +215,12 @@ class Broken:
         raise RuntimeError("the plan failed")
 
     def stay(self, leader_round: Any) -> dict[str, bytes]:
-        """What the real one does then."""
+        """Keep claims as the real assignor does."""
         return self.assignor.stay(leader_round)
 
 
 def _short(resources: Sequence[Resource]) -> str:
-    """Resources for a trace, long lists cut."""
+    """Return resources for a trace, long lists cut."""
     names = [f"{topic}-{partition}" for topic, partition in resources[:8]]
     if len(resources) > 8:
         names.append(f"... {len(resources)}")

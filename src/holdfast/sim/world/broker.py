@@ -3,14 +3,14 @@
 **Rules.**
 
 - The records of a request are in the log, and the coordinator has replayed them, before the world
-  goes on.
-- A coordinator that restarts knows its log and nothing else. Records at the end of the log may be
-  lost in the restart.
+  continues.
+- A coordinator that restarts knows only its log. Records at the end of the log may be lost in the
+  restart.
 - A group's record above ``message_max_bytes`` is not written, as on a real broker.
-- Jumps of the wall clock change the times in records and nothing else.
+- Jumps of the wall clock change only the times in records.
 
-**Strategy.** Answers leave by a function that the caller passes in. A round is counted when the
-assignments of its leader are in the log.
+**Strategy.** Answers go out through a function that the caller passes in. A round is counted when
+the assignments of its leader are in the log.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ownership_log import OwnershipLog
 
 GROUP = "group"
-MAX_ROUNDS = 200  # and a hundred for each cause: a run with more rounds is given up
-WALL_MS = 1_767_225_600_000  # what the coordinator's wall clock shows at time 0: 2026-01-01, UTC
+MAX_ROUNDS = 200  # and a hundred for each cause: a run with more rounds is aborted
+WALL_MS = 1_767_225_600_000  # the coordinator's wall clock at time 0: 2026-01-01, UTC
 
 
 @dataclass(slots=True)
 class RunCounts:
-    """What a run counts."""
+    """The counts of a run."""
 
-    causes: int = 0  # things that happened to processes and topics, each of which may cause rounds
+    causes: int = 0  # events of processes and topics, each of which may cause rounds
     rounds: int = 0  # rounds whose assignments the coordinator has stored
     last_round_ms: int = 0  # when the assignments of the last round were stored
     n_bytes: int = 0  # bytes of subscriptions and assignments since the last round
@@ -79,7 +79,7 @@ class SimulatedBroker:
         self._timer_ms = -1
 
     def receive(self, client: str, request: Request) -> None:
-        """Take a request; the coordinator must be up."""
+        """Handle a request; the coordinator must be up."""
         coordinator = self.coordinator
         assert coordinator is not None
         n_records = len(self.log)
@@ -92,7 +92,7 @@ class SimulatedBroker:
         self._arm()
 
     def stop(self, lose: int) -> None:
-        """The coordinator goes down; ``lose`` records at the end of its log are gone."""
+        """Stop the coordinator, and lose ``lose`` records at the end of its log."""
         assert self.coordinator is not None
         self._next_id = self.coordinator.data.next_id
         self.coordinator = None
@@ -102,7 +102,7 @@ class SimulatedBroker:
             self.lost_records = True
 
     def load(self, _: None) -> None:
-        """A coordinator begins from the log."""
+        """Start a coordinator from the log."""
         self.coordinator = coordinator = self._new_coordinator(self._next_id)
         for _time, key, value in self.log:
             coordinator.replay(key, value)
@@ -112,7 +112,7 @@ class SimulatedBroker:
         self.trace.note("coordinator is back")
 
     def jump_clock(self, by_ms: int) -> None:
-        """The wall clock jumps, forwards or backwards."""
+        """Jump the wall clock, forwards or backwards."""
         self.wall_ms += by_ms
         self.trace.note(f"the wall clock jumps by {by_ms} ms")
         if self.coordinator is not None:
@@ -139,7 +139,7 @@ class SimulatedBroker:
                 self.answer(out)
 
     def _round(self) -> None:
-        """The assignments of a leader are stored: count the round."""
+        """Count the round whose assignments are stored."""
         counts, now_ms = self.counts, self.clock.now_ms
         counts.rounds += 1
         counts.last_round_ms = now_ms
@@ -150,7 +150,7 @@ class SimulatedBroker:
             self.clock.clear()
 
     def _arm(self) -> None:
-        """Call the coordinator when it wants to hear of time."""
+        """Schedule the coordinator's next tick."""
         deadline_ms = None if self.coordinator is None else self.coordinator.deadline_ms
         if deadline_ms is None:
             return
@@ -168,5 +168,5 @@ class SimulatedBroker:
 
 
 def _client_id(client: str) -> str:
-    """Client id and host of a client: they stay when its process is started again."""
+    """Return client id and host of a client: they stay when its process is started again."""
     return client.partition(".")[0]

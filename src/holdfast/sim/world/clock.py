@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Clock:
-    """The time of a run in ms, and what is due."""
+    """The time of a run in ms, and the calls that are due."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -22,7 +22,7 @@ class Clock:
         self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}  # at each of the times
 
     def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
-        """Call a function at a time, or now if that time is over."""
+        """Call a function at a time, or now if that time has passed."""
         time_ms = max(time_ms, self.now_ms)
         due = self._due.get(time_ms)
         if due is None:
@@ -32,12 +32,12 @@ class Clock:
             due.append((function, argument))
 
     def clear(self) -> None:
-        """Forget everything that is due: nothing more happens."""
+        """Drop every call that is due: nothing more happens."""
         for due in self._due.values():
             due.clear()
 
     def run(self, until_ms: int) -> None:
-        """Go on to a time."""
+        """Advance to a time."""
         times = self._times
         while times and times[0] <= until_ms:
             self.now_ms = time_ms = heappop(times)
@@ -47,7 +47,7 @@ class Clock:
         self.now_ms = max(self.now_ms, until_ms)
 
     def run_while(self, condition: Callable[[], bool], limit_ms: int, step_ms: int = 250) -> bool:
-        """Go on in steps while a condition holds; False if it still holds at the limit."""
+        """Advance in steps while a condition holds; False if it still holds at the limit."""
         while condition():
             if self.now_ms >= limit_ms:
                 return False
@@ -56,12 +56,12 @@ class Clock:
 
 
 class Trace:
-    """Lines that say what happened when, if a caller wants them.
+    """Lines of what happened when, if a caller wants them.
 
     Parameters
     ----------
     on : bool
-        Whether lines are kept. A caller looks at it before it puts a long line together.
+        Whether lines are kept. A caller checks it before it composes a long line.
     """
 
     def __init__(self, clock: Clock, *, on: bool):

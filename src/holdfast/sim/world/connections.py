@@ -1,10 +1,10 @@
-"""Between the processes and their coordinator: requests on the way there, answers on the way back.
+"""The connections between processes and their coordinator: requests one way, answers the other.
 
 **Rules.** Every message asks the network for its fate once, in the order in which messages are
-sent. A request is outstanding until it is answered or given up.
+sent. A request is outstanding until it is answered or abandoned.
 
-**Strategy.** Two halves, each one way. :class:`Answers` knows the processes, and the broker sends
-by it. :class:`Requests` knows the broker, and the processes send by it.
+**Strategy.** Two halves, each for one direction. :class:`Answers` has the processes, and the broker
+sends through it. :class:`Requests` has the broker, and the processes send through it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.process import Process
 
-ROUND = (SendJoin, SendSync)  # what may wait as long as a round takes
+ROUND = (SendJoin, SendSync)  # requests that may wait as long as a round takes
 
 
 class Answers:
-    """From the coordinator to the processes."""
+    """The way from the coordinator to the processes."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Answers:
             clock.at(clock.now_ms + delay_ms, self.respond, (process, response))
 
     def _respond(self, entry: tuple[Process, Response]) -> None:
-        """An answer reaches its process."""
+        """Deliver an answer to its process."""
         process, response = entry
         if isinstance(response, CommitDone):
             process.notify(events.CommitAnswered(response.request, response.error))
@@ -72,7 +72,7 @@ class Answers:
 
 
 class Requests:
-    """From the processes to the coordinator; ``answers`` brings the failure of a commit back."""
+    """The way from the processes to the coordinator; ``answers`` reports a commit's failure."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Requests:
         self.arrive = hooks.arrive(self._arrive)
 
     def find(self, process: Process, action: FindCoordinator) -> None:
-        """Ask who coordinates."""
+        """Find the coordinator."""
         clock = self.clock
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates or self.broker.coordinator is None:
@@ -122,7 +122,7 @@ class Requests:
         clock.at(clock.now_ms + fates[0], self.arrive, (process, request))
 
     def _arrive(self, entry: tuple[Process, Request]) -> None:
-        """A request reaches the coordinator, if there is one."""
+        """Deliver a request to the coordinator, if there is one."""
         process, request = entry
         if self.broker.coordinator is not None:
             self.broker.receive(process.client, request)

@@ -1,4 +1,4 @@
-"""The cost model: what members do around a rebalance, and how long it takes.
+"""The cost model: the work of members around a rebalance, and its duration.
 
 **Rules.** Every part is a field with a default and a line for people. A resource is *stopped* while
 it has no owner or its owner is still rebuilding its state.
@@ -19,10 +19,10 @@ from holdfast.core.machine.member.options import AGAIN_PAUSE_MS
 
 
 class Listener(StrEnum):
-    """Which of KIP-54's listeners the application has."""
+    """The application's listener, one of KIP-54's."""
 
     OLD = "old"  # rebuilds the state of every resource at every assignment
-    NEW = "new"  # only of resources that it did not hold in its last assignment
+    NEW = "new"  # only of resources that were not in its last assignment
 
 
 def _cost(default: int, text: str) -> Any:
@@ -44,7 +44,7 @@ class Costs:
     pause_ms: int = _cost(5_000, "of quiet before the next member is bounced")
     initial_delay_ms: int = _cost(3_000, "the broker's group.initial.rebalance.delay.ms")
     rebalance_ms: int = _cost(60_000, "the coordinator waits for joins")
-    plan_ms: int = _cost(0, "a leader's turn: what changes meanwhile is not in its plan")
+    plan_ms: int = _cost(0, "planning by a leader: later changes are not in its plan")
     latency_ms: int = _cost(2, "of a message, one way, on average")
     first_fetch_ms: int = _cost(0, "from an assignment to the first batch of it")
     follow_up_ms: int = _cost(
@@ -58,7 +58,7 @@ class Costs:
     rebuild_blocks: bool = False  # the member processes nothing while it rebuilds
 
     def lines(self) -> list[tuple[str, int, str]]:
-        """Name, value and meaning of each part."""
+        """Return name, value and meaning of each part."""
         return [
             (f.name, getattr(self, f.name), f.metadata["text"])
             for f in fields(self)

@@ -35,7 +35,7 @@ class Hooks:
     answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
     # Around the arrival of an answer at its process.
     respond: Callable[[Respond], Respond] = unchanged
-    # Around a leader's turn: what is assigned for the claims of all members.
+    # Around a leader's round: the assignments for the claims of all members.
     plan: Callable[[Plan], Plan] = unchanged
-    # Around the table of duties, which has one function per action of a member.
+    # Around the action handlers, one function per action of a member.
     action_handlers: Callable[[ActionHandlers], ActionHandlers] = unchanged

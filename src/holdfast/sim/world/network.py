@@ -33,7 +33,7 @@ class Network:
     Parameters
     ----------
     rng : numpy.random.Generator
-        The run's source of chance for messages.
+        The run's generator for messages.
     latency_ms : int
         One way, on average; drawn evenly from half of it to one and a half.
     """
@@ -47,20 +47,20 @@ class Network:
         self._chances: list[float] = []
 
     def latency(self) -> int:
-        """Delay of a message, at least 1 ms."""
+        """Return the delay of a message in ms, at least 1."""
         if not self._latencies:
             low, high = self.latency_ms // 2, self.latency_ms + self.latency_ms // 2
             self._latencies = self.rng.integers(max(1, low), max(2, high + 1), BLOCK).tolist()
         return self._latencies.pop()
 
     def chance(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
         if not self._chances:
             self._chances = self.rng.random(BLOCK).tolist()
         return self._chances.pop()
 
     def fate(self, client: str, now_ms: int) -> tuple[int, ...]:
-        """Delays after which copies of a message arrive; empty: never."""
+        """Return delays after which copies of a message arrive; empty: never."""
         until_ms = self.cut_until.get(client)
         if until_ms is not None:
             if now_ms < until_ms:

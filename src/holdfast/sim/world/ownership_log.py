@@ -1,14 +1,14 @@
-"""Which process runs which resource when, as measured numbers; and the rules that a run broke.
+"""The ownership log: which process runs which resource when, in numbers; broken rules.
 
 **Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner
 stops. It is *stopped* while it has no owner or its owner rebuilds. Broken rules are collected as
-:class:`Violation`, never raised, so that one run reports all of them. A world reports these, which
-an assignor or a policy of the user can break:
+:class:`Violation`, never raised, so that one run reports all of them. A world reports the following
+rules, which a user's own assignor or policy can break:
 
 =======  =========================================================================================
 ``L1``   the group settles, and then every resource is processed
 ``L2``   loads of members differ by one at most, if the assignor promises even loads
-``L4``   the number of rounds stays below a multiple of what happened to the group
+``L4``   the number of rounds stays below a multiple of the group's events
 =======  =========================================================================================
 
 **Strategy.** One :class:`Span` per resource.
@@ -33,7 +33,7 @@ class Violation:
     text: str
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the violation for JSON."""
         return {"rule": self.rule, "at_ms": self.at_ms, "text": self.text}
 
 
@@ -62,7 +62,7 @@ class OwnershipLog:
     Parameters
     ----------
     resources : sequence of Resource
-        All resources at first; more may come with :meth:`add`.
+        All resources at first; :meth:`add` adds more.
     """
 
     def __init__(self, resources: Sequence[Resource]):
@@ -72,18 +72,18 @@ class OwnershipLog:
         self.least_ms = 0  # a shorter stop is counted, and adds no seconds
 
     def fail(self, rule: str, at_ms: int, text: str) -> None:
-        """Note a broken rule (the first hundred are kept)."""
+        """Record a broken rule (the first hundred are kept)."""
         if len(self.violations) < 100:
             self.violations.append(Violation(rule=rule, at_ms=at_ms, text=text))
 
     def add(self, resources: Iterable[Resource], now_ms: int) -> None:
-        """New resources exist."""
+        """Add new resources."""
         for resource in resources:
             if resource not in self.spans:
                 self.spans[resource] = Span(unowned_since_ms=now_ms, stopped_since_ms=now_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Begin to measure: what happened before ``now_ms`` does not count."""
+        """Begin to measure: events before ``now_ms`` do not count."""
         self.begin_ms = now_ms
         for span in self.spans.values():
             span.unowned_ms = span.stopped_ms = span.longest_ms = span.moves = span.stops = 0
@@ -93,7 +93,7 @@ class OwnershipLog:
             span.visited = frozenset()
 
     def runner(self, resource: Resource) -> str:
-        """The client of the process that runs a resource, an empty string for none."""
+        """Return the client of the process that runs a resource, an empty string for none."""
         span = self.spans.get(resource)
         return "" if span is None else span.runner
 
@@ -106,7 +106,7 @@ class OwnershipLog:
         now_ms: int,
         ready_ms: int,
     ) -> None:
-        """A process begins with a resource, and processes it from ``ready_ms`` on."""
+        """Record that a process takes a resource, and processes it from ``ready_ms`` on."""
         span = self.spans.setdefault(resource, Span())
         if not span.runner:
             span.unowned_ms += now_ms - span.unowned_since_ms
@@ -121,7 +121,7 @@ class OwnershipLog:
             span.last_slot = slot
 
     def stop(self, resource: Resource, *, runner: str, now_ms: int) -> None:
-        """A process has stopped a resource."""
+        """Record that a process has stopped a resource."""
         span = self.spans[resource]
         if span.runner != runner:
             return
@@ -132,7 +132,7 @@ class OwnershipLog:
             span.stops += 1
 
     def hold(self, resource: Resource, now_ms: int, ready_ms: int) -> None:
-        """The owner of a resource processes nothing until ``ready_ms``."""
+        """Record that the owner of a resource processes nothing until ``ready_ms``."""
         span = self.spans[resource]
         if now_ms > span.ready_ms:
             self._ran(span)
@@ -141,12 +141,12 @@ class OwnershipLog:
         span.ready_ms = max(span.ready_ms, ready_ms)
 
     def resume(self, resource: Resource, now_ms: int) -> None:
-        """The owner of a held resource goes on."""
+        """Record that the owner of a held resource continues."""
         span = self.spans[resource]
         span.ready_ms = min(span.ready_ms, now_ms)
 
     def _ran(self, span: Span) -> None:
-        """The resource was processed from ``ready_ms``: close the stop before it."""
+        """Close the last stop: the resource was processed from ``ready_ms``."""
         self._stood_still(span, max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms))
         span.stopped_since_ms = max(span.ready_ms, self.begin_ms)
 
@@ -169,7 +169,7 @@ class OwnershipLog:
 
     @property
     def moved(self) -> int:
-        """Changes from one member to another."""
+        """Number of changes from one member to another."""
         return sum(span.moves for span in self.spans.values())
 
     @property
@@ -181,7 +181,7 @@ class OwnershipLog:
 
     @property
     def stops(self) -> int:
-        """How often a resource that was processed stopped: revoked, lost, or its process gone."""
+        """Number of stops of processed resources: revoked, lost, or the process ended."""
         return sum(span.stops for span in self.spans.values())
 
     @property
@@ -196,5 +196,5 @@ class OwnershipLog:
 
     @property
     def longest_seconds(self) -> float:
-        """The longest single stop of one resource."""
+        """Longest single stop of one resource, in seconds."""
         return max((span.longest_ms for span in self.spans.values()), default=0) / 1000

@@ -5,13 +5,13 @@
 - The application has one thread: it finishes a batch before it drains or runs a callback. State is
   rebuilt one resource after another, beside the batches, or in the callback (``rebuild_blocks``):
   then the process does nothing else until all state is rebuilt.
-- The member's actions are done in order, by the table of duties that the caller passes in.
-- Each process has a monotonic clock with another origin, so a time of one process means nothing to
+- The member's actions are carried out in order, by the action handlers that the caller passes in.
+- Each process has a monotonic clock with its own origin, so a time of one process has no meaning in
   another process.
-- While a process stalls, it does nothing and events wait. Afterwards it looks at its clock first.
+- While a process stalls, it does nothing and events wait. Afterwards it reads its clock first.
 
-**Strategy.** :meth:`Process.notify` is the only way in: it steps the member, does the member's
-actions, and arms the timer.
+**Strategy.** :meth:`Process.notify` is the only entry point: it steps the member, carries out the
+member's actions, and sets the timer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.sim.world.ownership_log import OwnershipLog
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 
 ActionHandlers = Mapping[type, Callable[["Process", Any], None]]
-"""Type of an action -> the function that does it."""
+"""Type of an action -> the function that carries it out."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -52,7 +52,7 @@ class Process:
     member: Member
     poll_ms: int
     phase_ms: int  # when its polls fall within their period
-    # What its monotonic clock shows at the world's time 0: no two processes have the same.
+    # Its monotonic clock at the world's time 0: no two processes have the same.
     clock_ms: int
     alive: bool = True
     exiting: bool = False
@@ -73,7 +73,7 @@ class Process:
     failed: str = ""
 
     def boundary(self) -> int:
-        """When the application is next between two batches; at once if it processes nothing."""
+        """Return when the application is next between two batches; now if it processes nothing."""
         free_ms = max(self.clock.now_ms, self.busy_until_ms)
         if not self.running:
             return free_ms
@@ -82,7 +82,7 @@ class Process:
     # Events
 
     def notify(self, event: Event) -> None:
-        """Deliver an event to the member, do its actions, arm its timer."""
+        """Deliver an event to the member, carry out its actions, set its timer."""
         if not self.alive:
             return
         now_ms, member = self.clock.now_ms, self.member
@@ -95,7 +95,7 @@ class Process:
         self._arm()
 
     def fail_request(self, request: int) -> None:
-        """A request is given up, unless it was answered."""
+        """Abandon a request, unless it was answered."""
         if request in self.outstanding:
             self.outstanding.discard(request)
             self.notify(RequestFailed(request))
@@ -140,7 +140,7 @@ class Process:
             return
         self.timer_ms = -1
         if self.stalled_until_ms > self.clock.now_ms:
-            return  # resuming looks at the clock
+            return  # resuming reads the clock
         self._step_time()
         self._arm()
 
@@ -156,14 +156,14 @@ class Process:
         if not self.alive or self.clock.now_ms < self.stalled_until_ms:
             return
         self.trace.note(f"{self.client} resumes")
-        self._step_time()  # time first: it may be too late for what is in the inbox
+        self._step_time()  # time first: it may be too late for the events in the inbox
         waiting, self.inbox = self.inbox, []
         for event in waiting:
             self.notify(event)
         self._arm()
 
     def end(self) -> None:
-        """The process is gone, whatever it was doing."""
+        """End the process at once, whatever it was doing."""
         self.alive = False
         for resource in sorted(self.running):
             self.ownership_log.stop(resource, runner=self.client, now_ms=self.clock.now_ms)

@@ -1,11 +1,11 @@
-"""When a group is calm: no member has begun anything that is still under way.
+"""Quiescence of a group: no member has begun anything that is still in progress.
 
-**Rules.** A member is calm when it is STABLE, has no time to rejoin at, hands over nothing and
+**Rules.** A member is quiescent when it is STABLE, has no time to rejoin at, revokes nothing and
 waits for no callback. Some callers check more: that everything is processed, that no round was
-stored for a while, that the coordinator knows the same members.
+stored for a while, that the coordinator has the same members.
 
-Example: a member of Design II that waits out a delay is STABLE, but has a time to rejoin at. It is
-not calm.
+Example: a member of Design II during a delay is STABLE, but has a time to rejoin at. It is not
+quiescent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.sim.world.process import Process
 
 
 def is_quiescent(member: MemberData) -> bool:
-    """Whether nothing is under way at a member."""
+    """Return whether nothing is in progress at a member."""
     holdings = member.holdings
     return (
         member.state is MemberState.STABLE
@@ -29,5 +29,5 @@ def is_quiescent(member: MemberData) -> bool:
 
 
 def all_quiescent(processes: Iterable[Process]) -> bool:
-    """Whether nothing is under way at any of ``processes``, and none was asked to stop."""
+    """Return whether nothing is in progress at any of ``processes``, and none was asked to stop."""
     return all(not p.exiting and is_quiescent(p.member.data) for p in processes)

@@ -2,18 +2,19 @@
 
 **Rules.**
 
-- The machines are the real ones; the world only carries their messages and does their duties.
+- The machines are the real ones; the world only carries their messages and carries out their
+  actions.
 - A run is a function of its options and its seed: one queue ordered by time and by when an entry
   was made, no clock of the machine, no ``hash``, no set that is iterated.
 
-**Strategy.** The parts know each other one way only, and :class:`World` wires them:
-:class:`~holdfast.sim.world.clock.Clock` and the ledger are at the bottom,
-:class:`~holdfast.sim.world.process.Process` stands on them,
-:class:`~holdfast.sim.world.connections.Answers` knows processes, the
-:class:`~holdfast.sim.world.broker.SimulatedBroker` sends by it,
-:class:`~holdfast.sim.world.connections.Requests` knows the broker, and
-:class:`~holdfast.sim.world.application.Application` sends by ``Requests``. Each process starts with
-a table of duties: the functions of requests and application for a member's actions.
+**Strategy.** The parts depend on each other in one direction, and :class:`World` wires them:
+:class:`~holdfast.sim.world.clock.Clock` and the ownership log are at the bottom,
+:class:`~holdfast.sim.world.process.Process` uses them,
+:class:`~holdfast.sim.world.connections.Answers` has processes, the
+:class:`~holdfast.sim.world.broker.SimulatedBroker` sends through it,
+:class:`~holdfast.sim.world.connections.Requests` has the broker, and
+:class:`~holdfast.sim.world.application.Application` sends through ``Requests``. Each process starts
+with action handlers: the functions of requests and application for a member's actions.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.ownership_log import OwnershipLog
 from holdfast.sim.world.process import ActionHandlers, Process
 
-CLOCKS_APART_MS = 1_000_003  # between what two processes' clocks show
+CLOCKS_APART_MS = 1_000_003  # between the clocks of two processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """What a world is made of."""
+    """The options of a world."""
 
-    assignors: Callable[[int], Sequence[Assignor]]  # slot -> the assignors that its members offer
+    assignors: Callable[[int], Sequence[Assignor]]  # slot -> the assignors that its members support
     partitions: dict[str, int]  # topics (or kinds) and their counts
     costs: Costs = field(default_factory=Costs)
     static: bool = False  # whether slots have a ``group.instance.id``
-    # Slot -> what its processes say of where they live; empty for nothing.
+    # Slot -> the location that its processes report; empty for none.
     location: Callable[[int], str] | None = None
     protocol_type: str = "consumer"
     announce_leave: bool = False
@@ -65,12 +66,12 @@ class WorldOptions:
 
 
 class World:
-    """One run: its parts, and what may happen to them. See the module for its rules.
+    """One run: its parts, and the events that may happen to them. See the module for its rules.
 
     Parameters
     ----------
     hooks : Hooks
-        What a test puts around single parts.
+        A test's wrappers of single parts.
     """
 
     def __init__(self, options: WorldOptions, seed: int, hooks: Hooks | None = None):
@@ -116,11 +117,11 @@ class World:
         self.action_handlers = hooks.action_handlers(_action_handlers(requests, application))
 
     def resources(self) -> list[Resource]:
-        """All that is to be owned."""
+        """All resources that can be owned."""
         counts = sorted(self.partitions.items())
         return [r for topic, count in counts for r in resources_of_topic(topic, range(count))]
 
-    # What its users ask most
+    # What callers read most
 
     @property
     def now_ms(self) -> int:
@@ -128,7 +129,7 @@ class World:
         return self.clock.now_ms
 
     def run(self, until_ms: int) -> None:
-        """Go on to a time."""
+        """Advance to a time."""
         self.clock.run(until_ms)
 
     @property
@@ -138,14 +139,14 @@ class World:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there were."""
+        """Number of rounds so far."""
         return self.counts.rounds
 
     def living(self) -> list[Process]:
         """Processes that are up, by slot."""
         return [self.slots[s] for s in sorted(self.slots) if self.slots[s].alive]
 
-    # What may happen to the world
+    # Events of the world
 
     def start(self, slot: int) -> Process:
         """Start the process of a slot."""
@@ -198,11 +199,11 @@ class World:
         )
 
     def _location(self, slot: int) -> str:
-        """What the processes of a slot say of where they live."""
+        """Return the location that the processes of a slot report."""
         return "" if self.options.location is None else self.options.location(slot)
 
     def _happens(self, text: str = "") -> None:
-        """Note a cause of rounds."""
+        """Count a cause of rounds."""
         self.counts.causes += 1
         if text:
             self.notes.note(text)
@@ -216,14 +217,14 @@ class World:
             process.notify(events.LeaveRequested(returns))
 
     def crash(self, slot: int) -> None:
-        """A process ends at once, without leaving the group."""
+        """End a process at once, without leaving the group."""
         process = self.slots[slot]
         if process.alive:
             self._happens(f"{process.client} crashes")
             process.end()
 
     def stall(self, slot: int, for_ms: int) -> None:
-        """A process does nothing for a while (garbage collection, suspension)."""
+        """Stop a process for a while (garbage collection, suspension)."""
         process = self.slots[slot]
         if process.alive:
             self._happens()
@@ -238,12 +239,12 @@ class World:
             self._break_connection(process)
 
     def _break_connection(self, process: Process) -> None:
-        """A request that waits for an answer fails after a while."""
+        """Fail a request that waits for an answer, after a while."""
         for request in sorted(process.outstanding):
             self.clock.at(self.now_ms + FAIL_MS, process.fail_request, request)
 
     def restart_coordinator(self, down_ms: int, *, lose: int = 0) -> None:
-        """The coordinator fails over; ``lose`` records at the end of its log are gone."""
+        """Fail over the coordinator; ``lose`` records at the end of its log are lost."""
         if self.coordinator is None:
             return
         self._happens(f"coordinator restarts, {down_ms} ms, {lose} records lost")
@@ -253,11 +254,11 @@ class World:
         self.clock.at(self.now_ms + down_ms, self.broker.load)
 
     def jump_clock(self, by_ms: int) -> None:
-        """The coordinator's wall clock jumps, forwards or backwards."""
+        """Jump the coordinator's wall clock, forwards or backwards."""
         self.broker.jump_clock(by_ms)
 
     def resize(self, topic: str, count: int) -> None:
-        """A topic gets ``count`` partitions; 0 deletes the topic."""
+        """Set the number of a topic's partitions to ``count``; 0 deletes the topic."""
         self.partitions[topic] = count
         if count == 0:
             del self.partitions[topic]
@@ -267,7 +268,7 @@ class World:
             process.notify(events.MetadataChanged(tuple(sorted(self.partitions.items()))))
 
     def subscribe(self, slot: int, topics: tuple[str, ...]) -> None:
-        """A member subscribes to other topics."""
+        """Subscribe a member to other topics."""
         self.subscriptions[slot] = topics
         process = self.slots[slot]
         if process.alive and not process.exiting:
@@ -276,7 +277,7 @@ class World:
 
 
 def _action_handlers(requests: Requests, application: Application) -> ActionHandlers:
-    """What is done for each action of a member."""
+    """Return the function for each action of a member."""
     return {
         actions.FindCoordinator: requests.find,
         actions.SendJoin: application.joining,

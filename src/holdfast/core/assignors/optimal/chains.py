@@ -10,8 +10,8 @@ ends.
 **Strategy.** A search starts at the member that saves most. If no chain from this member helps, the
 search closes every member that it reached: the reached members reach only each other, and no chain
 that ends at one of them helps. A search visits a member once, and a member is closed once. Chains
-are found breadth first: the fewest moves, then the end that pays least, then the dealing order. The
-Python loop is the named kernel ``Levelling.step``: one call per chain.
+are found breadth first: the fewest moves, then the end that pays least, then the assignment order.
+The Python loop is the named kernel ``Levelling.step``: one call per chain.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Levelling:
     owner : int32[n_tps]
         Owner of each topic-partition; changed in place by :meth:`apply`.
     claimed : int32[n_tps]
-        Claimant of each topic-partition. Of equal choices a chain takes a partition that goes back
-        to its claimant, else one that its holder did not claim.
+        Claimant of each topic-partition. Of equal choices a chain takes a partition that returns to
+        its claimant, else one that its holder did not claim.
     weight : float64[n_members]
         Capacity.
     movable : bool[n_tps], optional
@@ -87,7 +87,7 @@ class Levelling:
         self.reopen()
 
     def reopen(self) -> None:
-        """Look at every member again, as at first."""
+        """Consider every member again, as at the start."""
         self.closed: Mask = np.zeros(self.group.n_members, dtype=np.bool_)
         saved = self.saved().tolist()
         self._queue = [
@@ -98,7 +98,7 @@ class Levelling:
         heapify(self._queue)
 
     def step(self) -> list[Move] | None:
-        """Next chain that helps, fewest moves first; None if there is none."""
+        """Return the next chain that helps, fewest moves first; None for none."""
         while True:
             if not self._queue:
                 return None
@@ -112,7 +112,7 @@ class Levelling:
             self.closed[reached] = True
 
     def may_read(self, member: int) -> Mask:
-        """Whether the member subscribes to each topic, bool[n_topics]."""
+        """Return whether the member subscribes to each topic, bool[n_topics]."""
         group, row = self.group, int(self.group.subscription[member])
         if row not in self._masks:
             mask = np.zeros(group.topics.n_topics, dtype=np.bool_)
@@ -121,7 +121,7 @@ class Levelling:
         return self._masks[row]
 
     def is_level(self) -> bool:
-        """Whether no chain helps; looks at everything again."""
+        """Return whether no chain helps; considers every member again."""
         self.reopen()
         return self.step() is None
 
@@ -142,27 +142,27 @@ class Levelling:
                 heappush(self._queue, entry)
 
     def cost(self, moves: list[Move]) -> int:
-        """Claims broken less claims mended."""
+        """Return the number of broken claims less the number of restored claims."""
         broken = sum(self.claimed[move.tp] == move.source for move in moves)
         return int(broken) - int(sum(self.claimed[move.tp] == move.end for move in moves))
 
     def saved(self, members: Members = slice(None)) -> F64:
-        """Cost that each of ``members`` saves by giving one partition; all members by default."""
+        """Return the cost that each of ``members`` (default all) saves by giving a partition."""
         saved: F64 = (2.0 * (self.count[members] - self.slack) - 1.0) / self.weight[members]
         return saved
 
     def price(self, members: Members = slice(None)) -> F64:
-        """Cost that each of ``members`` adds by taking one partition; all members by default."""
+        """Return the cost that each of ``members`` (default all) adds by taking a partition."""
         price: F64 = (2.0 * self.count[members] + 1.0) / self.weight[members]
         return price
 
     def takers(self, topic: int) -> list[int]:
-        """Members that may take a partition of the topic, in the dealing order."""
+        """Return members that may take a partition of the topic, in assignment order."""
         takers: list[int] = self.readers.of(topic).tolist()
         return takers
 
     def _search(self, source: int, saved: float) -> tuple[list[Move] | None, list[int]]:
-        """Breadth first from ``source``: the chain, or everything that can be reached."""
+        """Search breadth first from ``source``: return the chain, or everything reachable."""
         limit = saved - abs(saved) * _RELATIVE
         came: dict[int, tuple[int, int]] = {source: (-1, -1)}
         seen_topics: set[int] = set()
@@ -187,7 +187,7 @@ class Levelling:
         return None, list(came)
 
     def _topics_of(self, member: int) -> list[int]:
-        """Topics of which the member can give a partition, the topic it holds most of first."""
+        """Return topics of which the member can give a partition, the most held first."""
         if member not in self._topics:
             row = self._givable(member)
             topics, counts = np.unique(self.group.topics.topic_of[row], return_counts=True)
@@ -195,7 +195,7 @@ class Levelling:
         return self._topics[member]
 
     def _fits(self, end: int, topics: I32) -> Mask:
-        """Whether a member may take a partition of each of ``topics``."""
+        """Return whether a member may take a partition of each of ``topics``."""
         return self.may_read(end)[topics]
 
     def _givable(self, member: int) -> I64:
@@ -211,7 +211,7 @@ class Levelling:
         return moves[::-1]
 
     def _pick(self, source: int, end: int) -> int:
-        """Partition to hand over: a claim mended, no claim broken, a topic ``end`` has least of."""
+        """Return the partition to move: restores a claim, breaks none, rarest topic of ``end``."""
         tps = self._givable(source)
         topic_of = self.group.topics.topic_of
         topics = topic_of[tps]

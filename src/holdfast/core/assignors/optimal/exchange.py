@@ -2,25 +2,26 @@
 
 **Rules.** An exchange takes one partition from a member above the mean lag per weight, gives it to
 a member below the mean, and takes one back (or none, where the counts allow). The *gain* of an
-exchange is the share by which the higher of the two lags falls. An exchange with a gain below 1 %
-is not made (less for members that hold many partitions).
+exchange is the fraction by which the higher of the two lags falls. An exchange with a gain below 1
+% is not made (less for members that hold many partitions).
 
-- An exchange that breaks no more claims than it mends is made at once.
+- An exchange that breaks no more claims than it restores is made at once.
 - Other exchanges are made in runs. A run relieves one member. It is made only if the whole run
   lowers the lag of this member by at least ``min_gain``. If the run would break more than
   ``max_moves`` claims, only its first exchanges are made.
 
 Counts stay within the allowed skew: after every exchange no chain would make them more even.
 
-Noise moves nothing. In an even group no member is far above the mean, so no run gains much. Where a
-few large partitions keep a group uneven, noise can turn an exchange without gain into one with at
+Noise causes no moves. In an even group no member is far above the mean, so no run gains much. Where
+a few large partitions keep a group uneven, noise can turn an exchange without gain into one with at
 most about four times the noise.
 
-**Strategy.** Members above the mean go in turn, the highest first. For each, one small table holds
-the gain of every partition that it can give for every partition that a member with little lag can
-give back. Each exchange lowers the higher of two lags, and the number of passes is bounded. Members
-are kept in order of their level, so a step looks at a few of them, however many there are. The
-Python loop is the named kernel ``even_out``: over members and exchanges, never over partitions.
+**Strategy.** Members above the mean are handled one by one, the highest first. For each, one small
+table holds the gain of every partition that it can give for every partition that a member with
+little lag can give back. Each exchange lowers the higher of two lags, and the number of passes is
+bounded. Members are kept in order of their level, so a step looks at a few of them, however many
+there are. The Python loop is the named kernel ``even_out``: over members and exchanges, never over
+partitions.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _NOTHING = np.array([-1], dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
-    """One exchange; its cost is the number of claims it breaks less the number it mends."""
+    """One possible exchange; its cost is the number of claims it breaks less those it restores."""
 
     cost: int
     moves: list[Move]
@@ -90,12 +91,13 @@ class Exchanges:
         foreign = np.flatnonzero(held & (state.claimed != state.owner))
         self.has_foreign: Mask = np.zeros(group.n_members, dtype=np.bool_)
         self.has_foreign[state.owner[foreign]] = True
-        self.away: dict[int, set[int]] = defaultdict(set)  # claims of a member that others hold
+        # claims of a member that other members hold
+        self.away: dict[int, set[int]] = defaultdict(set)
         for tp in foreign.tolist():
             self.away[int(state.claimed[tp])].add(tp)
 
     def run(self) -> None:
-        """Exchange until nothing is gained, or the bound on passes is reached."""
+        """Exchange until no exchange gains, or the bound on passes is reached."""
         for _ in range(_PASSES):
             level = np.array(self.levels.values)
             above = np.flatnonzero(level > self.mean * (1 + FREE_GAIN))
@@ -106,7 +108,7 @@ class Exchanges:
                 return
 
     def _exchange_free(self, high: int) -> int:
-        """Exchanges for one member that break no more claims than they mend; how many."""
+        """Make the exchanges for one member that cost no claims; return their number."""
         steps = _PER_MEMBER * self._parts(high)
         for done in range(steps):
             holders = None
@@ -120,7 +122,7 @@ class Exchanges:
         """Make a run of exchanges for one member; undo it unless the whole run gains enough.
 
         The search ignores claims. So in the next round, with this result as claims and the same
-        lags, the search finds the same run, and undoes the run again.
+        lags, the search finds the same run, and undoes it again.
         """
         before = self.levels.values[high]
         if before <= self.mean or 1 - self.mean / before < self.min_gain:
@@ -139,7 +141,7 @@ class Exchanges:
         return kept
 
     def _affordable(self, made: list[_Offer], room: int) -> int:
-        """How many of the first exchanges the cap allows; lowers the cap by their cost."""
+        """Return how many of the first exchanges the cap allows; lower the cap by their cost."""
         for kept, offer in enumerate(made):
             if offer.cost > room:
                 self.room = room
@@ -149,11 +151,11 @@ class Exchanges:
         return len(made)
 
     def _parts(self, high: int) -> int:
-        """How many times more and smaller steps a member with many partitions makes than others."""
+        """Return how many times more and smaller steps a member with many partitions makes."""
         return max(1, self.state.rows[high].size // _ROW)
 
     def _candidates(self, high: int, among: set[int] | None = None) -> I64:
-        """Members with the least lag: of all, then of those with the same subscription.
+        """Return members with the least lag: of all, then of those with the same subscription.
 
         A member is left out if evening out both lags exactly would gain too little. ``among``
         restricts the choice.
@@ -193,10 +195,10 @@ class Exchanges:
         return None
 
     def _gains(self, high: int, lows: I64, by_cost: bool) -> tuple[F64, I64, I64, I64]:
-        """Gain of every exchange, float64[n_given, n_taken], -inf where it may not be.
+        """Return the gain of every exchange, float64[n_given, n_taken], -inf if forbidden.
 
-        Also the partition of each row, the partition of each column (-1: nothing is given back),
-        and the member of each column.
+        Also return the partition of each row, the partition of each column (-1: nothing is given
+        back), and the member of each column.
         """
         state, topic_of = self.state, self.state.group.topics.topic_of
         given = self._by_lag(high)[1:]
@@ -224,10 +226,10 @@ class Exchanges:
         return gain, given, taken, column_low
 
     def _may_keep(self, high: int, low: I64) -> Mask:
-        """Whether each member may take a partition of ``high`` and give nothing back.
+        """Return whether each member may take a partition of ``high`` and give nothing back.
 
-        It may not if a move back to ``high`` would then help. That move is the shortest of the
-        chains that :meth:`_keeps_balance` looks for.
+        A member may not if a move back to ``high`` would then help. That move is the shortest of
+        the chains that :meth:`_keeps_balance` looks for.
         """
         count, weight, slack = self.state.count, self.state.weight, self.state.slack
         saved = (2.0 * (count[low] + 1 - slack) - 1.0) / weight[low]
@@ -236,7 +238,7 @@ class Exchanges:
         return allowed
 
     def _by_lag(self, member: int) -> I64:
-        """-1 (give nothing back), then the member's partitions by rising lag, at most a sample.
+        """Return -1 (give nothing back), then the member's partitions by lag, at most a sample.
 
         The answer is kept until the member's partitions change.
         """
@@ -275,7 +277,7 @@ class Exchanges:
                 self.prices.change(member, float(state.price(member)))
 
     def _keeps_balance(self, moves: list[Move]) -> bool:
-        """Whether no chain helps after the moves.
+        """Return whether no chain helps after the moves.
 
         A swap of two partitions always passes. Each member could already reach the other one, and
         every member that the other one reaches: no chain is new, and no load has changed.
@@ -301,7 +303,7 @@ def even_out(
     lags : int64[n_tps]
         Messages, whose sum fits int64.
     min_gain : float
-        Share, 0 or more, by which an exchange of claimed partitions must lower the higher lag.
+        Fraction, 0 or more, by which an exchange of claimed partitions must lower the higher lag.
     max_moves : int, optional
         Claims that may be broken in all, counting the claims already broken.
 
@@ -315,7 +317,7 @@ def even_out(
     Cost: at most 16 passes over the members; a step looks at 32 others at most, with a sample of
     at most 96 partitions of each.
 
-    References: KAFKA-5337 and what its users asked for.
+    References: KAFKA-5337 and its users' requests.
     """
     exchanges = Exchanges(state, lags, min_gain=min_gain, max_moves=max_moves)
     exchanges.run()
@@ -323,12 +325,12 @@ def even_out(
 
 
 def within_skew(count: I64, weight: F64, slack: int) -> bool:
-    """Whether no single move helps in a group whose members all read everything."""
+    """Return whether no single move helps in a group whose members all read everything."""
     highest = ((2.0 * (count - slack) - 1.0) / weight).max(initial=-np.inf)
     lowest = ((2.0 * count + 1.0) / weight).min(initial=np.inf)
     return is_even(float(highest), float(lowest))
 
 
 def is_even(highest: float, lowest: float) -> bool:
-    """Whether the most that a member could save is not more than the least another would pay."""
+    """Return whether the most that a member could save is at most the least another would pay."""
     return highest <= lowest + abs(lowest) * 1e-12

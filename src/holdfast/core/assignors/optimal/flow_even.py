@@ -29,7 +29,7 @@ Sent = dict[int, dict[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Even:
-    """Where the free partitions go."""
+    """The destinations of the free partitions."""
 
     level: int  # every member holds this many partitions or one less
     sent: I64  # int64[n, 3]: source, hub and units, sorted
@@ -44,7 +44,7 @@ def keep_all(graph: Graph, assignment_order: I32) -> Even | None:
     graph : Graph
         With at least one hub.
     assignment_order : int32[n_members]
-        Members in the order in which partitions are dealt.
+        Members in the order in which partitions are assigned.
     """
     readers = assignment_order[graph.hub_of[assignment_order] >= 0]
     low, over = divmod(int(graph.supply.sum()), len(readers))
@@ -52,7 +52,7 @@ def keep_all(graph: Graph, assignment_order: I32) -> Even | None:
     if int(own.max(initial=0)) > low + (over > 0):
         return None
     hub, n_hubs = graph.hub_of[readers], len(graph.members_of)
-    base = np.maximum(own, low)  # what each member shall hold at least
+    base = np.maximum(own, low)  # the least that each member shall hold
     above = np.bincount(hub, weights=own - low, minlength=n_hubs).astype(np.int64)
     filling = Filling(above.tolist(), graph.size.tolist())
     free = free_units(graph)
@@ -78,7 +78,7 @@ def keep_all(graph: Graph, assignment_order: I32) -> Even | None:
 
 
 def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
-    """Hand free partitions on until no load is negative; False if that cannot be."""
+    """Pass free partitions on until no load is negative; False if that is impossible."""
     needy = [hub for hub, units in enumerate(load) if units < 0]
     if not needy:
         return True
@@ -100,7 +100,7 @@ def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
 
 
 def _sent_to(graph: Graph, sent: Sent) -> LazyRows:
-    """Sources with free partitions that each hub may read, in the order of ``sent``."""
+    """Return sources with free partitions that each hub may read, in the order of ``sent``."""
     sources, n_hubs = np.fromiter(sent, np.int64, len(sent)), len(graph.members_of)
     degree, at = places_in(graph.arc_start, sources)
     hub = graph.arc_hub[at]
@@ -112,7 +112,7 @@ def _sent_to(graph: Graph, sent: Sent) -> LazyRows:
 def _chain(
     seed: int, load: list[int], sources_of: LazyRows, sent: Sent
 ) -> list[tuple[int, int, int]]:
-    """Shortest chain of (source, giver, taker) that feeds ``seed``; empty if there is none."""
+    """Return the shortest chain of (source, giver, taker) that feeds ``seed``; empty for none."""
     came: dict[int, tuple[int, int]] = {seed: (-1, -1)}
     met: set[int] = set()
     queue = deque((seed,))

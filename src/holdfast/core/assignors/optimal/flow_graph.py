@@ -1,4 +1,4 @@
-"""The small graph of a group: alike partitions are one node, and so are alike members.
+"""The small graph of a group: equivalent partitions are one node, and so are equivalent members.
 
 **Rules.** Topic-partitions that the same members may read from the same racks form one *source*.
 Members with the same subscription and rack form one *hub*. A unit of flow is one topic-partition
@@ -36,14 +36,14 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.topics import NO_RACK
 
 _WORD = 62
-"""Racks of which one int64 holds a set."""
+"""Number of racks of which one int64 holds a set."""
 
 NO_SOURCE = -1
 """Source of a topic-partition without a subscriber."""
 
 
 class LazyRows(dict[int, list[int]]):
-    """The rows of a CSR pair, each a list made when it is first asked for: few of many are."""
+    """The rows of a CSR pair, each a list made on first use: few of many are used."""
 
     def __init__(self, start: I64, values: npt.NDArray[np.integer]):
         super().__init__()
@@ -65,7 +65,7 @@ class Graph:
     # int64[n_sources + 1], int32[n_arcs]: hubs that may read each source, ascending.
     arc_start: I64
     arc_hub: I32
-    members_of: list[list[int]]  # members of each hub, in the dealing order
+    members_of: list[list[int]]  # members of each hub, in assignment order
     hub_of: I32  # int32[n_members]: hub of each member; -1 for one with nothing to read
     owner: I32  # int32[n_tps]: member whose claim of the topic-partition counts, or NO_OWNER
     # For each source: hubs that would read it across racks; empty where no racks are known.
@@ -155,7 +155,7 @@ def build(claims: Claims) -> Graph:
 
 
 def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
-    """Hub of each member, and the subscription and rack of each hub."""
+    """Return the hub of each member, and the subscription and rack of each hub."""
     width = len(group.topics.rack_names) + 1
     rack = group.rack if group.topics.rack_start is not None else np.full_like(group.rack, NO_RACK)
     key = group.subscription.astype(np.int64) * width + rack + 1
@@ -167,7 +167,7 @@ def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
 
 
 def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
-    """Topics with the same hubs, once: class of each topic (-1 none), and CSR of their hubs."""
+    """Return the class of each topic (-1 none) by equal hubs, and a CSR of each class's hubs."""
     n_topics = group.topics.n_topics
     sizes, arcs = places_in(group.set_start, np.array(hub_set, np.int64))
     arc_hub = np.repeat(np.arange(len(hub_set), dtype=np.int32), sizes)
@@ -192,7 +192,7 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
 
 
 def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[frozenset[int] | None]]:
-    """Source of each tp, and the topic class and racks of each source (None: not known)."""
+    """Return each tp's source, and each source's topic class and racks (None: unknown)."""
     topics = group.topics
     class_of_tp = topic_class[topics.topic_of]
     ids, racks = _rack_sets(group)
@@ -207,7 +207,7 @@ def _sources(group: Group, topic_class: I32) -> tuple[I32, list[int], list[froze
 
 
 def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
-    """Which distinct rack set each tp has, and the distinct sets; only racks of members matter."""
+    """Return each tp's distinct rack set, and the distinct sets; only members' racks matter."""
     topics = group.topics
     if topics.rack_start is None or topics.rack is None:
         return np.zeros(topics.n_tps, np.int64), [None]

@@ -1,16 +1,16 @@
 """The most balanced loads, the first goal of ``sticky``, from sources and hubs alone.
 
-**Rules.** Members of one hub are alike, so in a hub of ``k`` members with load ``L`` each has
+**Rules.** Members of one hub are equivalent, so in a hub of ``k`` members with load ``L`` each has
 ``L // k`` partitions, or one more if ``k`` does not divide ``L``. Loads are best if and only if no
-chain of hand-overs leads from a member to one with at least two partitions fewer. The sorted loads
-are then the same whatever the chains were, and they minimise every symmetric convex cost at once.
+chain of moves leads from a member to one with at least two partitions fewer. The sorted loads are
+then the same whatever the chains were, and they minimise every symmetric convex cost at once.
 
 **Strategy.** Start from the claims and place the other partitions on the lowest hubs. Then take the
 lowest hub and search backwards for a hub that is two higher and can feed it. If there is none,
-every hub and source that the search reached is settled: its *level* ``b`` is written down, its
-members hold ``b`` or ``b - 1`` partitions, and no later search enters it. The levels are the
-potentials of the certificate. An arc from a source to a hub of a higher level carries nothing in
-any best assignment.
+every hub and source that the search reached is settled: its *level* ``b`` is recorded, its members
+hold ``b`` or ``b - 1`` partitions, and no later search enters it. The levels are the potentials of
+the certificate. An arc from a source to a hub of a higher level carries nothing in any best
+assignment.
 
 References: KIP-54, "balanced"; Harvey et al. 2006; Frank and Murota, "Decreasing minimization on
 M-convex sets".
@@ -42,7 +42,7 @@ class Levels:
 
 
 def free_units(graph: Graph) -> list[tuple[int, int]]:
-    """Sources that have unowned partitions, with their number; sources with few readers first."""
+    """Return sources that have unowned partitions, with their number; fewest readers first."""
     owned = np.bincount(graph.source_of[graph.owned], minlength=graph.n_sources)
     free = graph.supply - owned
     sources = np.flatnonzero(free)

@@ -11,12 +11,12 @@ member did not claim costs 1. ``R`` is larger than the number of partitions.
    it is not in balance: some sources have units to place, and some members hold too many units or
    too few. Each part of the graph also has a *pool*, which counts the members that hold their
    level. That number is known from the start, and a pool may lack units or have too many too.
-2. Most units are placed at once where the balanced loads had them: a direct place is a cheapest
+2. Most units are placed at once where the balanced loads had them: a direct placement is a cheapest
    path.
-3. The other units go along cheapest paths, so the flow is of least cost at every moment. The
-   potentials that the searches need are the proof in the end. No path leads from one part of the
-   graph to another, so each part is settled alone. A search ends at the nearest node that lacks a
-   unit; then every unit goes that can go for nothing more.
+3. The other units go along cheapest paths, so the flow is of least cost at every moment. In the end
+   the potentials of the searches are the proof. No path leads from one part of the graph to
+   another, so each part is settled alone. A search ends at the nearest node that lacks a unit; then
+   every unit goes that can go for nothing more.
 
 Nodes are numbered: sources, members, hubs of several members, pools. The hub of a single member is
 that member.
@@ -40,7 +40,7 @@ from holdfast.core.model.columns import I64, row_sizes
 LARGE = 1 << 62
 
 Arcs = list[tuple[int, Collection[int]]]
-"""Arcs out of a node, as cost and the heads that cost it."""
+"""Arcs out of a node, as cost and the heads with that cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,7 +48,7 @@ class Moves:
     """A flow of least cost."""
 
     kept: I64  # int64[n, 3]: source, member, and units that the member claimed and keeps
-    # int64[n, 3]: source, hub, and units that go to the hub and are no kept claim; sorted.
+    # int64[n, 3]: source, hub, and units that go to the hub and are not kept claims; sorted.
     sent: I64
     taken: I64  # int64[n_members]: units that each member takes from its hub
     price: I64  # int64[n_members]: potential of each member against its pool, in units of cost
@@ -153,7 +153,7 @@ class _Flow:
                 self.pool_lacks[part] -= max(self.load[member], self.level[member] - 1)
 
     def _parts(self) -> dict[int, int]:
-        """Part of each hub node: nodes that share sources at equal levels."""
+        """Return the part of each hub node: nodes that share sources at equal levels."""
         out, source_level, part = self.out, self.source_level, dict[int, int]()
         sources_of = self.graph.sources_of
         hub_of_node = {node: hub for hub, node in enumerate(self.node_of_hub)}
@@ -195,7 +195,7 @@ class _Flow:
                     self._fill(source, node, self.excess[source])
 
     def _places(self, node: int) -> tuple[list[int], list[int]]:
-        """Members of a hub below their level less one, and at it; the next to be served last."""
+        """Return members of a hub below level less one, and at it; the next served is last."""
         load, level = self.load, self.level
         alone = node < self.end
         members = [node - self.first] if alone else self.graph.members_of[node - self.end]
@@ -299,7 +299,7 @@ class _Flow:
                 potential[node] += length - nearest
 
     def _free_path(self, start: int, dead: set[int]) -> list[int]:
-        """Nodes of a path of cost 0 from ``start`` to a node that lacks a unit; empty if none.
+        """Return nodes of a path of cost 0 to a node that lacks a unit; empty for none.
 
         Nodes that lead nowhere are added to ``dead``; so are, for the moment, the nodes on the
         path.
@@ -326,7 +326,7 @@ class _Flow:
         return path
 
     def _free_heads(self, node: int, dead: set[int]) -> list[int]:
-        """Heads of arcs with room that cost nothing more, the first one last."""
+        """Return heads of arcs with room that cost nothing more, the first one last."""
         potential, free = self.potential, []
         at = potential[node]
         for cost, heads in self.arcs.get(node) or self._arcs(node):
@@ -338,7 +338,7 @@ class _Flow:
         return free
 
     def _arcs(self, node: int) -> Arcs:
-        """Arcs with room out of a node, kept until a path changes which there are.
+        """Return arcs with room out of a node, kept until a path changes them.
 
         Without racks the arcs between sources and other nodes are the tables themselves, which
         change.
@@ -369,7 +369,7 @@ class _Flow:
         return arcs
 
     def _back(self, node: int, sources: Collection[int], cost: int) -> Arcs:
-        """Arcs from a hub or member back to sources, on which a unit gives back what it cost."""
+        """Return arcs from a hub or member to sources, on which a unit returns its cost."""
         if not self.rack_weight:
             return [(cost, sources)]
         hub_node = self.node_of[node - self.first] if node < self.end else node
@@ -378,7 +378,7 @@ class _Flow:
         return [(cost, near), (cost - self.rack_weight, far)]
 
     def _across(self, source: int, nodes: Collection[int], cost: int) -> Arcs:
-        """Arcs from a source to nodes in its racks, and to nodes in other racks."""
+        """Return arcs from a source to nodes in its racks, and to nodes in other racks."""
         cross, first, end = self.cross[source], self.first, self.end
         hub_of = {n: self.node_of[n - first] if n < end else n for n in nodes}
         near = [node for node, hub_node in hub_of.items() if hub_node not in cross]
@@ -401,7 +401,7 @@ class _Flow:
             self._move(tail, head)
 
     def _move(self, tail: int, head: int) -> None:
-        """Send one unit along an arc, the way its cost of 0 says where there are two."""
+        """Send one unit along an arc, in the direction of cost 0 where there are two."""
         if self.rack_weight or (tail >= self.first and head >= self.first):
             self.arcs.pop(tail, None)
             self.arcs.pop(head, None)
@@ -438,11 +438,11 @@ class _Flow:
         return self.node_of[node - self.first] in self.cross[source]
 
     def _may_keep(self, source: int, node: int, units: int) -> bool:
-        """Whether the claim of the member has units to keep (1) or to give (-1)."""
+        """Return whether the claim of the member has units to keep (1) or to give (-1)."""
         return node in (self.room[source] if units > 0 else self.kept[source])
 
     def moves(self) -> Moves:
-        """The flow and its prices, in hubs and members again."""
+        """Return the flow and its prices, in hubs and members again."""
         hub_of_node = dict(zip(self.node_of_hub, range(len(self.node_of_hub)), strict=True))
         kept = [(s, node, n) for s, row in enumerate(self.kept) for node, n in row.items()]
         sent = [(s, hub_of_node[to], n) for s, row in enumerate(self.sent) for to, n in row.items()]
@@ -457,7 +457,7 @@ class _Flow:
 
 
 def _equal_arcs(graph: Graph, levels: Levels, node_of_hub: list[int]) -> LazyRows:
-    """Hub nodes of the same level as each source that may read it."""
+    """Return hub nodes of the same level as each source that may read it."""
     degree = row_sizes(graph.arc_start)
     level = np.array(levels.hub, np.int64)[graph.arc_hub]
     equal = level == np.repeat(np.array(levels.source, np.int64), degree)

@@ -1,14 +1,14 @@
 """Even placement of partitions without an owner on members that may already hold some.
 
-**Rules.** A member with weight w and c partitions stands at level c / w. Placing minimises the sum
-of c * c / w, which is the balance of KIP-54 if all weights are 1. Counts come first. Lag decides
-only which of the new partitions a member gets: the largest goes to the member with the least lag
-per weight.
+**Rules.** A member with weight w and c partitions is at level c / w. Placing minimises the sum of c
+* c / w, which is the balance of KIP-54 if all weights are 1. Counts come first. Lag decides only
+which of the new partitions a member gets: the largest goes to the member with the least lag per
+weight.
 
 **Strategy.** Topics with the same subscribers form one *pool*. Within a pool the new counts are the
 n cheapest of the marginal prices (2c + 1) / w, found by bisection on the price. Then the partitions
-are dealt in rounds, with one sort of the pool's members per round. The Python loops are over pools
-and rounds. Pools with few subscribers go first, because they have the least choice.
+are assigned in rounds, with one sort of the pool's members per round. The Python loops are over
+pools and rounds. Pools with few subscribers go first, because they have the least choice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopicPool:
     """Topics that the same members read."""
 
     topics: I32  # int32[...]: topic indices, sorted
-    members: I32  # int32[...]: the subscribers of each of ``topics``, in the dealing order
+    members: I32  # int32[...]: the subscribers of each of ``topics``, in assignment order
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,7 +43,7 @@ class Loads:
 
     @classmethod
     def of(cls, owner: I32, lags: I64, weight: F64) -> Loads:
-        """Loads of an owner column."""
+        """Return the loads of an owner column."""
         held = owner != NO_OWNER
         lag = np.zeros(len(weight), dtype=np.int64)
         np.add.at(lag, owner[held], lags[held])
@@ -88,7 +88,7 @@ def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
 
 
 def pools(group: Group, readers: Subscribers) -> Iterator[TopicPool]:
-    """Topics by equal subscribers, pools with the fewest subscribers first, then by first topic."""
+    """Return topics by equal subscribers, the fewest subscribers first, then by first topic."""
     if group.n_sets == 1:
         topics = group.set_topic
         if topics.size:
@@ -104,7 +104,7 @@ def pools(group: Group, readers: Subscribers) -> Iterator[TopicPool]:
 
 
 def spread_count(count: I64, weight: F64, n: int) -> I64:
-    """How many of ``n`` more partitions each member takes for the most even levels.
+    """Return how many of ``n`` more partitions each member takes for the most even levels.
 
     Parameters
     ----------
@@ -112,8 +112,7 @@ def spread_count(count: I64, weight: F64, n: int) -> I64:
         Partitions of each member before.
     weight : float64[n_members]
         Capacity; ties go to the earlier member.
-    n : int
-        Partitions to hand out.
+    n : int Partitions to assign.
 
     Returns
     -------
@@ -140,16 +139,17 @@ def spread_count(count: I64, weight: F64, n: int) -> I64:
 
 
 def _taken(count: I64, weight: F64, price: float) -> I64:
-    """Partitions below ``price`` that each member takes."""
+    """Return how many partitions below ``price`` each member takes."""
     upto = np.floor((price * weight - 1) / 2).astype(np.int64) + 1
     taken: I64 = np.maximum(upto - count, 0)
     return taken
 
 
 def _free_by_lag(group: Group, free: Mask, pool: TopicPool, lags: I64) -> I64:
-    """Free partitions of a pool: largest lag first, then topic by topic.
+    """Return free partitions of a pool: largest lag first, then topic by topic.
 
-    Dealing them in turn then spreads every topic over the members where lags are equal.
+    Assigning them one after the other then spreads every topic over the members where lags are
+    equal.
     """
     topics = group.topics
     if len(pool.topics) == topics.n_topics:
@@ -172,7 +172,7 @@ def _counts(loads: Loads, members: I32, n: int) -> I64:
 
 
 def _deal(loads: Loads, members: I32, new: I64, lags: I64) -> I32:
-    """Owners of partitions given by descending lag; ``new`` of them to each member."""
+    """Return owners of partitions given by descending lag; ``new`` of them to each member."""
     dealt = np.empty(lags.size, dtype=np.int32)
     done, lap = 0, 0
     while done < lags.size:

@@ -1,22 +1,22 @@
-"""Partitions that must move, given to members that had them before: the goal after claims kept.
+"""The goal after claims kept: partitions that must move go to members that had them before.
 
-**Rules.** A *former owner* of a partition claims it under an older generation than another member,
-or claims it under the same newest generation as another member, so that the partition belongs to no
-member. A former owner may still have the partition's state. Of all assignments with the best loads,
-reads across racks and claims kept, the best one gives the most partitions that are not kept to a
-former owner.
+**Rules.** A *previous owner* of a partition claims it under an older generation than another
+member, or claims it under the same newest generation as another member, so that the partition
+belongs to no member. A previous owner may still have the partition's state. Of all assignments with
+the best loads, reads across racks and claims kept, the best one gives the most partitions that are
+not kept to previous owners.
 
 For example, A and B own three partitions each, C joins, and C claims partition 4 of an older
 generation. One of B's three must move to C: partition 4.
 
 **Strategy.** The prices of the earlier goals say which moves cost nothing by the earlier goals.
 Such moves are the arcs of a small graph of members and of offers, an offer being a topic at a price
-for the members of one rack. A cycle of arcs on which the number of former owners rises is a better
-assignment. Cycles are found by Bellman and Ford's search, all members at once. Cycles that share no
-node are taken together, until there is none; the distances are then the proof. Nothing is done
-where nobody has an older or a double claim.
+for the members of one rack. A cycle of arcs on which the number of previous owners rises is a
+better assignment. Cycles are found by Bellman and Ford's search, all members at once. Cycles that
+share no node are taken together, until no cycle is left; the distances are then the proof. Nothing
+is done where no member has an older or a double claim.
 
-The work is bounded by :data:`MAX_WORK`, because one member can send claims of any number. A group
+The work is bounded by :data:`MAX_WORK`, because one member can send any number of claims. A group
 that would need more keeps the best assignment found until then. It has the best loads, reads across
 racks and claims kept, and ``quality.proven`` does not name ``previous``.
 
@@ -37,15 +37,16 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.measure import crosses_rack, loads
 
 MAX_WORK = 20_000_000
-"""Arcs looked at in one call, over all passes of all searches."""
+"""Bound on the arcs considered in one call, over all passes of all searches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arcs:
     """Moves that cost nothing by the earlier goals.
 
-    ``tail`` and ``head`` are nodes: members, the store of load, offers. ``cost`` is how many more
-    partitions are then with strangers, ``tp`` the partition that leaves the tail, -1 for none.
+    ``tail`` and ``head`` are nodes: members, the pool of load, offers. ``cost`` is how many more
+    partitions are then with members that neither owned nor claimed them, ``tp`` the partition that
+    leaves the tail, -1 for none.
     """
 
     tail: I64
@@ -56,14 +57,14 @@ class _Arcs:
 
 
 def prefer_previous(claims: Claims, target: I32, first: Certificate) -> Certificate | None:
-    """Change ``target`` in place; return the certificate that has the goal of former owners too.
+    """Change ``target`` in place; return a certificate that includes previous owners.
 
     Parameters
     ----------
     target : int32[n_tps]
         Proven by ``first`` and proven by it afterwards as well.
     first : Certificate
-        Of the earlier goals.
+        The certificate of the earlier goals.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def prefer_previous(claims: Claims, target: I32, first: Certificate) -> Certific
 
 
 def _is_stranger(claims: Claims, target: I32) -> Mask:
-    """Whether each partition is with a member that neither owned nor claimed it, bool[n_tps]."""
+    """Return whether each partition's member neither owned nor claimed it, bool[n_tps]."""
     previous_tp, previous_member = claims.all_previous
     stranger: Mask = (target != NO_OWNER) & (target != claims.owner)
     stranger[previous_tp[target[previous_tp] == previous_member]] = False
@@ -92,7 +93,7 @@ def _is_stranger(claims: Claims, target: I32) -> Mask:
 
 
 def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
-    """The arcs from each member to the store of load, to offers, and to former owners."""
+    """Return the arcs from each member to the pool of load, to offers, and to previous owners."""
     group, price = claims.group, first.member
     n = group.n_members
     is_out = _is_stranger(claims, target).astype(np.int64)
@@ -132,12 +133,12 @@ def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
 
 
 def _rack_classes(group: Group) -> I32:
-    """Rack of each member as far as racks count, int32[n_members]."""
+    """Return the rack of each member as far as racks count, int32[n_members]."""
     return group.rack if group.topics.rack_start is not None else np.full_like(group.rack, -1)
 
 
 def _offered(group: Group, held: I32, paid: I64, rack_weight: int) -> tuple[I64, I64, I64]:
-    """What the members of each rack may ask for: spot, price and row of ``held``, int64[...].
+    """Return the offers to the members of each rack: spot, price, row of ``held``, int64[...].
 
     A spot is a topic and a rack. A member there takes the partition for nothing if its price is
     what was paid, less the move and less the reading across racks.
@@ -153,7 +154,7 @@ def _offered(group: Group, held: I32, paid: I64, rack_weight: int) -> tuple[I64,
 
 
 def _spot_of(group: Group, reader: I64) -> I64:
-    """The spot of each topic of each member's subscription, int64[n_subscribed]."""
+    """Return the spot of each topic of each member's subscription, int64[n_subscribed]."""
     racks, index = np.unique(_rack_classes(group), return_inverse=True)
     spot: I64 = group.sub_topic.astype(np.int64) * len(racks) + index[reader]
     return spot
@@ -162,9 +163,9 @@ def _spot_of(group: Group, reader: I64) -> I64:
 def _takers(
     group: Group, first: Certificate, target: I32, move: int, pairs: tuple[I32, I32]
 ) -> tuple[I64, I64]:
-    """The ``pairs`` of partition and member in which taking over costs nothing, int64[...] each.
+    """Return the ``pairs`` of partition and member whose move costs nothing, int64[...] each.
 
-    ``move`` is 0 for owners by claims, else 1. A partition that nobody has, and a member that has
+    ``move`` is 0 for owners by claims, else 1. A partition without an owner, and a member that has
     it already, are left out.
     """
     tps, members = pairs
@@ -176,7 +177,7 @@ def _takers(
 
 
 def _find(offers: I64, wanted: I64) -> tuple[I64, Mask]:
-    """Place of each wanted (topic, price) among the sorted offers, and whether it is there."""
+    """Return each wanted (topic, price)'s position in the sorted offers, and whether it exists."""
     low = min(int(offers[1].min(initial=0)), int(wanted[1].min(initial=0)))
     high = max(int(offers[1].max(initial=0)), int(wanted[1].max(initial=0)))
     prices = np.unique(np.concatenate((offers[1], wanted[1], [low, high])))
@@ -188,10 +189,10 @@ def _find(offers: I64, wanted: I64) -> tuple[I64, Mask]:
 
 
 def _negative_cycles(arcs: _Arcs, limit: int) -> tuple[list[list[int]], I64, int]:
-    """Arcs of cycles of cost below 0 that share no node, none if there is none.
+    """Return arcs of cycles of cost below 0 that share no node, none for none.
 
-    Also the distances of all nodes, and how many arcs were looked at; above ``limit`` the search
-    ends without a result.
+    Also return the distances of all nodes, and how many arcs were considered; above ``limit`` the
+    search ends without a result.
     """
     distance = np.zeros(arcs.n_nodes, np.int64)
     came = np.full(arcs.n_nodes, -1, np.int64)
@@ -220,7 +221,7 @@ def _negative_cycles(arcs: _Arcs, limit: int) -> tuple[list[list[int]], I64, int
 
 
 def _cycles_of(tail: I64, came: I64) -> list[list[int]]:
-    """The cycles in the graph of the arcs by which nodes were reached last.
+    """Return the cycles in the graph of the arcs by which nodes were reached last.
 
     A node was reached by one arc, so no two cycles share a node. Each of them costs less than 0,
     because the arc that closed it made a distance shorter.
@@ -257,7 +258,7 @@ def _follow(arcs: _Arcs, cycle: list[int], target: I32, n_members: int) -> None:
 def _certificate(
     claims: Claims, target: I32, first: Certificate, distance: I64
 ) -> Certificate | None:
-    """The prices of all goals: prices of the earlier goals, then the distances."""
+    """Return the prices of all goals: prices of the earlier goals, then the distances."""
     n = claims.group.n_members
     minor = distance[n] - distance[:n]
     span = int(np.abs(minor).max(initial=0))

@@ -1,13 +1,13 @@
 """The closed form of ``sticky`` for members that all subscribe to the same topics.
 
 **Rules.** With ``P`` partitions and ``N`` members every load is ``floor`` or ``ceil`` of ``P / N``.
-Of the members that claim more than the floor, the first ``P mod N`` in dealing order may keep the
-ceiling, the others the floor. Each member keeps as many claims as that allows. The goals leave the
-rest open, and Kafka's order decides it (checked against Kafka 4.3.1): members in dealing order,
-free partitions by topic and then by number, so that every topic is spread over the members. Free
-partitions are dealt round robin to members below the floor, then one each to members at the floor.
+Of the members that claim more than the floor, the first ``P mod N`` in assignment order may keep
+the ceiling, the others the floor. Each member keeps as many claims as that allows. The goals leave
+the rest open, and Kafka's order decides it (checked against Kafka 4.3.1): members in assignment
+order, free partitions by topic and then by number, so that every topic is spread over the members.
+Free partitions go round robin to members below the floor, then one each to members at the floor.
 
-**Strategy.** Columns only: one sort of the open places.
+**Strategy.** Columns only: one sort of the open slots.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from holdfast.core.model.topics import Topics
 class Part:
     """Members and topics that are solved alone: no other member reads the topics of the part."""
 
-    members: I32  # int32[...]: in the dealing order
+    members: I32  # int32[...]: in assignment order
     topics: I32  # int32[...]: topic indices, sorted
-    # int32[n_members]: place of each member of the part in ``members``; entries of other members
-    # mean nothing.
+    # int32[n_members]: position of each member of the part in ``members``; entries of other members
+    # are undefined.
     place: I32
 
     @classmethod
     def of(cls, group: Group, members: I32, topics: I32) -> Part:
-        """A part by itself; several can share one ``place``."""
+        """Return a part by itself; several can share one ``place``."""
         place = np.zeros(group.n_members, np.int32)
         place[members] = np.arange(len(members), dtype=np.int32)
         return cls(members=members, topics=topics, place=place)
@@ -50,7 +50,7 @@ class Prices:
 
     @classmethod
     def of(cls, n_members: int) -> Prices:
-        """Prices of members that hold nothing."""
+        """Return prices of members that hold nothing."""
         return cls(level=np.zeros(n_members, np.int64), minor=np.zeros(n_members, np.int64))
 
 
@@ -102,7 +102,7 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
 
 
 def _choice(tps: I32, kept: I32, over: Mask, place: I32) -> I32:
-    """Claims of members above their quota: which of them stay is open."""
+    """Return claims of members above their quota: which of them stay is open."""
     if not over.any():
         return tps[:0]
     claimed = np.flatnonzero(kept != NO_OWNER)
@@ -123,7 +123,7 @@ def cut_to_quota(
     even : bool
         False: members keep their first partitions by number, then topic, as Kafka does. True:
         members give partitions of the topics that they have most of. Each member begins with the
-        topic where the member before stopped, so the partitions given are spread over topics.
+        topic where the member before stopped, so the given partitions are spread over topics.
     """
     owned = np.flatnonzero(kept != NO_OWNER)
     row = place[kept[owned]]
@@ -142,7 +142,7 @@ def cut_to_quota(
 
 
 def _occurrence(topics: Topics, tps: I32, row: I32) -> I64:
-    """How many of the same topic and row stand before each of ``tps`` (sorted)."""
+    """Count the entries of the same topic and row before each of ``tps`` (sorted)."""
     key = row * np.int64(topics.n_topics) + topics.topic_of[tps]
     order = np.argsort(key, kind="stable")
     rank = np.empty(len(tps), np.int64)
@@ -151,7 +151,7 @@ def _occurrence(topics: Topics, tps: I32, row: I32) -> I64:
 
 
 def _rotated(topics: Topics, tps: I32, row: I32, quota: I64) -> I64:
-    """Place of each topic in an order that begins, row by row, where the row before stopped."""
+    """Return each topic's position in an order that begins where the row before stopped."""
     given = np.maximum(np.bincount(row, minlength=len(quota)) - quota, 0)
     given[np.bincount(row, minlength=len(quota)) == 0] = 0
     shift = np.cumsum(given) - given
@@ -160,7 +160,7 @@ def _rotated(topics: Topics, tps: I32, row: I32, quota: I64) -> I64:
 
 
 def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
-    """Place of the member that gets each free partition, int64[n_free], in dealing order."""
+    """Return the member position for each free partition, int64[n_free], in assignment order."""
     needs = np.maximum(floor - held, 0)
     needy = np.flatnonzero(needs)
     lap = within(needs[needy])
@@ -174,10 +174,10 @@ def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
 
 
 def _minor_prices(held: I64, load: I64, floor: int) -> I64:
-    """Price of each member in moves: the moves that one more place at the member would save.
+    """Return the price of each member: the moves that one more slot at the member would save.
 
-    One more place keeps a claim at a member that holds fewer partitions than it claims: the price
-    is ``top``. A member that takes partitions of others has the price ``top - 1``, since each such
+    One more slot keeps a claim at a member that holds fewer partitions than it claims: the price is
+    ``top``. A member that takes partitions of others has the price ``top - 1``, since each such
     partition costs a move. Prices are at least 0 at the ceiling and at most 0 at the floor.
     """
     more, above = load > held, load > floor
@@ -187,18 +187,18 @@ def _minor_prices(held: I64, load: I64, floor: int) -> I64:
 
 
 def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None = None) -> None:
-    """Give each of the partitions ``free`` to the member in the same place of ``slots``.
+    """Give each of the partitions ``free`` to the member at the same position of ``slots``.
 
     Parameters
     ----------
     free, slots : int32[n]
-        Topic-partitions without an owner yet, and members with an open place, in dealing order.
+        Topic-partitions without an owner yet, and members with an open slot, in assignment order.
     row : int64[n], optional
-        Places of different rows must not be exchanged.
+        Slots of different rows must not be exchanged.
 
     Notes
     -----
-    Former owners (older claims) with an open place are served first, newest claim first; the rest
+    Previous owners (older claims) with an open slot are served first, newest claim first; the rest
     keeps its order.
     """
     assert len(free) == len(slots), (len(free), len(slots))
@@ -213,10 +213,10 @@ def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None
 def _serve_previous(
     claims: Claims, target: I32, free: I32, slots: I32, row: I64
 ) -> tuple[I64, I64]:
-    """Give free partitions to former owners; return the positions left, of free and of slots.
+    """Give free partitions to previous owners; return the positions left, of free and slots.
 
-    Kernel: a loop over older claims of free partitions whose member has an open place, and over the
-    open places.
+    Kernel: a loop over older claims of free partitions whose member has an open slot, and over the
+    open slots.
     """
     position = np.full(len(target), -1, np.int64)
     position[free] = np.arange(len(free))

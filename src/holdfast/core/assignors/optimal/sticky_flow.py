@@ -3,10 +3,10 @@
 **Rules.** The flow has only numbers: how many claims a member keeps in each source, and how many
 other partitions it takes from its hub. This module chooses the partitions by Kafka's order. A
 member keeps its first partitions by number, then topic. Free partitions go by topic, then number,
-round robin to the open places.
+round robin to the open slots.
 
 **Strategy.** The closed form solves a part of the graph with one source and one hub. All other
-parts together are one flow. Free partitions and open places are each sorted once, and joined.
+parts together are one flow. Free partitions and open slots are each sorted once, and joined.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> N
 
 
 def _without(graph: Graph, sources: I64, hubs: I32) -> Graph:
-    """The graph without some sources and the one hub that reads each."""
+    """Return the graph without some sources and the one hub that reads each."""
     to_source = _renumbered(graph.n_sources, sources)
     to_hub = _renumbered(len(graph.members_of), hubs)
     degree = row_sizes(graph.arc_start)
@@ -73,7 +73,7 @@ def _without(graph: Graph, sources: I64, hubs: I32) -> Graph:
 
 
 def _renumbered(n: int, gone: npt.NDArray[np.integer]) -> I32:
-    """New number of each of ``n``; NO_SOURCE for each that is gone, and for one more at the end."""
+    """Return each of ``n``'s new number; NO_SOURCE for removed ones, and one more at the end."""
     stays = np.ones(n + 1, np.bool_)
     stays[gone] = stays[n] = False
     return np.where(stays, np.cumsum(stays) - 1, NO_SOURCE).astype(np.int32)
@@ -102,7 +102,8 @@ def _solve(claims: Claims, graph: Graph, target: I32, prices: Prices) -> None:
 def _keep(claims: Claims, graph: Graph, kept: I64, target: I32) -> I32:
     """Write the claims that stay: of each member and source the first, by number, then topic.
 
-    Returns the claims of members that cannot keep all they have of a source: the choice is open.
+    Returns the claims of members that cannot keep all that they own of a source: the choice is
+    open.
     """
     tps, (keys, counts, row) = graph.owned, graph.claim_rows
     quota = np.zeros(len(keys), np.int64)
@@ -118,7 +119,7 @@ def _keep(claims: Claims, graph: Graph, kept: I64, target: I32) -> I32:
 
 
 def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: I32) -> I32:
-    """Deal the free partitions of each source to hubs, and the partitions of each hub to members.
+    """Assign the free partitions of each source to hubs, and each hub's to members.
 
     Returns the free partitions.
     """
@@ -129,7 +130,7 @@ def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: 
     free = free[stable_order(graph.source_of[free], graph.n_sources)]
     to_hub = _deal(sent)
     free = free[np.lexsort((free, to_hub))]
-    place = np.flatnonzero(taken[members])  # of each member that takes some in the dealing order
+    place = np.flatnonzero(taken[members])  # of each member that takes some, in assignment order
     hub, units = graph.hub_of[members[place]], taken[members[place]]
     order = stable_order(hub, len(graph.members_of))
     slots = members[_deal(np.stack((hub, place, units), axis=1).astype(np.int64)[order])]
@@ -138,7 +139,7 @@ def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: 
 
 
 def _deal(places: I64) -> I64:
-    """Receivers round robin within each giver.
+    """Return receivers round robin within each giver.
 
     Parameters
     ----------

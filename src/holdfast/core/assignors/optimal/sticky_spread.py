@@ -3,7 +3,7 @@
 **Rules.** Each pair of topic and member has a number of partitions; the sum of the squares of the
 numbers is to be small. An exchange is made only if it changes no load, no number of claims kept and
 no number of reads across racks, so the earlier goals stay reached. If no exchange helps, the
-assignment stays as Kafka deals it.
+assignment stays in Kafka's order.
 
 **Strategy.** A partition is *crowded* if its member has more of its topic than an even share. A
 partition has a choice only if it is new to its member, or if its member kept it although it is
@@ -41,10 +41,10 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.measure import crosses_rack
 
 MAX_WORK = 1_000_000
-"""Pairs looked at in one call, over all passes; where one pass has more, none is made."""
+"""Bound on the pairs considered in one call, over all passes; a larger pass is not made."""
 
 MAX_TABLE = 1 << 22
-"""Topics times members with a choice, up to which counts are kept; above it, nothing is tried."""
+"""Bound on topics times members with a choice for which counts are kept; above it, no attempt."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,13 +58,13 @@ class _Counts:
     table: I64  # int64[...]: the counts
 
     def of(self, topics: npt.NDArray[np.integer], members: I32) -> I64:
-        """Counts of pairs, int64[n]."""
+        """Return counts of pairs, int64[n]."""
         found: I64 = self.table[self.topic[topics], self.member[members]]
         return found
 
 
 def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
-    """Counts of the topics and owners of ``choice``; None if there are too many."""
+    """Return counts of the topics and owners of ``choice``; None if there are too many."""
     topics, members = distinct(group.topics.topic_of[choice]), distinct(target[choice])
     shape = len(topics), len(members)
     if shape[0] * shape[1] > MAX_TABLE:
@@ -79,7 +79,7 @@ def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
 
 
 def crowded(group: Group, target: I32, tps: I32) -> I32:
-    """The entries of ``tps`` whose member has more than an even share of the topic, int32[...]."""
+    """Return entries of ``tps`` whose member exceeds an even share of the topic, int32[...]."""
     if not len(tps):
         return tps
     topic = group.topics.topic_of[tps]
@@ -150,14 +150,14 @@ def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
 
 
 def _n_pairs(group: Group, rows: I32, readers: _BySet) -> int:
-    """Pairs that :func:`_partners` lists."""
+    """Count the pairs that :func:`_partners` lists."""
     per_arc = np.append(0, np.cumsum(row_sizes(readers.start)[readers.topic_set]))
     per_topic = np.diff(per_arc[readers.topic_start])
     return int(per_topic[np.searchsorted(readers.topic, group.topics.topic_of[rows])].sum())
 
 
 def _gain(counts: _Counts, topic: I32, mine: I32, topics: I32, others: I32) -> I64:
-    """By how much the sum of squares falls, halved and without the 2 that any exchange costs."""
+    """Return by how much the sum of squares falls, halved, less the 2 that any exchange costs."""
     here = counts.of(topic, mine) + counts.of(topics, others)
     there = counts.of(topic, others) + counts.of(topics, mine)
     return np.where((mine == others) | (topic == topics), -2, here - there) - 2
@@ -166,7 +166,7 @@ def _gain(counts: _Counts, topic: I32, mine: I32, topics: I32, others: I32) -> I
 def _pairs(
     claims: Claims, target: I32, counts: _Counts, rows: I32, readers: _BySet
 ) -> tuple[I32, I32]:
-    """Exchanges that help and cost nothing, the most helpful first."""
+    """Return exchanges that help and cost nothing, the most helpful first."""
     topic_of = claims.group.topics.topic_of
     tps, partners = _partners(claims.group, rows, readers)
     gain = _gain(counts, topic_of[tps], target[tps], topic_of[partners], target[partners])
@@ -179,7 +179,7 @@ def _pairs(
 
 
 def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
-    """Pairs of each of ``rows`` with every choice of a member that may read its topic."""
+    """Return pairs of each of ``rows`` with every choice of a member that may read its topic."""
     topic = np.searchsorted(readers.topic, group.topics.topic_of[rows])
     n_sets, sets = places_in(readers.topic_start, topic)
     n_tps, partners = places_in(readers.start, readers.topic_set[sets])
@@ -202,7 +202,7 @@ def _exchange_all(group: Group, target: I32, counts: _Counts, tps: I32, partners
             continue
         here = table[topic, mine] + table[topics, other]
         there = table[topic, other] + table[topics, mine]
-        if here - there > 2:  # the pairs that can never help are gone already
+        if here - there > 2:  # the pairs that can never help are removed already
             table[topic, mine] -= 1
             table[topic, other] += 1
             table[topics, other] -= 1
@@ -213,7 +213,7 @@ def _exchange_all(group: Group, target: I32, counts: _Counts, tps: I32, partners
 
 
 def _is_free(claims: Claims, target: I32, tps: I32, partners: I32) -> Mask:
-    """Whether exchanging each of ``tps`` with its partner costs nothing in the earlier goals."""
+    """Return whether exchanging each of ``tps`` with its partner costs earlier goals nothing."""
     group, topic_of = claims.group, claims.group.topics.topic_of
     mine, others = target[tps], target[partners]
     may = group.is_subscribed(mine, topic_of[partners])

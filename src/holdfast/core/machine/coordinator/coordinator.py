@@ -1,14 +1,14 @@
 """Kafka's classic group coordinator for one group, without input or output.
 
 **How to drive it**: ``step(now_ms, Received(client, request))`` returns answers and records. Write
-each :class:`Append` to the log and give it back through ``replay``; answers go out after that.
+each :class:`Append` to the log and pass it to ``replay``; answers go out after that.
 
 **Rules.**
 
 - One generation at a time: ``PREPARING_REBALANCE`` gathers joins, ``COMPLETING_REBALANCE`` waits
   for the leader's assignments, ``STABLE`` answers syncs and heartbeats.
-- What must survive a failover changes only in ``replay`` (:class:`Durable`); everything else is in
-  :class:`GroupData` and is lost with the coordinator.
+- The state that must survive a failover changes only in ``replay`` (:class:`Durable`); all other
+  state is in :class:`GroupData` and is lost with the coordinator.
 - A member that waits for an answer is alive; its session runs from the answer on.
 - A group's record above ``message.max.bytes`` is not written: the leader's sync, and every sync
   that waits for it, ends in UNKNOWN_SERVER_ERROR, and a new round begins.
@@ -75,7 +75,7 @@ class Coordinator:
     now_ms : int
         Time of a monotonic clock.
     first_id : int
-        Where to begin counting member ids.
+        First number of the count of member ids.
     """
 
     __slots__ = ("data",)
@@ -99,7 +99,7 @@ class Coordinator:
 
     @property
     def state(self) -> GroupState:
-        """Where the group stands."""
+        """State of the group."""
         return self.data.state
 
     @property
@@ -109,7 +109,7 @@ class Coordinator:
 
     @property
     def leader_id(self) -> str | None:
-        """The leader's member id."""
+        """Member id of the leader."""
         return self.data.leader_id
 
     @property
@@ -119,7 +119,7 @@ class Coordinator:
 
     @property
     def durable(self) -> Durable:
-        """What has been replayed."""
+        """The replayed state."""
         return self.data.durable
 
     @property
@@ -131,11 +131,11 @@ class Coordinator:
     # The log
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take over a record that was written."""
+        """Apply a record that was written."""
         self.data.durable.replay(key, value)
 
     def load(self, now_ms: int) -> None:
-        """Begin from the replayed log, as after a failover: sessions start anew."""
+        """Begin from the replayed log, as after a failover: sessions restart."""
         group = self.data
         group.now_ms = now_ms
         stored = group.durable.group
@@ -255,7 +255,7 @@ def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
 
 
 def _refuse_syncs(group: GroupData) -> list[Out]:
-    """The group's record is too large: no member gets an assignment, and all members join again.
+    """Refuse all syncs, because the group's record is too large: all members join again.
 
     References: Kafka's GroupMetadataManager.classicGroupSyncToLeader; seen with 4.3.1.
     """

@@ -3,9 +3,9 @@
 **Rules.**
 
 - :class:`GroupData` holds facts. The first three fields are settings and the log. Every other field
-  is lost when the coordinator fails, and :meth:`Coordinator.load` makes it anew from the log.
+  is lost when the coordinator fails, and :meth:`Coordinator.load` restores it from the log.
 - ``state`` changes in :func:`go` and nowhere else, along ``GROUP_TRANSITIONS``.
-- Members stand in the order of joining, and ties are broken by it.
+- Members are in the order of joining, and ties are broken by it.
 - ``deadline_ms`` is never later than the first thing that ends.
 
 References: KIP-62, KIP-345, KIP-394; Kafka's ClassicGroup.
@@ -20,7 +20,7 @@ from holdfast.core.machine.coordinator.group_messages import CoordinatorOptions,
 from holdfast.core.machine.states import GROUP_TRANSITIONS, GroupState
 
 NEVER_MS = 2**62
-"""In place of a time: not before the next request."""
+"""Value instead of a time: not before the next request."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class GroupData:
     leader_id: str | None = None
     members: dict[str, GroupMember] = field(default_factory=dict)  # in the order of joining
     sessions: dict[str, int] = field(default_factory=dict)  # member id -> when its session ends
-    pending: dict[str, int] = field(default_factory=dict)  # ids given out, until when they count
+    pending: dict[str, int] = field(default_factory=dict)  # assigned ids, and until when they count
     next_id: int = 0
 
     # The round that runs
@@ -57,7 +57,7 @@ def go(group: GroupData, to: GroupState) -> None:
 
 
 def soonest_ms(group: GroupData) -> int:
-    """The first time at which a session, a pending id or the round ends; NEVER_MS for none."""
+    """Return the time when the first session, pending id or round ends; NEVER_MS for none."""
     sessions = group.sessions
     times = [
         sessions[member_id]
@@ -71,7 +71,7 @@ def soonest_ms(group: GroupData) -> int:
 
 
 def begun_ms(group: GroupData, member_id: str) -> int:
-    """The first end among the waits that one member's request may have begun.
+    """Return when the first wait ends that one member's request may have begun.
 
     It is enough after a request that has changed neither state nor generation: then only this
     member's session, a pending id and the round can end earlier than before.

@@ -60,7 +60,7 @@ class Append(NamedTuple):
 
 
 def group_record(group_id: str, group: StoredGroup) -> Append:
-    """The group record of a completed generation."""
+    """Return the group record of a completed generation."""
     members = tuple(
         {
             "memberId": m.member_id,
@@ -95,16 +95,17 @@ def group_record(group_id: str, group: StoredGroup) -> Append:
 def commit_record(
     group_id: str, topic: str, partition: int, offset: int, timestamp_ms: int
 ) -> Append:
-    """One committed offset."""
+    """Return the record of one committed offset."""
     key, version, rest = _commit_around(group_id, topic, timestamp_ms)
     return Append(key + INT32.pack(partition), version + INT64.pack(offset) + rest)
 
 
 @lru_cache(maxsize=256)
 def _commit_around(group_id: str, topic: str, timestamp_ms: int) -> tuple[bytes, bytes, bytes]:
-    """The bytes around partition and offset: key, version, and the value after the offset.
+    """Return the bytes around partition and offset: key, version, value after the offset.
 
-    A member commits hundreds of partitions at once, and their records differ in nothing else.
+    A member commits hundreds of partitions at once, and their records differ only in partition and
+    offset.
     """
     record = Record(
         record_type=RecordType.OFFSET_COMMIT,
@@ -129,7 +130,7 @@ class Durable:
         self._unread: dict[bytes, bytes | None] = {}
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take over one record of this group.
+        """Apply one record of this group.
 
         References: Kafka's group coordinator: ``replay`` is the only place that mutates.
         """
@@ -137,7 +138,7 @@ class Durable:
 
     @property
     def group(self) -> StoredGroup | None:
-        """The last generation that was completed; ``WireError`` if a record is broken."""
+        """The last completed generation; ``WireError`` if a record is broken."""
         self._read()
         return self._group
 

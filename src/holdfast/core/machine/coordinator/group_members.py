@@ -31,7 +31,7 @@ EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 def refusal(
     group: GroupData, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Why a request of this member for this generation is refused; NONE if it is served."""
+    """Return why a request of a member for a generation is refused; NONE if it is served."""
     if instance_id is not None:
         known = static_member(group, instance_id)
         if known is not None and known.member_id != member_id:
@@ -44,14 +44,14 @@ def refusal(
 
 
 def unknown_or_fenced(group: GroupData, instance_id: str | None) -> ErrorCode:
-    """The error for a member id outside the group: fenced if its instance id is in the group."""
+    """Return the error for an unknown member id: fenced if its instance id is in the group."""
     if instance_id is not None and static_member(group, instance_id) is not None:
         return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def refuse_waiting(member: GroupMember, error: ErrorCode) -> list[Out]:
-    """Answer every request of a member that waits with ``error``."""
+    """Answer every waiting request of a member with ``error``."""
     outs: list[Out] = []
     if member.joining is not None:
         outs.append(Answer(member.client, JoinAnswered(request=member.joining, error=error)))
@@ -61,28 +61,28 @@ def refuse_waiting(member: GroupMember, error: ErrorCode) -> list[Out]:
 
 
 def beat(group: GroupData, member_id: str) -> ErrorCode:
-    """Take a heartbeat of a member; REBALANCE_IN_PROGRESS while a round gathers joins."""
+    """Handle a heartbeat of a member; REBALANCE_IN_PROGRESS while a round gathers joins."""
     alive(group, group.members[member_id])
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
 
 
 def put(group: GroupData, member: GroupMember) -> None:
-    """Add a member, or replace it where it stands."""
+    """Add a member, or replace it at its position."""
     group.members[member.member_id] = member
 
 
 def alive(group: GroupData, member: GroupMember) -> None:
-    """Begin a member's session anew."""
+    """Restart a member's session."""
     group.sessions[member.member_id] = group.now_ms + member.session_timeout_ms
 
 
 def static_member(group: GroupData, instance_id: str) -> GroupMember | None:
-    """The member with this group.instance.id."""
+    """Return the member with a ``group.instance.id``."""
     return next((m for m in group.members.values() if m.instance_id == instance_id), None)
 
 
 def choose_protocol(group: GroupData) -> str:
-    """Of the protocols that all members offer, the one that most of them prefer.
+    """Return the common protocol that most members prefer.
 
     Ties go to the one that the leader prefers.
     """
@@ -98,7 +98,7 @@ def choose_protocol(group: GroupData) -> str:
 
 
 def join_answer(group: GroupData, member: GroupMember, request: int) -> Answer:
-    """The generation as a JoinGroup response; only the leader is sent the subscriptions."""
+    """Return the generation as a JoinGroup response; only the leader gets the subscriptions."""
     leads = member.member_id == group.leader_id
     everybody = tuple(
         JoinedMember(
@@ -122,7 +122,7 @@ def join_answer(group: GroupData, member: GroupMember, request: int) -> Answer:
 
 
 def record_of(group: GroupData) -> Append:
-    """The group as it stands, as a record of the offsets topic."""
+    """Return the present group as a record of the offsets topic."""
     members = tuple(
         StoredMember(
             member_id=m.member_id,
@@ -148,12 +148,12 @@ def record_of(group: GroupData) -> Append:
 
 
 def fits_log(group: GroupData, record: Append) -> bool:
-    """Whether the broker writes this record: its batch is at most ``message.max.bytes``."""
+    """Return whether the broker writes a record: its batch is at most ``message.max.bytes``."""
     n_bytes = batch_bytes(len(record.key), len(record.value or b""))
     return n_bytes <= group.options.message_max_bytes
 
 
 def common_protocols(members: Iterable[GroupMember]) -> set[str]:
-    """Protocols that every one of ``members`` offers."""
+    """Return the protocols that every one of ``members`` supports."""
     offered = {tuple([name for name, _ in m.protocols]) for m in members}
     return set.intersection(*map(set, offered))

@@ -69,11 +69,11 @@ Outs = tuple[Out, ...]
 class CoordinatorOptions:
     """Broker settings; times in ms.
 
-    ``wall_ms`` is what the wall clock shows at time 0, for the times written into records.
-    ``client_id`` gives the client id of a connection's name: a process that starts again has
-    another connection and keeps its client id. ``message_max_bytes`` is the broker's
-    ``message.max.bytes``: a group's record above it is not written. A member id ends in a counter
-    of ``id_digits`` digits; with 36 it is as long as Kafka's, which ends in a UUID.
+    ``wall_ms`` is the wall clock's time at time 0, for the times in records. ``client_id`` returns
+    the client id of a connection's name: a process that starts again has another connection and
+    keeps its client id. ``message_max_bytes`` is the broker's ``message.max.bytes``: a group's
+    record above it is not written. A member id ends in a counter of ``id_digits`` digits; with 36
+    it is as long as Kafka's, which ends in a UUID.
     """
 
     initial_delay_ms: int = 3_000

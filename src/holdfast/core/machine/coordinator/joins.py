@@ -2,14 +2,14 @@
 
 **Rules.**
 
-- A member without an id is given one first and joins with it (KIP-394), unless it is static.
+- A member without an id is first assigned one and joins with it (KIP-394), unless it is static.
 - A follower that joins again with the same bytes in ``STABLE`` gets the current generation and no
   new round; a leader's join always starts one.
 - A static member that joins with a new id replaces its old one (KIP-345). If the group's record
   would pass ``message.max.bytes`` with it, the old one stays and the join ends in
   UNKNOWN_SERVER_ERROR.
 
-**Strategy.** Functions on the group's record; :func:`join` is the door.
+**Strategy.** Functions on the group's record; :func:`join` is the entry point.
 
 References: KIP-345, KIP-394, KIP-814; KAFKA-9801.
 """
@@ -43,7 +43,7 @@ STABLE = GroupState.STABLE
 
 
 def join(group: GroupData, client: str, request: SendJoin) -> list[Out]:
-    """Take a JoinGroup request."""
+    """Handle a JoinGroup request."""
     error = _refuse_join(group, request)
     if error is not ErrorCode.NONE:
         return [_joined(client, request, error)]
@@ -139,7 +139,7 @@ def _rejoin(group: GroupData, client: str, request: SendJoin, member: GroupMembe
 def _replace_static(
     group: GroupData, client: str, request: SendJoin, old: GroupMember, member_id: str
 ) -> list[Out]:
-    """A static member has joined with a new id: it takes the place of its old id.
+    """Replace a static member's old id, after the member has joined with a new one.
 
     The process with the old id is fenced. A stable group keeps its generation and assignments.
     """
@@ -180,7 +180,7 @@ def _replace_static(
 def _undo_replacement(
     group: GroupData, client: str, request: SendJoin, old: GroupMember, new: GroupMember
 ) -> Answer:
-    """The record with the new id is too large: the old id is the member again, and not fenced.
+    """Restore the old id, unfenced, because the record with the new id is too large.
 
     References: Kafka's GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin; seen
     with 4.3.1.
@@ -206,7 +206,7 @@ def _undo_replacement(
 
 
 def _supports_the_same(member: GroupMember, request: SendJoin) -> bool:
-    """Whether a member joins again with the identity and the protocols it has."""
+    """Return whether a member joins again with the identity and the protocols it has."""
     if (member.instance_id, member.protocol_type) != (request.instance_id, request.protocol_type):
         return False
     return [name for name, _ in member.protocols] == [name for name, _ in request.protocols]

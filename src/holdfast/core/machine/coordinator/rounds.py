@@ -1,7 +1,7 @@
 """Rounds of a group: from the first reason for one to the next generation.
 
 **Rules.** A round gathers joins in ``PREPARING_REBALANCE`` until every member has joined or the
-rebalance timeout is over. Then a generation begins in ``COMPLETING_REBALANCE``, or the group is
+rebalance timeout has passed. Then a generation begins in ``COMPLETING_REBALANCE``, or the group is
 ``EMPTY``. A member that has not joined by then is removed, unless it is static (KIP-345).
 
 **Strategy.** Functions on the group's record; each returns the answers and records it causes.
@@ -63,7 +63,7 @@ def settle(group: GroupData) -> list[Out]:
 
 
 def round_timed_out(group: GroupData) -> list[Out]:
-    """The time for joins or syncs is up: go on without the members that did not send theirs."""
+    """Continue without the members that sent no join or sync in time."""
     if group.state is COMPLETING:
         outs: list[Out] = []
         for member in list(group.members.values()):

@@ -1,11 +1,11 @@
 """The protocol by which a member uses an assignor: it writes subscriptions and reads assignments.
 
-The proposal calls this the embedded protocol, because Kafka's coordinator carries both messages
+The proposal calls it the embedded protocol, because Kafka's coordinator carries both messages
 without reading them.
 
-**Rules.** A member machine knows no bytes: an :class:`AssignorProtocol` assignor writes its
-subscription from a :class:`MemberView` and turns its assignment into an
-:class:`ReceivedAssignment`. An assignor reads an assignment in one of two ways:
+**Rules.** A member machine handles no bytes: an :class:`AssignorProtocol` writes its subscription
+from a :class:`MemberView` and turns its assignment into a :class:`ReceivedAssignment`. An assignor
+reads an assignment in one of two ways:
 
 - KIP-429: ``assigned`` is all that the member shall own; what is absent is revoked
   (``absence_revokes``).
@@ -33,25 +33,25 @@ class MemberView:
     """The part of a member's state that goes into a subscription."""
 
     topics: tuple[str, ...]
-    owned: tuple[Resource, ...]  # empty for an eager member: it gave all up before
-    previous: tuple[Resource, ...]  # what it owned in ``generation``, given up or not
+    owned: tuple[Resource, ...]  # empty for an eager member: it revoked all before
+    previous: tuple[Resource, ...]  # owned in ``generation``, revoked since or not
     generation: int  # of the assignment that ``owned`` comes from, -1 for none
     rack: str | None = None
     nonce: int = 0  # differs from one join to the next, so that a follower's join starts a round
     leaving: Leaving = Leaving.STAYS
     already_revoked: tuple[Resource, ...] = ()  # on request, since ``generation``
-    leader_state: bytes | None = None  # the member's share of it, as received
-    state_age_ms: int = 0  # how long ago
-    location: bytes = b""  # where the member lives, as a digest; empty if it does not say
+    leader_state: bytes | None = None  # the member's shard, as received
+    state_age_ms: int = 0  # time since it was received
+    location: bytes = b""  # the member's location, as a digest; empty for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedAssignment:
     """An assignment as its member acts on it.
 
-    ``delay_ms`` > 0: the member rejoins that long from now. ``again``: it rejoins at once.
-    ``leader_state``: the member's share of the leader's memory, for its next subscription.
-    ``planned``: for a static leader, the partition counts that were planned with, as bytes.
+    ``delay_ms`` > 0: the member rejoins after that time. ``again``: it rejoins at once.
+    ``leader_state``: the member's shard of the leader state, for its next subscription.
+    ``planned``: for a static leader, the partition counts of the plan, as bytes.
     """
 
     assigned: frozenset[Resource]
@@ -67,7 +67,7 @@ class AssignorProtocol(HasRebalanceProtocols, Protocol):
     """An assignor, as its members use it."""
 
     def subscribe(self, view: MemberView) -> bytes:
-        """Subscription metadata for JoinGroup."""
+        """Return the subscription metadata for JoinGroup."""
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
-        """Read what SyncGroup answered; raises ``WireError`` on bytes that do not parse."""
+        """Read the assignment of a SyncGroup answer; raise ``WireError`` on malformed bytes."""

@@ -1,15 +1,15 @@
-"""Partition counts in messages: those a static leader planned with, and those of a version.
+"""Partition counts in messages: those that a static leader planned with, and a version's.
 
-**Rules.** Topics stand as hashes of four bytes.
+**Rules.** Messages name topics by hashes of four bytes.
 
-- Only a static leader is sent the counts that it planned with: KIP-814 asks the process that takes
-  its place to skip the assignment, and that process does not know what was planned.
+- Only a static leader is sent the counts that it planned with: KIP-814 asks the process that
+  replaces it to skip the assignment, and that process does not know what was planned.
 - A worker that has a version of its resources reports the version and the counts, as the assignor's
   data of its subscription. If a member reports a newer version than the leader has, the leader
-  plans for what both versions have. What the newer one has more runs on the members that report it
-  (:mod:`holdfast.core.machine.leader.new_resources`); what it has less stays where it is, and
-  nobody is given it. Example: the leader knows 10 shards. If a newer version has 8, whoever has
-  shard 8 or 9 keeps it.
+  plans for what both versions have. The newer version's additional resources run on the members
+  that report it (:mod:`holdfast.core.machine.leader.new_resources`); resources that it lacks stay
+  where they are, and are assigned to no other member. Example: the leader knows 10 shards. If a
+  newer version has 8, the owner of shard 8 or 9 keeps it.
 
 References: KIP-814; KIP-415 (the leader's configuration offset).
 """
@@ -34,7 +34,7 @@ _VERSION = struct.Struct(">q")
 def planned_counts(
     partitions: Mapping[str, int], members: Sequence[SubscribedMember], leader_id: str
 ) -> bytes | None:
-    """The counts of all topics that somebody subscribes to; None if the leader is not static."""
+    """Return the counts of all subscribed topics; None if the leader is not static."""
     if not any(m.member_id == leader_id and m.instance_id is not None for m in members):
         return None
     named = {t for m in members for t in m.subscription.topics}
@@ -42,7 +42,7 @@ def planned_counts(
 
 
 def key_of(topic: str) -> bytes:
-    """How a topic stands in these messages: four bytes of its hash."""
+    """Return how the messages name a topic: four bytes of its hash."""
     return int(hash_of_topic(topic)[: 8 * HASH_BYTES], 2).to_bytes(HASH_BYTES, "big")
 
 
@@ -55,7 +55,7 @@ def _written(counts: Mapping[str, int]) -> bytes:
 
 
 def read_counts(data: bytes | None) -> tuple[tuple[bytes, int], ...]:
-    """Hashes of topics with their counts; nothing if there is nothing that can be read."""
+    """Read hashes of topics with their counts; nothing if nothing can be read."""
     reader = Reader(data or b"", SCHEMA)
     found = []
     try:
@@ -69,16 +69,18 @@ def read_counts(data: bytes | None) -> tuple[tuple[bytes, int], ...]:
 
 
 def handed_out(planned: bytes | None) -> tuple[tuple[str, int], ...]:
-    """The counts in a leader's assignment, each topic under its hash in hex."""
+    """Return the counts in a leader's assignment, each topic under its hash in hex."""
     return tuple((found.hex(), count) for found, count in read_counts(planned))
 
 
 def with_names(
     planned: Sequence[tuple[str, int]], known: Sequence[tuple[str, int]]
 ) -> tuple[tuple[str, int], ...]:
-    """The counts ``planned`` by topic; one that stands under its hash gets its name from ``known``.
+    """Return the counts ``planned`` by topic; a hash becomes a name from ``known``.
 
-    A topic that this process does not know stays under its hash.
+    A topic that this process does not know keeps its hash.
+
+
     """
     if {topic for topic, _ in planned} <= {topic for topic, _ in known}:
         return tuple(planned)
@@ -94,32 +96,32 @@ class VersionedCounts:
     counts: Mapping[bytes, int]
 
     def shared_with(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Counts of what is in these and in ``own``."""
+        """Return the counts of resources that are in this version and in ``own``."""
         counts = {kind: min(n, self.count_of(kind)) for kind, n in own.items()}
         return {kind: n for kind, n in counts.items() if n}
 
     def joined_with(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Counts of what is in these or in ``own``, of the kinds in ``own``."""
+        """Return the counts of resources in this version or in ``own``, of the kinds in ``own``."""
         return {kind: max(n, self.count_of(kind)) for kind, n in own.items()}
 
     def count_of(self, kind: str) -> int:
-        """How many resources of a kind this version has."""
+        """Return how many resources of a kind this version has."""
         return self.counts.get(key_of(kind), 0)
 
 
 def report_of(version: int, counts: Mapping[str, int]) -> bytes:
-    """A version with its counts, for a subscription."""
+    """Return a version with its counts, for a subscription."""
     return _VERSION.pack(version) + _written(counts)
 
 
 def version_of(member: SubscribedMember) -> int | None:
-    """The version that a member reports, None if it reports none."""
+    """Return the version that a member reports, None if it reports none."""
     said = member.subscription.assignor_data or b""
     return _VERSION.unpack_from(said)[0] if len(said) >= _VERSION.size else None
 
 
 def newest_reported(members: Sequence[SubscribedMember]) -> VersionedCounts | None:
-    """The newest version that a member reports; None if nobody reports one."""
+    """Return the newest version that a member reports; None if no member reports one."""
     said = [m.subscription.assignor_data or b"" for m in members]
     reports = [
         (_VERSION.unpack_from(d)[0], d[_VERSION.size :]) for d in said if len(d) >= _VERSION.size

@@ -1,73 +1,30 @@
 """Design II's decision: which partitions wait for a departed member, and which do not.
 
-A partition that nobody claims is *unclaimed*. It is *held back* if the memory names a departed
-owner of it and all its claims are older than the memory. A member that the memory names and that is
-not in the round is *departed*. All examples are a group of members A, B and C that own partitions
-0, 1 and 2 of one topic, with a delay of 30 s.
+A partition that no member claims is *unclaimed*. A partition is *held back* if the leader state
+names a departed owner of it and all claims of it are older than the leader state. A member that the
+leader state names and that is not in the round is *departed*. In all examples A, B and C own
+partitions 0, 1 and 2 of one topic, and the delay is 30 s.
 
-**Rules.**
+**Rules.** The docstring of the function that a rule names has the whole rule and its example.
 
-1. The memory is what the members' shares say together
-   (:mod:`holdfast.core.machine.leader.state_reconstruction`).
-Its
-   age is subtracted from every delay in it. A deadline therefore goes on when the leader changes,
-   and never starts again (L5, L6). No delay is longer than this leader's configuration says.
-   Example: C departs, the memory says "partition 2 waits 30 s". The leader A departs 10 s later.
-   B, whose share is 10 s old, leads and waits 20 s more.
-2. An unclaimed partition waits only if the memory names an owner of it and that owner has departed.
-   It does not wait if its owner is here, or if the memory names no owner of it (D3, D4,
-   KAFKA-9848): it is new, or its owner gave it up because the leader asked. If the memory was too
-   large to say what its members owned, every unclaimed partition that nobody reports to have given
-   up counts as one of the departed member that comes first by identity.
-   Example: the topic grows to four partitions; nobody ever owned partition 3, so it does not wait.
-   A partition that is held back waits as well, or is pinned to a member as below: an old claim
-   takes nothing from the newest owner. It is handed out in the round in which the claim is gone.
-   Example: C departs, and A claims partition 2 without a generation. It waits for C, and A is asked
-   to give it up.
-3. Each departed member has a deadline of its own; a later departure does not change it. Kinds with
-   a delay of their own (``Policy.kinds``) wait so long, or not at all. A member
-   that announced to leave for good is not waited for.
-   Example: C departs, 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
-4. Until the deadline, a member that is back by its identity (its instance id, or its member id if
-   it is dynamic) gets exactly the partitions that wait for it. If it claims others already, it gets
-   these beside them, and nobody gives a claim up for that in this round; a later one balances. The
-   partitions of a *static* member go to nobody else. Those of a *dynamic* member go to newcomers
-   that claim nothing: each newcomer gets partitions of one departed member, only of topics it
-   subscribes to. If there are no more newcomers than departed dynamic members, each takes the place
-   of one: it gets all that waits of it, even above its fair share, and a later round balances.
-   Newcomers to spare divide what waits of a member: each gets at most its fair share, or an equal
-   part if that is more. Of an unknown owner nobody gets more than a fair share. What is left waits
-   on (D1, D2).
-   Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
-   A departed member whose successor came before it departed does not wait at all
-   (:mod:`holdfast.core.machine.leader.successors`).
-   A newcomer claims nothing, has been in no generation, and is not in the memory. A member that
-   has lost its membership is one if it comes under another id. If it brings the only share that
-   tells of the last round, it counts as a member that was there. So does one whose place
-   (:mod:`holdfast.core.machine.leader.locations`) is that of a member that left lately.
-   Example: C and D depart, and C's process is back as E. E has C's place, and gets partition 2.
-5. Without any memory the leader guesses. If no member claims anything of a topic, the topic is new
-   and does not wait, nor does what members report to have given up. If some member claims nothing
-   and was not in the last generation, it counts as a departed member that is back, and nothing
-   waits. A member that was there and owned nothing is idle, as where members are more than
-   partitions. Else the unclaimed partitions wait for an unknown owner. The leader guesses in
-   the same way about partitions that no member names if the memory is not complete, because more
-   than three neighbours of a member have gone with it; there a newcomer counts as the member that
-   is back.
-   Example: A and B join with claims of 0 and 1 and without memory: partition 2 waits 30 s.
-6. Without memory and without any claim the group is new: ``Policy.first_member`` decides whether
-   its partitions are assigned now or after ``Policy.first_member_delay_ms``, which has nothing to
-   do with the delay of a departed member.
-7. Under ``Policy.failback`` nothing waits for a departed member. What it owned is *lent*: it is
-   dealt at once, and the memory names the departed member as long as it would wait. If that member
-   is back by its identity before, it gets what is lent of it, up to its fair share: who has it is
-   asked for it, and has what it had before. Nobody else takes a departed member's place, so there
-   are no successors. A member without instance id and place is not known when it is back. Example:
-   C departs, and A gets partition 2 at once. B departs: A gets partition 1 as well. C is back
-   within 30 s: A gives partition 2 up, and C has it in the next round.
+1. A deadline continues when the leader changes, and never restarts (L5, L6): the age of the leader
+   state is subtracted from every delay in it
+   (:func:`holdfast.core.machine.leader.state_reconstruction.reconstruct`). No delay is longer than
+   this leader's configuration allows.
+   Example: C departs, and the leader state says "partition 2 waits 30 s". The leader A departs 10 s
+   later. B, whose shard is 10 s old, leads, and partition 2 waits 20 s more.
+2. Only what a departed member owned may wait (:func:`_departed`).
+3. Each departed member has a deadline of its own (:func:`_by_delay`).
+4. Until the deadline, a member that is back gets the partitions that wait for it
+   (:func:`_return_known`), and new members may replace a departed dynamic member
+   (:func:`_serve_new_members`; :func:`_new_members` says which members are new).
+5. Without any leader state the leader guesses what waits (:func:`_guess`).
+6. The partitions of a new group may wait for its first members (:func:`_first_wait`).
+7. Under ``Policy.failback`` nothing waits; what a departed member owned is temporarily reassigned
+   (:func:`_reassigned`).
 
-**Strategy.** Pure functions from claims and a memory to masks over topic-partitions, linear in
-both: newcomers stand in one queue for each topic, and each is served once.
+**Strategy.** Pure functions map claims and a leader state to masks over topic-partitions, in time
+linear in both. New members queue for each topic they subscribe to, and each is served once.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader process" and "Events".
 """
@@ -103,7 +60,7 @@ from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 UNKNOWN_OWNER = MemberEntry(identity="")
-"""An unknown owner (rule 5)."""
+"""The entry of an unknown owner (rule 5)."""
 
 FIRST_MEMBERS = MemberEntry(identity="", static=True)
 """The first members of a new group, for which its partitions wait (rule 6)."""
@@ -111,37 +68,36 @@ FIRST_MEMBERS = MemberEntry(identity="", static=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DelayedRebalance:
-    """What the leader decides about unclaimed topic-partitions."""
+    """The leader's decision about unclaimed topic-partitions."""
 
     waiting: tuple[DepartedMember, ...]  # their partitions are assigned to nobody in this round
     # int32[n_tps]: the one member that may get an unclaimed topic-partition, or NO_OWNER.
     reserved: I32
-    # Members that are back by their identity, and newcomers that took a departed member's place:
-    # they get exactly what is pinned to them.
+    # Members that are back by their identity, and new members that replace a departed member: they
+    # get exactly what is reserved for them.
     exact: tuple[int, ...]
-    pace_ms: int  # Design III: how long until the next batch may move
-    recent_changes: tuple[
-        MemberEntry, ...
-    ] = ()  # entries of the memory for members that came lately
-    # Pinned to members that are back, while others claim them still: the next leader must know.
+    pace_ms: int  # Design III: time until the next batch may move
+    # Entries of the leader state for members that joined recently.
+    recent_changes: tuple[MemberEntry, ...] = ()
+    # Reserved for members that are back, while others still claim them: the next leader must know.
     held_back: tuple[DepartedMember, ...] = ()
 
     @property
     def delay_ms(self) -> int:
-        """Time until the first deadline, 0 if nothing waits."""
+        """Time until the first deadline in ms, 0 if nothing waits."""
         return min((w.remaining_ms for w in self.waiting), default=0)
 
     def entries(self, topics: Topics) -> tuple[MemberEntry, ...]:
-        """What the next leader must know of it, as it stands in the memory."""
+        """Return the entries of the leader state that tell the next leader of this decision."""
         return (*self.written(topics, (*self.waiting, *self.held_back)), *self.recent_changes)
 
     def without_reassigned(self, tps: Mask) -> DelayedRebalance:
-        """Without some of what is lent: whose it was has its share without them."""
+        """Drop temporary reassignments: their previous owners do not reclaim them in this round."""
         return replace(self, held_back=tuple(_only(self.held_back, ~tps)))
 
     @staticmethod
     def written(topics: Topics, waits: Sequence[DepartedMember]) -> tuple[MemberEntry, ...]:
-        """Departed members as the memory has them, with topics by name."""
+        """Return departed members as entries of the leader state, with topics by name."""
         return tuple(
             replace(w.who, delay_ms=w.remaining_ms, owned=partitions_of(topics, w.tps))
             for w in waits
@@ -150,25 +106,30 @@ class DelayedRebalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Losses:
-    """What departed members left unclaimed, before a resolver decides what of it waits on."""
+    """Partitions that departed members left unclaimed, before a resolver decides what waits on."""
 
     departed: tuple[DepartedMember, ...]  # what may wait, by deadline
-    delayed: (
-        DelayedRebalance  # what is decided whatever waits: pins of members that are back, and loans
-    )
-    served: _Served | None = None  # the newcomers that may take a departed member's place
+    # Decided whatever waits: reservations for members that are back, temporary reassignments.
+    delayed: DelayedRebalance
+    served: _Served | None = None  # new members that may replace a departed member
     # For a policy that asks for ages: the members that joined recently.
     recent: RecentJoiners = RecentJoiners()  # noqa: RUF009 - a frozen value
 
     def age_ms(self, n_members: int) -> I64:
-        """How long each member has been in the group, int64[n_members], SETTLED_MS for long."""
+        """Return how long each member has been in the group, in ms: int64[n_members].
+
+        ``SETTLED_MS`` stands for longer than the leader state counts.
+        """
         ages = np.full(n_members, SETTLED_MS, np.int64)
         for each in self.recent.open:
             ages[each.member] = each.age_ms
         return frozen(ages)
 
     def settled(self, waits_ms: Sequence[int]) -> DelayedRebalance:
-        """The deferral if the partitions of each of ``departed`` wait so long, 0 not at all."""
+        """Return the decision if the partitions of each of ``departed`` wait ``waits_ms``.
+
+        A wait of 0 is none: the partitions are assigned in this round.
+        """
         waits = [
             replace(departed, remaining_ms=ms)
             for departed, ms in zip(self.departed, waits_ms, strict=True)
@@ -186,12 +147,12 @@ def find_losses(
     leader_state: LeaderState | None,
     free: Mask,
 ) -> Losses:
-    """Find which unclaimed topic-partitions may wait, and which are pinned to a member.
+    """Find which unclaimed topic-partitions may wait, and which are reserved for a member.
 
     Parameters
     ----------
     members : sequence of SubscribedMember
-        Those of the group, in its order.
+        The members of the group, in its order.
     free : bool[n_tps]
         Topic-partitions with a subscriber and without a claim.
     """
@@ -266,17 +227,17 @@ def _undelayed_losses(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Served:
-    """Newcomers, and what the memory says of them after the round."""
+    """New members, and the entries of the leader state about them after the round."""
 
     policy: Policy
     members: Sequence[SubscribedMember]
     group: Group
     free: Mask
     new_members: Sequence[int]
-    came: Sequence[int]  # those that the memory does not name yet
+    came: Sequence[int]  # new members that the leader state does not name yet
     recent_joiners: RecentJoiners  # without those that succeed a departed member of this round
-    ran_out: frozenset[str]  # identities of those whose deadline is over
-    idle: Sequence[str]  # identities of those that owned nothing
+    ran_out: frozenset[str]  # identities of departed members whose deadline has passed
+    idle: Sequence[str]  # identities of departed members that owned nothing
 
     def settled(
         self,
@@ -284,7 +245,7 @@ class _Served:
         departed: Sequence[DepartedMember],
         waits: list[DepartedMember],
     ) -> DelayedRebalance:
-        """The deferral in which of these departed members ``waits`` wait on."""
+        """Return the decision in which ``waits`` of the departed members continue to wait."""
         reserved = decided.reserved.copy()
         waiting = _members_of(waits)
         dealt = [w for w in departed if w.who.identity not in waiting]
@@ -322,7 +283,21 @@ def _reassigned(
     free: Mask,
     reserved: I32,
 ) -> tuple[tuple[DepartedMember, ...], tuple[int, ...]]:
-    """What is lent, and the members that are back, to which it is pinned (rule 7)."""
+    """Find what is temporarily reassigned, and reserve it for the members that are back.
+
+    Rule 7. Under ``Policy.failback`` nothing waits for a departed member. What the member owned is
+    *temporarily reassigned*: it is assigned at once, and the leader state names the departed member
+    for as long as its partitions would wait. If that member is back by its identity before that
+    time ends, it gets its partitions back, up to its fair share: their present owner revokes them,
+    and keeps what it had before. No new member replaces a departed member, so there are no
+    successors. A member without instance id and without location cannot be recognised when it is
+    back.
+
+    Example: C departs, and A gets partition 2 at once. B departs, and A gets partition 1 as well. C
+    is back within 30 s: A revokes partition 2, and C gets it in the next round.
+
+    References: as the module.
+    """
     if leader_state is None or not policy.failback or not policy.longest_delay_ms:
         return (), ()
     waiting = tuple(w for w in leader_state.waiting if w.delay_ms > policy.tolerance_ms)
@@ -334,7 +309,10 @@ def _reassigned(
 
 
 def _claimed_before(claims: Claims, leader_state: LeaderState) -> Mask:
-    """Topic-partitions whose claims are all older than the memory, bool[n_tps] (rule 2)."""
+    """Return the topic-partitions whose claims are all older than the leader state (rule 2).
+
+    The mask is bool[n_tps].
+    """
     group = claims.group
     mask = np.zeros(group.topics.n_tps, bool)
     was_there = group.generation >= leader_state.generation
@@ -344,13 +322,13 @@ def _claimed_before(claims: Claims, leader_state: LeaderState) -> Mask:
 
 
 def _only(lost: Sequence[DepartedMember], mask: Mask) -> list[DepartedMember]:
-    """Departed members with those of their partitions that are in a mask, if any are."""
+    """Return the departed members with their partitions in ``mask``, if they have any."""
     kept = [replace(w, tps=w.tps[mask[w.tps]]) for w in lost]
     return [w for w in kept if len(w.tps)]
 
 
 def _members_of(lost: Sequence[DepartedMember]) -> set[str]:
-    """Identities of departed members; the first ones of a new group are none."""
+    """Return the identities of departed members, without that of a new group's first members."""
     return {w.who.identity for w in lost if not is_first_wait(w.who)}
 
 
@@ -360,9 +338,9 @@ def _with_successors(
     members: Sequence[SubscribedMember],
     group: Group,
 ) -> tuple[list[DepartedMember], RecentJoiners]:
-    """The departed members with what is known of their successors, and the arrivals left of these.
+    """Mark the departed members that have a successor, and return the recent joiners still unused.
 
-    An arrival that succeeds one that departed just now is used up.
+    A recent joiner that succeeds a member that departed just now is used up.
     """
     topics = _succeeded_topics(lost, recent_joiners, members, group)
     names = list(topics)
@@ -391,7 +369,7 @@ def _succeeded_topics(
     members: Sequence[SubscribedMember],
     group: Group,
 ) -> dict[str, set[int]]:
-    """Topics of those that departed just now and may have a successor, by identity."""
+    """Return, by identity, the topics of members that departed just now and may be succeeded."""
     topics: dict[str, set[int]] = {}
     if not recent_joiners.members or not lost:
         return topics
@@ -407,7 +385,7 @@ def _succeeded_topics(
 
 
 def _subscribed(recent_joiners: RecentJoiners, group: Group) -> dict[int, list[int]]:
-    """Topics of each arrival that is here."""
+    """Return the topics of each recent joiner in the round, by its index."""
     return {
         i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
         for i in recent_joiners.members
@@ -415,7 +393,7 @@ def _subscribed(recent_joiners: RecentJoiners, group: Group) -> dict[int, list[i
 
 
 def _idle(members: Sequence[SubscribedMember], leader_state: LeaderState | None) -> list[str]:
-    """Identities of departed members that have a place and owned nothing."""
+    """Return the identities of departed members that have a location and owned nothing."""
     present = _Present(members)
     named = () if leader_state is None else leader_state.named
     return [w.identity for w in named if w.owned == () and present.find(w.identity) is None]
@@ -424,7 +402,12 @@ def _idle(members: Sequence[SubscribedMember], leader_state: LeaderState | None)
 def _first_wait(
     policy: Policy, claims: Claims, leader_state: LeaderState | None, free: Mask
 ) -> list[DepartedMember]:
-    """What waits for the first members of a group that waits for nobody afterwards (rule 6)."""
+    """Return what waits for the first members of a group.
+
+    Rule 6. Without a leader state and without any claim the group is new: ``Policy.first_member``
+    decides whether its partitions are assigned at once or after ``Policy.first_member_delay_ms``.
+    That delay is independent of the delay of a departed member.
+    """
     topics, tps = claims.group.topics, np.flatnonzero(free).astype(np.int32)
     if leader_state is None:
         left_ms = 0 if len(claims.claim_tp) else policy.first_member_delay_ms
@@ -440,7 +423,7 @@ def _first_wait(
 
 
 class _Present:
-    """The members of a round by identity, cut to any size; what two of them say is nobody's."""
+    """The members of a round by identity, cut to any size; a shared identity is no member's."""
 
     def __init__(self, members: Sequence[SubscribedMember]):
         every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
@@ -449,7 +432,7 @@ class _Present:
         self.by_size: dict[int, dict[str, int]] = {}
 
     def find(self, identity: str) -> int | None:
-        """Index of the member with this identity."""
+        """Return the index of the member with an identity, None if no member has it."""
         size = len(identity)
         if not size:
             return None
@@ -465,7 +448,23 @@ def _departed(
     leader_state: LeaderState | None,
     free: Mask,
 ) -> list[DepartedMember]:
-    """Departed members by deadline, with what is unclaimed or held back (rules 2, 3 and 5)."""
+    """Return the departed members by deadline, with their unclaimed or held back partitions.
+
+    Rule 2. An unclaimed partition waits only if the leader state names an owner of it that has
+    departed. It does not wait if its owner is in the round, or if the leader state names no owner
+    (D3, D4, KAFKA-9848): the partition is new, or its owner revoked it because the leader asked. If
+    the leader state was too large to say what its members owned, every unclaimed partition that no
+    member reports as revoked belongs to the departed member that is first by identity. A member
+    that announced to leave for good is not waited for.
+
+    Example: the topic grows to four partitions; partition 3 never had an owner, so it does not
+    wait.
+
+    A partition that is held back waits as well, or is reserved for a member: an old claim takes
+    nothing from the newest owner. The partition is assigned in the round in which the claim is
+    gone. Example: C departs, and A claims partition 2 without a generation. The partition waits for
+    C, and A is asked to revoke it.
+    """
     if leader_state is None:
         was_there = claims.group.generation == claims.group.generation.max(initial=-1)
         back = [m.stays and not last for m, last in zip(members, was_there.tolist(), strict=True)]
@@ -483,8 +482,9 @@ def _departed(
         if here is not None and here.leaves_for_good:
             waits = False
         elif here is not None and not who.delay_ms:
-            # Its owner is here: a sync that failed. One with an instance id or a place that is in
-            # no generation is another process, which gets back what was there.
+            # Its owner is here: its SyncGroup failed. A member with an instance id or a location
+            # that is in no generation is another process, which gets back what the last process
+            # owned.
             waits = _is_back(who, here)
         else:
             waits = True
@@ -494,7 +494,7 @@ def _departed(
         tps = tps_of(topics, who.owned) if who.owned else np.empty(0, np.int32)
         tps = tps[(unowned | reassigned)[tps] if who.delay_ms else unowned[tps]]
         if member is not None:
-            tps = tps[claims.owner[tps] != member]  # it keeps what it claims itself
+            tps = tps[claims.owner[tps] != member]  # a member keeps what it claims itself
         unowned[tps] = reassigned[tps] = False
         if waits and who.delay_ms:
             departed.append(DepartedMember(who=who, remaining_ms=who.delay_ms, tps=tps))
@@ -502,7 +502,7 @@ def _departed(
             departed += _by_delay(policy, topics, who, tps)
     unowned &= free & ~_already_revoked(topics, members)
     if owning:
-        # The memory was too large to say what its members owned.
+        # The leader state was too large to say what its members owned.
         tps = np.flatnonzero(unowned).astype(np.int32)
         departed += _by_delay(policy, topics, owning[0], tps)
     elif not leader_state.complete and unowned.any():
@@ -511,7 +511,7 @@ def _departed(
 
 
 def _already_revoked(topics: Topics, members: Sequence[SubscribedMember]) -> Mask:
-    """Topic-partitions that members report to have given up, bool[n_tps]."""
+    """Return the topic-partitions that members report as revoked, bool[n_tps]."""
     mask = np.zeros(topics.n_tps, bool)
     mask[
         tps_of(topics, tuple(entry for m in members for entry in m.subscription.already_revoked))
@@ -520,14 +520,27 @@ def _already_revoked(topics: Topics, members: Sequence[SubscribedMember]) -> Mas
 
 
 def _is_new(member: SubscribedMember) -> bool:
-    """Whether a member stays and has been in no generation."""
+    """Return whether a member stays and has been in no generation."""
     return member.stays and member.subscription.generation < 0
 
 
 def _guess(
     policy: Policy, claims: Claims, free: Mask, may_be_back: Sequence[bool]
 ) -> list[DepartedMember]:
-    """The waiting partitions if no member carries a memory of them (rules 5 and 6)."""
+    """Return what waits if no member brings a leader state, or an incomplete one.
+
+    Rule 5. If no member claims anything of a topic, the topic is new and does not wait. Partitions
+    that members report as revoked do not wait either. If a member claims nothing and was not in the
+    last generation, it counts as a departed member that is back, and nothing waits. A member that
+    was in the last generation and owned nothing is idle, as where a group has more members than
+    partitions. Otherwise the unclaimed partitions wait for an unknown owner.
+
+    The leader guesses in the same way about partitions that no member names if the leader state is
+    incomplete, because more than three neighbours of a member departed with it; in that case a new
+    member counts as the member that is back.
+
+    Example: A and B join with claims of 0 and 1 and without a leader state: partition 2 waits 30 s.
+    """
     topics = claims.group.topics
     claimed = claims.claim_tp
     if not len(claimed):
@@ -542,7 +555,14 @@ def _guess(
 
 
 def _by_delay(policy: Policy, topics: Topics, who: MemberEntry, tps: I32) -> list[DepartedMember]:
-    """What was lost with a member just now, once for each delay; what does not wait is left out."""
+    """Return one entry for each delay of the partitions lost with a member just now.
+
+    Rule 3. Each departed member has a deadline of its own; a later departure does not change it.
+    Kinds with a delay of their own (``Policy.kinds``) wait that long, or not at all; partitions
+    that do not wait are left out.
+
+    Example: C departs, and 20 s later B. Partition 2 waits 10 s more, partition 1 waits 30 s.
+    """
     if not policy.kinds:
         return [DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
     delay_ms = np.array([policy.delay_of(name) for name in topics.names], np.int64)
@@ -556,7 +576,15 @@ def _by_delay(policy: Policy, topics: Topics, who: MemberEntry, tps: I32) -> lis
 def _return_known(
     lost: list[DepartedMember], members: Sequence[SubscribedMember], reserved: I32
 ) -> tuple[tuple[int, ...], list[DepartedMember]]:
-    """Pin to each member that is back by its identity the partitions that waited (rule 4)."""
+    """Reserve the partitions that waited for each member that is back by its identity.
+
+    Rule 4. The identity is the instance id, the location, or the member id of a dynamic member.
+    Until the deadline such a member gets exactly the partitions that wait for it. If it already
+    claims others, it gets both, and no member revokes a claim for that in this round; a later round
+    balances. The partitions of a static member go to no other member.
+
+    Returns the members that are back, and the departed members that are not.
+    """
     present = _Present(members)
     exact, rest = set(), []
     for waiting in lost:
@@ -576,7 +604,14 @@ def _new_members(
     group: Group,
     left: Sequence[str],
 ) -> list[int]:
-    """Members that claim nothing, are in no generation and in no memory (rule 4)."""
+    """Return the members that claim nothing, are in no generation and in no leader state.
+
+    Rule 4. A member that lost its membership is new if it comes under another id. It is not new if
+    it brings the only shard that speaks of the last round, or if its location
+    (:mod:`holdfast.core.machine.leader.locations`) is that of a member that left recently.
+
+    Example: C and D depart, and C's process is back as E. E has C's location, and gets partition 2.
+    """
     known = () if leader_state is None else (*leader_state.waiting, *leader_state.named)
     old = {who.identity for who in known}.union(left)
     sizes = {len(identity) for identity in old if identity}
@@ -602,13 +637,24 @@ def _serve_new_members(
     free: Mask,
     group: Group,
 ) -> tuple[list[int], list[DepartedMember]]:
-    """Pin what departed dynamic members owned to newcomers without claims (rule 4).
+    """Reserve what departed dynamic members owned for new members without claims.
 
-    Returns the newcomers that took a member's place alone, and what waits on.
+    Rule 4. Each new member gets partitions of one departed member, only of topics that it
+    subscribes to. If there are no more new members than departed dynamic members, each new member
+    replaces one departed member: it gets all that waits for that member, even above its fair share,
+    and a later round balances. Surplus new members divide what waits for a member: each gets at
+    most its fair share, or an equal part if that is more. Of the partitions of an unknown owner no
+    new member gets more than its fair share. The rest waits on (D1, D2). A departed member whose
+    successor joined before it departed does not wait at all
+    (:mod:`holdfast.core.machine.leader.successors`).
+
+    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
+
+    Returns the new members that each replaced a member alone, and what still waits.
 
     Notes
     -----
-    Cost: linear in the newcomers' subscriptions and in the partitions that wait.
+    Cost: linear in the new members' subscriptions and in the partitions that wait.
     """
     if not new_members or not lost:
         return [], lost
@@ -647,9 +693,9 @@ def _serve_new_members(
 def owed(
     policy: Policy, members: Sequence[SubscribedMember], leader_state: LeaderState
 ) -> tuple[MemberEntry, ...]:
-    """What still waits after a round in which a leader that cannot plan hands nothing out.
+    """Return what still waits after a round in which a leader that cannot plan assigns nothing.
 
-    A member that came back in this round claims nothing yet, so it is waited for as before.
+    A member that came back in this round claims nothing yet, so its partitions still wait for it.
     """
     present = _Present(members)
 
@@ -663,7 +709,7 @@ def owed(
 
 
 def _owed_by_delay(policy: Policy, who: MemberEntry) -> list[MemberEntry]:
-    """An entry for each time that a member's partitions wait, from now on."""
+    """Return an entry for each time that a member's partitions wait, from now on."""
     by_delay: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
     for topic, numbers in who.owned or ():
         by_delay.setdefault(who.delay_ms or policy.delay_of(topic), []).append((topic, numbers))
@@ -671,13 +717,13 @@ def _owed_by_delay(policy: Policy, who: MemberEntry) -> list[MemberEntry]:
 
 
 def _is_back(who: MemberEntry, member: SubscribedMember) -> bool:
-    """Whether another process has a member's instance id or place, and is in no generation."""
+    """Return whether another process has a member's instance id or location, in no generation."""
     same = alike(who.identity, identity_of_id(member))
     return not same and member.subscription.generation < 0
 
 
 class _Queues:
-    """Newcomers that are not served yet, by topic."""
+    """New members that are not served yet, queued by topic."""
 
     def __init__(self, new_members: Sequence[int], group: Group):
         self.topics = {
@@ -690,11 +736,11 @@ class _Queues:
                 self.queues.setdefault(topic, []).append(i)
 
     def at_most(self, left: Mapping[int, list[int]]) -> int:
-        """How many newcomers may subscribe to one of these topics; never too few."""
+        """Return an upper bound of the new members that subscribe to a topic of ``left``."""
         return min(len(self.topics), sum(len(self.queues.get(topic, ())) for topic in left))
 
     def first(self, left: Mapping[int, list[int]]) -> int | None:
-        """The first newcomer that subscribes to one of these topics."""
+        """Return the first new member that subscribes to a topic of ``left``, None for none."""
         best: int | None = None
         for topic in left:
             queue = self.queues.get(topic, [])
@@ -705,9 +751,9 @@ class _Queues:
         return best
 
     def take(self, member: int, left: dict[int, list[int]], share: int) -> list[int]:
-        """What a newcomer receives of what is left, at most ``share``; it is served then.
+        """Give a new member up to ``share`` partitions of ``left``, and dequeue the member.
 
-        Each list of what is left ends with its lowest partition.
+        Each list of ``left`` ends with its lowest partition.
         """
         taken: list[int] = []
         for topic in self.topics.pop(member):

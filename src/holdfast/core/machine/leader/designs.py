@@ -1,12 +1,12 @@
-"""The assignors that members offer: eager ones, Kafka's cooperative one, Designs I to III.
+"""The assignors that members support: eager ones, Kafka's cooperative one, Designs I to III.
 
 **Rules.**
 
 - A member with an :class:`EagerAssignor` (``range``, ``roundrobin``, ``sticky``, ``lag``, ...)
-  gives everything up before it joins, so its subscription lists nothing as owned. What it owned
-  before stands in the user data, if the assignor uses claims.
+  revokes everything before it joins, so its subscription lists nothing as owned. What it owned
+  before is in the user data, if the assignor uses claims.
 - A member with the :class:`CooperativeAssignor`, Kafka's ``cooperative-sticky``, keeps what it owns
-  while it joins. What its assignment does not list, it gives up (KIP-429). In the eager half of an
+  while it joins. What its assignment does not list, it revokes (KIP-429). In the eager half of an
   upgrade its subscription lists nothing as owned.
 - A member with a :class:`DesignAssignor` keeps what it owns until an assignment revokes it:
   next = (owned - revoked) + assigned.
@@ -15,19 +15,18 @@
   without waiting for a heartbeat.
 - A leader that cannot plan assigns to each member what it claims (:meth:`Assignor.stay`).
 
-**Strategy.** The way of a round, from JoinGroup's bytes to the assignment:
+**Strategy.** The steps of a round, from JoinGroup's bytes to the assignment:
 
-1. :func:`named_in_round` says which topics to look up, and reads nothing else.
-2. :func:`read_round` knows the partitions that exist. It cuts down messages that are larger than
-   an honest one, reads every subscription once, and returns them as a value, a
-   :class:`LeaderRound`.
+1. :func:`named_in_round` returns the topics to look up, and reads nothing else.
+2. :func:`read_round` has the partitions that exist. It trims messages that are larger than an
+   honest one, reads every subscription once, and returns them as a value, a :class:`LeaderRound`.
 3. :func:`compute` has the chosen assignor plan that round (``lead``). If the plan fails, members
    keep what they claim (``stay``).
 
 A caller that knows all partitions calls :func:`compute` alone. ``lead`` is a pure function from
-subscriptions to assignments; assignors for stock clients use it too. What
-only a leader needs, NumPy among it, is imported when a member leads for the first time. Most
-members never do, and a program that makes a consumer does not wait for it.
+subscriptions to assignments; assignors for stock clients use it too. The modules that only a leader
+needs, and NumPy, are imported when a member leads for the first time. Most members never lead, and
+creating a consumer does not wait for the import.
 
 References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KIP-726.
 """
@@ -85,7 +84,7 @@ EAGER = frozenset({RebalanceProtocol.EAGER})
 COOPERATIVE = frozenset({RebalanceProtocol.COOPERATIVE})
 
 NONCES = 128
-"""So many joins differ from one another by a nonce of one byte; two in a row have to."""
+"""The number of joins that differ by a nonce of one byte; two in a row have to differ."""
 
 Lags = Mapping[str, Sequence[int]]
 Racks = Mapping[str, Sequence[Iterable[str]]]
@@ -112,13 +111,13 @@ class LeaderRound:
     led: LedRound | None = None
     # Counts that a member reports and that this leader does not have yet.
     newer: VersionedCounts | None = None
-    notes: list[str] = field(default_factory=list)  # takes what a person should know of the plan
-    # Take the departed members for which partitions wait, or of which partitions are lent.
+    notes: list[str] = field(default_factory=list)  # receives remarks on the plan for people
+    # Receive the departed members whose partitions wait, or are temporarily reassigned.
     waiting: list[MemberEntry] = field(default_factory=list)
     reassigned: list[MemberEntry] = field(default_factory=list)
 
     def subscribed_members(self) -> tuple[SubscribedMember, ...]:
-        """The members with their subscriptions, one by one."""
+        """Return the members with their subscriptions, one by one."""
         from holdfast.core.machine.leader.subscriptions import subscribed_members
 
         if self.said is not None:
@@ -134,12 +133,12 @@ class LeaderRound:
 
     @property
     def first_impossible(self) -> int | None:
-        """The generation from which on no claim can be true; None where that is not known."""
+        """The first generation of which no claim can be valid; None if that is not known."""
         return self.generation if self.unbroken else None
 
 
 def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
-    """Topics that a leader looks up before it reads a round, sorted; not all need exist.
+    """Return the topics that a leader looks up before a round, sorted; not all need exist.
 
     References: KIP-429, "Consumer leader".
     """
@@ -150,7 +149,7 @@ def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
 
 
 def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> LeaderRound:
-    """Read the subscriptions of a round, of which the request has the partitions that exist.
+    """Read the subscriptions of a round whose request has the partitions that exist.
 
     References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
@@ -174,10 +173,10 @@ class Assignor(AssignorProtocol, Protocol):
     """
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """One assignment per member."""
+        """Return one assignment per member."""
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """The assignment that changes nothing, for a leader that cannot plan."""
+        """Return the assignment that changes nothing, for a leader that cannot plan."""
 
 
 def compute(
@@ -198,8 +197,7 @@ def compute(
         The member machine's action.
     lags, racks : mapping, optional
         Lags and racks that the caller knows, by topic.
-    turn : LeaderRound, optional
-        This request, where :func:`read_round` has read it.
+    leader_round : LeaderRound, optional This request, where :func:`read_round` has read it.
 
     Returns
     -------
@@ -248,7 +246,7 @@ def _round_of(request: ComputeAssignment) -> LeaderRound:
 
 
 def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
-    """What the leader keeps of a round for its next turn."""
+    """Return what the leader keeps of a round for the next round that it leads."""
     before = just_before(request)
     settled = before is not None and before.settled and _same_members(before, request.members)
     if not settled and done.failure is None and request.protocol_name in NAMES.values():
@@ -266,13 +264,13 @@ def _same_members(led: LedRound, members: Sequence[JoinedMember]) -> bool:
 
 
 def _is_at_rest(assignment: bytes) -> bool:
-    """Whether an assignment announces no other round."""
+    """Return whether an assignment announces no other round."""
     message = decode_member_assignment(assignment)
     return message.revoked is None and not message.delay_ms
 
 
 def just_before(request: ComputeAssignment) -> LedRound | None:
-    """The round that the leader led, if it is the one just before and in the same protocol."""
+    """Return the round that the leader led just before, in the same protocol, else None."""
     led = request.led
     if led is None or not request.unbroken or led.protocol_name != request.protocol_name:
         return None
@@ -306,7 +304,7 @@ class EagerAssignor:
             raise ConfigError(f"{self.name} is cooperative; expected an eager assignor")
 
     def subscribe(self, view: MemberView) -> bytes:
-        """Topics; if the assignor uses claims, what was owned before it was given up (KIP-54)."""
+        """Return the topics and, if the assignor uses claims, what was owned before (KIP-54)."""
         user_data = None
         if self.row.uses_claims:
             claims = StickyUserData(partitions=grouped(view.previous), generation=view.generation)
@@ -316,11 +314,11 @@ class EagerAssignor:
         )
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
-        """All partitions that the member shall own."""
+        """Read all partitions that the member shall own."""
         return ReceivedAssignment(assigned=resources_of(decode_assignment(assignment).partitions))
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """The registry's assignor, bytes to bytes."""
+        """Return the assignments of the registry's assignor, bytes to bytes."""
         from holdfast.core.machine.leader.leader_round import perform_assignment
 
         return perform_assignment(
@@ -335,7 +333,7 @@ class EagerAssignor:
         )
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """By range: members gave everything up before they joined, so there is nothing to keep."""
+        """Assign by range: members revoked everything before they joined, so none keeps any."""
         from holdfast.core.machine.leader.leader_round import perform_assignment
 
         members = [(m.member_id, None, m.metadata) for m in leader_round.members]
@@ -347,7 +345,7 @@ class CooperativeAssignor:
     """Kafka's ``cooperative-sticky``: Design I inside the standard protocol.
 
     Java members read the same bytes and skip the fields that only holdfast reads. Another
-    cooperative assignor, also one of the user, speaks the same bytes under its own name.
+    cooperative assignor, also a user's own, uses the same bytes under its own name.
     """
 
     name: str = "cooperative-sticky"
@@ -361,7 +359,7 @@ class CooperativeAssignor:
         return self.own or find(self.name)
 
     def subscribe(self, view: MemberView) -> bytes:
-        """Subscription v3 with owned, generation and rack, and Java's user data."""
+        """Return a subscription v3 with owned, generation and rack, and Java's user data."""
         return encode_subscription(
             Subscription(
                 version=3,
@@ -374,7 +372,10 @@ class CooperativeAssignor:
         )
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
-        """All that the member shall own: absence revokes. A frame of ours announces a round."""
+        """Read all partitions that the member shall own: absence revokes.
+
+        A frame of holdfast announces another round.
+        """
         message = decode_assignment(assignment)
         again = False
         if message.user_data and message.user_data.startswith(ASSIGNMENT_MAGIC):
@@ -382,7 +383,7 @@ class CooperativeAssignor:
         return ReceivedAssignment(assigned=resources_of(message.partitions), again=again)
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """Target minus what others still claim; if something is withheld, all rejoin at once."""
+        """Return the target without pending revocations; if there are any, all rejoin at once."""
         from holdfast.core.machine.leader.leader_round import read_group
 
         group = read_group(
@@ -409,7 +410,7 @@ class CooperativeAssignor:
         }
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """What each member claims and no other member claims."""
+        """Return what each member claims and no other member claims."""
         from holdfast.core.machine.leader.subscriptions import undisputed
 
         members = leader_round.subscribed_members()
@@ -420,11 +421,11 @@ class CooperativeAssignor:
 
 
 def _nothing() -> None:
-    """No data beside those of the protocol."""
+    """Return None: no data beside those of the protocol."""
 
 
 def why_no_target(policy: Policy) -> str | None:
-    """Why the assignor of a policy cannot compute the targets of its design; None if it can.
+    """Return why a policy's assignor cannot compute its design's targets; None if it can.
 
     References: Incremental Cooperative Rebalancing, Design II ("the same assignment back").
     """
@@ -449,9 +450,9 @@ class DesignAssignor:
 
     policy: Policy  # the design and its settings
     rebalance_protocols: frozenset[RebalanceProtocol] = EAGER | COOPERATIVE
-    # Gives the assignor's data of a subscription: a worker's version of its resources.
+    # Returns the assignor's data of a subscription: a worker's version of its resources.
     report: Callable[[], bytes | None] = _nothing
-    # Gives what has failed at a worker, for a subscription.
+    # Returns the resources that have failed at a worker, for a subscription.
     failed: Callable[[], tuple[FailedPartitions, ...]] = tuple
 
     def __post_init__(self) -> None:
@@ -460,11 +461,11 @@ class DesignAssignor:
 
     @property
     def name(self) -> str:
-        """Protocol name; groups of different designs do not mix."""
+        """Name of the protocol; groups of different designs do not mix."""
         return NAMES[self.policy.design]
 
     def subscribe(self, view: MemberView) -> bytes:
-        """Topics and claims, the nonce, and the share of the memory as it came."""
+        """Return topics and claims, the nonce, and the member's state shard as received."""
         timed = view.leader_state is not None and holds_times(view.leader_state)
         return encode_member_subscription(
             MemberSubscription(
@@ -484,7 +485,7 @@ class DesignAssignor:
         )
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
-        """What is assigned and revoked: next = (owned - revoked) + assigned."""
+        """Read what is assigned and revoked: next = (owned - revoked) + assigned."""
         message = decode_member_assignment(assignment)
         revoked = resources_of(message.revoked or ())
         assigned = resources_of(message.assigned)
@@ -531,7 +532,7 @@ class DesignAssignor:
     def _written(
         self, leader_round: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
     ) -> dict[str, bytes]:
-        """The assignments as bytes."""
+        """Return the assignments as bytes."""
         from holdfast.core.machine.leader.counts import planned_counts
         from holdfast.core.machine.leader.record_limit import fitting_shards
         from holdfast.core.machine.leader.ring import LeftOut
@@ -544,7 +545,8 @@ class DesignAssignor:
         result = {}
         for m in members:
             own = plan.assignments[m.member_id]
-            # A static member that is back is answered with what was stored for it: it needs all.
+            # A static member that is back is answered with its stored assignment: it needs all of
+            # it.
             listed = own.gained if new_only and m.instance_id is None else own.listed
             result[m.member_id] = encode_member_assignment(
                 MemberAssignment(
@@ -558,7 +560,7 @@ class DesignAssignor:
         return result
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """Nothing new, nothing revoked; the memory travels on, brought up to date."""
+        """Assign and revoke nothing; the leader state is passed on, brought up to date."""
         from holdfast.core.machine.leader.leader import keep_round
 
         members = leader_round.subscribed_members()

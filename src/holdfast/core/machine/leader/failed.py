@@ -1,4 +1,4 @@
-"""What has failed at a member: tried elsewhere, and no reason to move anything else.
+"""Resources that have failed at a member: they are tried elsewhere, and move nothing else.
 
 A member reports the resources whose work has failed there (``MemberSubscription.failed``). A
 resource is *failed at* a member that reports it.
@@ -10,16 +10,16 @@ resource is *failed at* a member that reports it.
    Example: 3 goes from A to B, which has five then. If A reports all its four, B and C take two
    each.
 2. A resource that has failed at :data:`MOST_TRIED` members is most likely broken itself: it stays
-   with its owner, after two rounds at most for each of them.
-   Example: 3 fails at A, at B and at C. It stays with C, which tries it again later.
-3. Wherever the resource is, it counts as load of a member that reports it: of the one that has
-   least beside it. So A is given nothing in its place, and no other resource moves because of a
+   with its owner, after two rounds at most for each of them. Example: 3 fails at A, at B and at C.
+   It stays with C, which tries it again later.
+3. Wherever the resource is, it counts as load of a member that reports it: the one with the least
+   other load. So A is assigned nothing instead of it, and no other resource moves because of a
    failure. Example: A has three resources and B five, and the next round moves none.
-4. A member is believed about itself alone, and about as many resources as it
-   may report (``MOST_FAILED``).
+4. A member's report counts for that member alone, and for as many resources as it may report
+   (``MOST_FAILED``).
 
 **Strategy.** The assignor sees the claims as rule 3 has them, and its target is changed by rules 1
-and 2. Both loop over what has failed, which is little.
+and 2. Both loop over the failed resources, which are few.
 
 References: Kafka Connect, where a task that has failed stays FAILED (KIP-415 has no other answer).
 """
@@ -36,14 +36,14 @@ from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.container import MOST_FAILED
 
 MOST_TRIED = 3
-"""At so many members a resource is tried before it stays where it is."""
+"""Members at which a resource is tried before it stays where it is."""
 
 MembersByFailed = Mapping[int, frozenset[int]]
 """Members that report each failed topic-partition, by topic-partition, ascending."""
 
 
 def members_by_failed(group: Group, members: Sequence[SubscribedMember]) -> MembersByFailed:
-    """The members, by index, that report a topic-partition of a topic to which they subscribe."""
+    """Return the members, by index, that report a topic-partition of a topic they subscribe to."""
     topics = group.topics
     found: dict[int, set[int]] = {}
     for i, m in enumerate(members):
@@ -60,12 +60,12 @@ def members_by_failed(group: Group, members: Sequence[SubscribedMember]) -> Memb
 
 
 def at_home(group: Group, failed: MembersByFailed) -> Group:
-    """The group in which failed topic-partitions are claimed where they have failed (rule 3)."""
+    """Return the group with failed topic-partitions claimed where they have failed (rule 3)."""
     stays = ~np.isin(group.claim_tp, np.fromiter(failed, np.int32))
     member, tp = group.claim_members()[stays], group.claim_tp[stays]
     n_claims = np.bincount(member, minlength=group.n_members).tolist()
     home = {}
-    # What has failed at one member has no choice, so it is counted first.
+    # A resource that failed at one member has no choice, so it is counted first.
     for each, who in sorted(failed.items(), key=lambda entry: (len(entry[1]), entry[0])):
         home[each] = taker = min(who, key=lambda i: (n_claims[i], i))
         n_claims[taker] += 1
@@ -81,7 +81,7 @@ def elsewhere(
     failed: MembersByFailed,
     weights: Mapping[str, int],
 ) -> I32:
-    """The target in which failed topic-partitions are tried at other members (rules 1 and 2).
+    """Return the target with failed topic-partitions tried at other members (rules 1 and 2).
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def elsewhere(
 
 
 def _loads(target: I32, weight: I64, n_members: int) -> I64:
-    """Sum of weights of what each member has in a target, int64[n_members]."""
+    """Return the sum of weights that each member has in a target, int64[n_members]."""
     placed = target != NO_OWNER
     return np.bincount(target[placed], weight[placed], n_members).astype(np.int64)
 
 
 def _subscribers(group: Group, topic: int, without: frozenset[int]) -> I64:
-    """Members that subscribe to a topic, int64[...], without some of them."""
+    """Return the members that subscribe to a topic, int64[...], without some of them."""
     every = np.array([i for i in range(group.n_members) if i not in without], np.int64)
     return every[group.is_subscribed(every, np.full(len(every), topic))]

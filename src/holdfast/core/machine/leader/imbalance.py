@@ -1,23 +1,23 @@
-"""The one question of a rebalance policy: an imbalance and what is done about it in this round.
+"""The question that a rebalance policy answers: what to do about an imbalance in this round.
 
 **Rules.**
 
 - A *resolver* is a function from an :class:`Imbalance` to a :class:`Resolution`. It decides what
-  waits on and until when, which of the moves are made in this round, and when the group looks at
-  the rest again. Designs I, II and III are three of them
+  continues to wait and until when, which moves are made in this round, and when the group looks at
+  the rest again. Designs I, II and III are resolvers
   (:mod:`holdfast.core.machine.leader.resolvers`).
-- A resolver decides no owners: the assignor does. What a member that is back gets, and which
-  partitions newcomers take of a departed member that is waited for, is decided before it and after
-  it (:mod:`holdfast.core.machine.leader.delayed_rebalance`).
-- What would move depends on what waits, because the assignor deals what does not wait. So a
-  resolver says what waits first: :meth:`Imbalance.moves` returns what would move then.
+- A resolver decides no owners: the assignor does.
+  :mod:`holdfast.core.machine.leader.delayed_rebalance` decides, before and after the resolver, what
+  a member that is back gets, and which partitions of a departed member new members take.
+- What would move depends on what waits, because the assignor assigns what does not wait. So a
+  resolver first says what waits, and :meth:`Imbalance.moves` returns what would move then.
 - Times are relative: ms from now on, or until now. A resolver reads no clock.
-- Bounds hold whatever the function says: nothing waits longer than ``remaining_ms``, which an
+- Bounds hold whatever the function returns: nothing waits longer than ``remaining_ms``, which an
   earlier round may have cut; a move that is held back has a time at which the group looks again.
   :func:`checked` refuses anything else, and the round is a failed plan.
 
 Example: A and B own six partitions each, C joins, and D left with six. Design II lets D's six wait,
-and moves two of A's and two of B's. A resolver that holds C's share back returns ``may_move`` all
+and moves two of A's and two of B's. A resolver that holds C's part back returns ``may_move`` all
 False and a pause of 60 s.
 
 References: Incremental Cooperative Rebalancing, "General Approach" ("provide its own policies"),
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine.policy import Policy
 
 SETTLED_MS = INT32_MAX
-"""Age of a member that has been in the group for longer than the leader's memory counts."""
+"""Age of a member that has been in the group for longer than the leader state counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,51 +50,52 @@ class DepartedMember:
     """A departed member and its unclaimed partitions."""
 
     who: MemberEntry
-    remaining_ms: int  # how long ``tps`` still wait at most, from now
+    remaining_ms: int  # longest time that ``tps`` still wait, from now
     tps: I32  # int32[...]: sorted
-    # Whether a newcomer came before it left and has its place: Design II deals ``tps`` at once.
+    # Whether a new member joined before it left and succeeds it: Design II assigns ``tps`` at once.
     succeeded: bool = False
-    # Whether a newcomer came too early for that: Design II waits only as long as a restart takes.
+    # Whether a new member joined too early for that: Design II waits only as long as a restart
+    # takes.
     succeeded_soon: bool = False
 
     @property
     def just_now(self) -> bool:
-        """Whether this is the first round without it; else an earlier round made it wait."""
+        """Whether this is the first round without the member; else it waited before."""
         return not self.who.delay_ms
 
     @property
     def static(self) -> bool:
-        """Whether it has an instance id; then nobody else takes its place."""
+        """Whether the member has an instance id; then no other member replaces it."""
         return self.who.static
 
     @property
     def is_first_wait(self) -> bool:
-        """Whether it stands for the first members of a new group, for which all partitions wait."""
+        """Whether the entry is that of a new group's first members."""
         return self.static and not self.who.identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProposedMoves:
-    """What would move from one living member to another, sorted by topic-partition."""
+    """Moves from one member to another, sorted by topic-partition."""
 
     tp: I32  # int32[n_moves]
-    giver: I32  # int32[n_moves], the member that owns it
-    taker: I32  # int32[n_moves], the member that shall own it
+    giver: I32  # int32[n_moves], the present owner
+    taker: I32  # int32[n_moves], the next owner
     load: I64  # int64[n_members], topic-partitions of each member before the round
-    # Whether this round assigns partitions without an owner: then an earlier batch is on its way.
+    # Whether this round assigns partitions without an owner: then an earlier batch is still moving.
     hands_out: bool
 
     def __len__(self) -> int:
         return len(self.tp)
 
     def of_all(self, value: bool) -> Mask:
-        """``may_move`` of a resolver that makes all moves, or none: bool[n_moves]."""
+        """Return ``may_move`` of a resolver that makes all moves, or none: bool[n_moves]."""
         return np.full(len(self.tp), value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Imbalance:
-    """What a rebalance policy decides about in one round.
+    """The imbalance that a rebalance policy decides about in one round.
 
     Parameters
     ----------
@@ -104,13 +105,13 @@ class Imbalance:
         Members, subscriptions, claims and topics; columns as those of assignors.
     departed : tuple of DepartedMember
         Members that left with partitions that nobody claims, by deadline. Each has ``tps``,
-        int32[...] of topic-partitions, ``remaining_ms``, ``just_now`` and ``static``. Those that
+        int32[...] of topic-partitions, ``remaining_ms``, ``just_now`` and ``static``. Members that
         are back are not among them.
     age_ms : int64[n_members]
         How long each member has been in the group, in ms; 2**31 - 1 for longer than the policy
         counts, and under policies that ask for no ages.
     pause_ms : int
-        What is left of the pause that an earlier round asked for, in ms.
+        The rest of the pause that an earlier round asked for, in ms.
     moves : callable
         ``(waits_ms) -> ProposedMoves``: what would move if the partitions of the departed members
         waited so long, with the columns ``tp``, ``giver`` and ``taker``, int32[n_moves].
@@ -128,7 +129,7 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resolution:
-    """What a rebalance policy decides about an imbalance.
+    """A rebalance policy's decision about an imbalance.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ class Resolution:
 
 
 Resolver = Callable[[Imbalance], Resolution]
-"""A policy for how imbalance is handled."""
+"""A rule for handling imbalance."""
 
 
 def checked(imbalance: Imbalance, found: object) -> Resolution:
@@ -159,8 +160,8 @@ def checked(imbalance: Imbalance, found: object) -> Resolution:
     Raises
     ------
     PlanError
-        It is none; it has other sizes than the imbalance; it waits longer than may be waited; or
-        it holds moves back, hands nothing out and says no time.
+        It is not a resolution; its sizes differ from the imbalance's; it waits longer than allowed;
+        or it holds moves back, assigns nothing and names no time.
     """
     if not isinstance(found, Resolution):
         raise PlanError(f"returned {type(found).__name__}, expected a Resolution")

@@ -1,4 +1,4 @@
-"""A round of a design: from subscriptions to what each member keeps, gains and gives up.
+"""A round of a design: from subscriptions to what each member keeps, gains and revokes.
 
 **Rules.**
 
@@ -6,38 +6,42 @@
   enters only as the remaining time of deadlines (S13).
 - A partition that some member claims is assigned to no other member in the same round (S3, S4). A
   partition is revoked only from a member that claims it in this round (S8).
-- Only what was lost waits. All else is balanced as if the partitions that wait did not exist, so
-  new members are served at once, and a departure alone moves nothing. Example: A, B and C own ten
-  each, C departs, D, E and F join: they get four each of what A and B own, and C's ten wait.
+- Only what was lost waits. Everything else is balanced as if the partitions that wait did not
+  exist, so new members are served at once, and a departure alone moves nothing. Example: A, B and C
+  own ten each, C departs, D, E and F join: they get four each of what A and B own, and C's ten
+  wait.
 - All members are given the same delay, and a round that revokes carries none (S9): the deadlines
-  are in the memory, and the next round has a delay again.
-- To revoke a claim that cannot stand (claimed twice, of an old generation, not subscribed) is not a
-  move: no policy holds it back.
+  are in the leader state, and the next round has a delay again.
+- Revoking an invalid claim (claimed twice, of an old generation, not subscribed) is not a move: no
+  policy holds it back.
 
-**Who decides.** Each question has one answer. No later file changes an earlier answer, but for the
-pins that question 4 lets go:
+**Which module decides.** Each question has one answer. No later module changes an earlier answer,
+except for the reservations that question 4 releases:
 
-1. *Which claims count?* A claim of a generation that cannot exist yet counts as none (here). Of
-   several claims the one of the newest generation counts, and two of that generation cancel
+1. *Which claims count?* A claim of a generation that cannot exist yet is ignored (here). Of several
+   claims the one of the newest generation counts, and two of that generation cancel
    (:mod:`holdfast.core.assignors.claims`).
-2. *What was before?* :mod:`~holdfast.core.machine.leader.state_reconstruction` alone: who was
-   there, what they owned, what waits or is lent, and how much time is left.
+2. *What was before?* :mod:`~holdfast.core.machine.leader.state_reconstruction` alone: the members
+   of the last round, what they owned, what waits or is temporarily reassigned, and how much time is
+   left.
 3. *What may wait, and for whom?* :mod:`~holdfast.core.machine.leader.delayed_rebalance`. It asks
-   :mod:`~holdfast.core.machine.leader.successors` which departed members nobody waits for. It pins
-   partitions to members that are back and to newcomers in a departed member's place. Under
-   ``failback`` nothing waits: it says what is lent, and pins that to members that are back.
-4. *Who owns the rest?* The assignor, which takes pins as claims and sees nothing that waits. Under
-   ``failback`` the planner lets go of pins beyond a member's fair share, and asks the assignor
-   again. What a member gives up for balance is what it has borrowed, as far as it has. Last, what
-   has failed at a member is tried elsewhere (:mod:`~holdfast.core.machine.leader.failed`).
+   :mod:`~holdfast.core.machine.leader.successors` which departed members the group does not wait
+   for. It reserves partitions for members that are back and for new members that replace a departed
+   member. Under ``failback`` nothing waits: it says what is temporarily reassigned, and reserves
+   that for members that are back.
+4. *Who owns the rest?* The assignor, which takes reservations as claims and sees nothing that
+   waits. Under ``failback`` the planner releases reservations beyond a member's fair share, and
+   asks the assignor again. For balance a member first revokes what is temporarily reassigned to it.
+   Last, what has failed at a member is tried elsewhere
+   (:mod:`~holdfast.core.machine.leader.failed`).
 5. *What waits on, and what moves now?* :mod:`~holdfast.core.machine.leader.resolvers`.
-6. *What is asked back, and when do members join again?* The planner here, with the claims that
-   question 1 took away and those beyond the end of a topic. The plan is final.
+6. *What is revoked, and when do members rejoin?* The planner here, with the claims that question 1
+   ignored and those beyond the end of a topic. The plan is final.
 
-Then :mod:`~holdfast.core.machine.leader.record_limit` only leaves parts of the memory out.
+Then :mod:`~holdfast.core.machine.leader.record_limit` only leaves parts of the leader state out.
 
 **Strategy.** Subscriptions become columns (:func:`group_of`). A member gains the partitions of the
-target that it does not claim, and gives up its other claims.
+target that it does not claim, and revokes its other claims.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III;
 KIP-429, "Consumer leader".
@@ -87,9 +91,9 @@ from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAssignment:
-    """The assignment of one member in one round: next = (owned - revoked) + gained.
+    """The planned assignment of one member in one round: next = (owned - revoked) + gained.
 
-    ``kept`` are its claims that it keeps.
+    ``kept`` are the member's claims that it keeps.
     """
 
     kept: TopicPartitions
@@ -109,12 +113,13 @@ class PlannedRound:
     assignments: dict[str, PlannedAssignment]  # by member id, sorted
     delay_ms: int  # until all members rejoin at the latest, 0 for no such time
     again: bool  # whether all members rejoin at once
-    # What the next leader must know, to be carried by the members; Design I has none.
+    # The state for the next leader, which the members carry; Design I has none.
     leader_state: RoundState | None
     moves_left: int = 0  # moves that a later batch makes (Design III)
-    notes: tuple[str, ...] = ()  # what a person should know of the plan
+    notes: tuple[str, ...] = ()  # remarks on the plan for people
     waiting: tuple[MemberEntry, ...] = ()  # the departed members for which partitions wait
-    reassigned: tuple[MemberEntry, ...] = ()  # those of which partitions are lent
+    # departed members with temporarily reassigned partitions
+    reassigned: tuple[MemberEntry, ...] = ()
 
 
 def plan_round(
@@ -137,17 +142,18 @@ def plan_round(
     partitions : mapping of str to int
         Partition count of each topic that exists.
     generation : int
-        Of this round, from JoinGroup.
+        Generation of this round, from JoinGroup.
     leader_id : str
-        The member that plans; what it brings itself it trusts before all others.
+        The member that plans; it trusts its own shard before all others.
     lags, racks : mapping, optional
         As for :func:`holdfast.core.machine.leader.leader_round.perform_assignment`.
     unbroken : bool
-        Whether no claim of this or a later generation can be true, as in
+        Whether no claim of this or a later generation can be valid, as in
         :class:`~holdfast.core.machine.actions.ComputeAssignment`.
     same_members : bool
         Whether a round with exactly these members has left nothing to do, and this leader has led
-        all rounds since. Isolated kinds are then left alone unless they have changed themselves.
+        all rounds since. Isolated kinds are then left as they are unless they have changed
+        themselves.
     left_alone : mapping of str to int, optional
         Counts up to which a claim stays where it is, although it is beyond ``partitions``.
 
@@ -191,9 +197,9 @@ def keep_round(
     leader_id: str = "",
     unbroken: bool = True,
 ) -> PlannedRound:
-    """The round of a leader that cannot plan: members keep what nobody else claims.
+    """Plan the round of a leader that cannot plan: members keep what no other member claims.
 
-    The memory travels on; there is none where it would claim to know what it does not.
+    The leader state is passed on; it is dropped where it would claim to know what it does not know.
     """
     members = with_locations(members)
     keeps = undisputed(members, generation if unbroken else None)
@@ -226,11 +232,11 @@ def _with_what_is_taken_back(
     partitions: Mapping[str, int],
     impossible: frozenset[str],
 ) -> PlannedRound:
-    """The plan that also takes back what no member can own.
+    """Return the plan, extended by revocations of what no member can own.
 
     A claim beyond the last partition of its topic is revoked, and all members rejoin. A member that
-    claims under an ``impossible`` generation is told to give its claims up; nobody waits for it, it
-    alone joins again.
+    claims under an ``impossible`` generation is asked to revoke its claims; the group does not wait
+    for it, and it alone rejoins.
     """
     assignments, again = dict(plan.assignments), plan.again
     for m in members:
@@ -245,12 +251,12 @@ def _with_what_is_taken_back(
         assignments[m.member_id] = planned
     if again == plan.again:
         return replace(plan, assignments=assignments)
-    # S9: no delay beside a round that revokes; the memory keeps the deadline.
+    # S9: no delay beside a round that revokes; the leader state keeps the deadline.
     return replace(plan, assignments=assignments, again=True, delay_ms=0)
 
 
 def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """Claims of partitions that exist."""
+    """Return the claims of partitions that exist."""
     return frozenset(
         (topic, number)
         for topic, numbers in owned
@@ -261,10 +267,10 @@ def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozense
 
 
 def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """Claims of partitions beyond the last one of their topic, which has lost partitions.
+    """Return the claims of partitions beyond the last one of their topic, which lost partitions.
 
-    Only what another member shall own is revoked elsewhere. Claims of a topic that is not known
-    stay: the topic may be known again in the next round.
+    Elsewhere a claim is revoked only if another member shall own the partition. Claims of an
+    unknown topic stay: the topic may be known again in the next round.
     """
     beyond = {
         (topic, number)
@@ -284,9 +290,9 @@ def group_of(
     lags: Mapping[str, Sequence[int]] | None = None,
     racks: Mapping[str, Sequence[Iterable[str]]] | None = None,
 ) -> Group:
-    """Members, sorted by id, as a group; one that leaves for good subscribes to nothing.
+    """Return members, sorted by id, as a group; one that leaves for good subscribes to nothing.
 
-    ``generation`` is that of the round: claims of it or a later one count as none.
+    Claims of ``generation``, that of the round, or of a later one are ignored.
     """
     said = [m.subscription for m in members]
     topics = Topics.from_counts(
@@ -308,14 +314,14 @@ def group_of(
 
 
 def _unclaimed(claims: Claims) -> Mask:
-    """Topic-partitions with a subscriber and without a claim, bool[n_tps]."""
+    """Return the topic-partitions with a subscriber and without a claim, bool[n_tps]."""
     free: Mask = claims.group.has_subscriber[claims.group.topics.topic_of]
     free[claims.claim_tp] = False
     return free
 
 
 class _Planners:
-    """A round as it would be planned under any waits; planned once for each that is asked for."""
+    """Plans of a round under given waits; each plan is made once."""
 
     def __init__(
         self,
@@ -331,7 +337,7 @@ class _Planners:
         self._plan = partial(_RoundPlanner, policy, claims, members, same_members=same_members)
 
     def planner(self, waits_ms: Sequence[int]) -> _RoundPlanner:
-        """The round if the departed members' partitions wait so long."""
+        """Return the round in which the departed members' partitions wait ``waits_ms``."""
         key = tuple(waits_ms)
         if key not in self._planned:
             self._planned[key] = self._plan(self._losses.settled(key))
@@ -339,7 +345,7 @@ class _Planners:
 
 
 class _RoundPlanner:
-    """One round in columns: owners before, owners wanted, claims given up."""
+    """One round in columns: previous owners, wanted owners, revoked claims."""
 
     def __init__(
         self,
@@ -370,7 +376,7 @@ class _RoundPlanner:
         self.moves = self._moves()
 
     def _valid(self, reserved: I32) -> I32:
-        """Pins to members that subscribe."""
+        """Return the reservations for members that subscribe."""
         tps = np.flatnonzero(reserved != NO_OWNER)
         if not len(tps):
             return reserved
@@ -380,12 +386,12 @@ class _RoundPlanner:
         return reserved
 
     def _owner(self) -> I32:
-        """The owners before, without those of what is held back."""
+        """Return the owners before the round, without those of what is held back."""
         held_back = self.claimed & (self.waits | (self.reserved != NO_OWNER))
         return np.where(held_back, NO_OWNER, self.claims.owner).astype(np.int32)
 
     def _target(self) -> I32:
-        """Owner wanted for each topic-partition; what has failed at a member is tried elsewhere."""
+        """Return the owner wanted for each topic-partition; failed ones go to other members."""
         target = self._balanced()
         if not self.failed:
             return target
@@ -393,11 +399,11 @@ class _RoundPlanner:
         return elsewhere(self.group, target, owner, self.failed, self.policy.weights)
 
     def _reserved_or_owner(self) -> I32:
-        """The member that a topic-partition is pinned to, else its owner before."""
+        """Return the member with the reservation, else the owner before the round."""
         return np.where(self.reserved != NO_OWNER, self.reserved, self.owner).astype(np.int32)
 
     def _balanced(self) -> I32:
-        """Owner by the assignor; what is lent is moved before what is not."""
+        """Return the assignor's target; what is temporarily reassigned moves first."""
         target = self._wanted()
         if not self.policy.failback:
             return target
@@ -410,7 +416,7 @@ class _RoundPlanner:
         return self._reassigned_first(target)
 
     def _wanted(self) -> I32:
-        """Owner wanted by the assignor; pins count as claims, what waits has no owner."""
+        """Return the assignor's target; reservations are claims, what waits has no owner."""
         group = self._with_reserved()
         if self.failed:
             group = at_home(group, self.failed)
@@ -437,7 +443,8 @@ class _RoundPlanner:
     def _with_reserved(self) -> Group:
         group = self.group
         newest = int(group.generation.max(initial=-1))
-        # A member that claims something gets its pins beside that; they must cost nobody a claim.
+        # A member that claims something gets its reservations in addition; they must cost no member
+        # a claim.
         speaks = row_sizes(group.claim_start) == 0
         tps = np.flatnonzero(self.reserved != NO_OWNER).astype(np.int32)
         tps = tps[speaks[self.reserved[tps]]]
@@ -446,13 +453,13 @@ class _RoundPlanner:
         others = self.reserved[group.claim_tp] == NO_OWNER
         member = np.concatenate((group.claim_members()[others], self.reserved[tps]))
         tp = np.concatenate((group.claim_tp[others], tps))
-        # A pin stands beside the newest claims, so the pinned member speaks with their generation.
+        # A reservation counts like the newest claims, so its member gets their generation.
         generation = group.generation.copy()
         generation[np.unique(self.reserved[tps])] = newest
         return group.with_claims(member, tp, generation=frozen(generation))
 
     def finish(self, resolution: Resolution, generation: int, leader_id: str) -> PlannedRound:
-        """Hand out what may be, ask back what must be, write the memory."""
+        """Return the plan: what is assigned, what is revoked, and the leader state."""
         target, owner = self.target, self.owner
         wrong_member, wrong_tp = self._wrong_claims(owner)
         moves = self.moves.tp[resolution.may_move]
@@ -463,15 +470,16 @@ class _RoundPlanner:
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
         handed = np.where(self.claimed | self.waits, NO_OWNER, target)
         exact = np.isin(self.reserved, np.array(self.delayed.exact, np.int32)) & ~self.claimed
-        if self.waits.any():  # while something waits, others that were here get nothing lost (D1)
+        # while something waits, members of the last round get nothing that was lost (D1)
+        if self.waits.any():
             exact = (self.reserved != NO_OWNER) & ~self.claimed
         handed = self._exchanged(handed, exact)
         if (handed[exact] != target[exact]).any():
-            self.again = True  # given by identity, to be balanced in a round of its own
+            self.again = True  # assigned by identity; a later round balances
         if len(revoked_tp):
             self.again = True
         next_owner = np.where(handed != NO_OWNER, handed, owner)
-        next_owner[moves] = NO_OWNER  # other claims that are revoked were not their owner's
+        next_owner[moves] = NO_OWNER  # other revoked claims were not their owner's
         pause_ms = resolution.pause_ms
         delay_ms = 0 if self.again else self._delay_ms(pause_ms if moves_left else 0)
         held = partitions_by_owner(self.group.topics, next_owner)
@@ -499,10 +507,11 @@ class _RoundPlanner:
         )
 
     def _exchanged(self, handed: I32, exact: Mask) -> I32:
-        """What is handed out, with ``exact`` pins obeyed.
+        """Return what is assigned, with ``exact`` reservations obeyed.
 
-        A member that gets a pin which the target gives to another gives that one an unclaimed
-        partition of the same topic in return, if the target gives one to it.
+        If the target gives a reserved partition to another member, the other member gets an
+        unclaimed partition of the same topic in return, if the target gives one to the reserving
+        member.
         """
         given = np.where(exact, self.reserved, handed).astype(np.int32)
         instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.reserved))
@@ -511,7 +520,7 @@ class _RoundPlanner:
         return given
 
     def _reassigned_first(self, target: I32) -> I32:
-        """The target, in which a member gives up what is lent before what is not."""
+        """Return the target, in which members revoke temporary reassignments first."""
         reassigned = np.zeros(len(target), bool)
         for each in self.delayed.held_back:
             reassigned[each.tps] = True
@@ -528,7 +537,7 @@ class _RoundPlanner:
     def _in_place_of(
         self, tps: Sequence[int], member: I32, owner: I32, among: Mask
     ) -> Iterator[tuple[int, int]]:
-        """For each topic-partition another one of its topic, of those that its member owns."""
+        """Yield for each topic-partition another one of its topic that its member owns."""
         topic_of = self.group.topics.topic_of
         spare: dict[tuple[int, int], list[int]] = {}
         for tp in np.flatnonzero(among & np.isin(owner, member[tps])).tolist():
@@ -538,7 +547,7 @@ class _RoundPlanner:
                 yield int(tp), left.pop()
 
     def _wrong_claims(self, owner: I32) -> tuple[I32, I32]:
-        """Claims that cannot stand: of another's, doubled, or outside the subscription."""
+        """Return invalid claims: of another owner, doubled, or not subscribed."""
         tp, member = self.claims.claim_tp, self.claims.claim_member
         foreign = np.zeros(len(tp), bool)
         foreign[len(self.group.claim_tp) :] = True
@@ -546,7 +555,7 @@ class _RoundPlanner:
         return member[wrong], tp[wrong]
 
     def _moves(self) -> ProposedMoves:
-        """What is to be asked back for balance."""
+        """Return what must be revoked for balance."""
         owner, target = self.owner, self.target
         tp = np.flatnonzero((owner != NO_OWNER) & (target != owner)).astype(np.int32)
         return ProposedMoves(
@@ -558,7 +567,7 @@ class _RoundPlanner:
         )
 
     def _delay_ms(self, pause_ms: int) -> int:
-        """Until the first deadline or the end of the pause; 0 where neither comes."""
+        """Return the time until the first deadline or the pause's end in ms, 0 for neither."""
         deadline_ms = self.delayed.delay_ms if self.waits.any() else 0
         return min(filter(None, (deadline_ms, pause_ms)), default=0)
 

@@ -1,12 +1,12 @@
-"""A leader's turn, bytes to bytes: the subscriptions of all members in, their assignments out.
+"""A leader's round, bytes to bytes: the subscriptions of all members in, their assignments out.
 
-**Rules.** Odd bytes of one member never stop the group: a subscription that cannot be read counts
-as a member with no topics, unreadable user data as a member with no claims. Claims of an eager
-member are in its user data, those of a cooperative member in the subscription itself, with the
-generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984).
-Where the generation of the round is known, a claim of that or a later generation counts as none.
-A claim that a cooperative group reads from user data counts for nothing against a member that owns
-the partition: an eager member gave everything up before it joined.
+**Rules.** Malformed bytes of one member never stop the group: a subscription that cannot be read
+counts as a member with no topics, unreadable user data as a member with no claims. Claims of an
+eager member are in its user data, those of a cooperative member in the subscription itself, with
+the generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-12984). Where the
+generation of the round is known, a claim of that or a later generation is ignored. A claim that a
+cooperative group reads from user data yields to a member that owns the partition: an eager member
+revoked everything before it joined.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def perform_assignment(
     racks : mapping, optional
         Racks that hold a replica, per topic one collection a partition.
     generation : int, optional
-        Of the round, from JoinGroup. Without it the leader cannot tell that a claimed generation
-        does not exist yet.
+        Generation of the round, from JoinGroup. Without it the leader cannot see that a claimed
+        generation does not exist yet.
     notes : list of str, optional
-        Takes what a person should know of the plan, as that another assignor made it.
+        Receives remarks on the plan for people, as that another assignor made it.
     **options
-        Those of the assignor.
+        Options of the assignor.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def perform_assignment(
     Raises
     ------
     ModelError
-        A lag is negative or not an integer (the text has its topic and index), a partition count
-        is negative, racks do not fit the partitions, or a member id stands twice.
+        A lag is negative or not an integer (the text has its topic and index), a partition count is
+        negative, racks do not fit the partitions, or a member id repeats.
     ConfigError, PlanError
         As of :func:`holdfast.assign`.
 
@@ -111,7 +111,7 @@ class ReadMembers:
 
     member_ids: tuple[str, ...]
     instance_ids: tuple[str | None, ...]
-    table: NameTable  # the topics that the columns know, ready to be found and written
+    table: NameTable  # the topics of the columns, ready to be found and written
     columns: SubscriptionColumns
 
     @property
@@ -174,9 +174,9 @@ def _group_of(
 
 
 def _owners_first(group: Group, user_data_claimants: Sequence[int]) -> Group:
-    """The group without what these members claim and another member owns.
+    """Return the group without claims from user data of partitions that another member owns.
 
-    An eager member's claim is a wish: it gave its partitions up before it joined.
+    An eager member's claim is a preference: the member revoked its partitions before it joined.
     """
     member = group.claim_members()
     unconfirmed, foreign_unconfirmed = (
@@ -198,7 +198,7 @@ def _owners_first(group: Group, user_data_claimants: Sequence[int]) -> Group:
 def _to_length(
     lags: Mapping[str, Sequence[int]] | None, topics: Topics
 ) -> Mapping[str, Sequence[int]] | None:
-    """Checked lags, one a partition: a topic may have grown or shrunk since they were read."""
+    """Return checked lags, one a partition: a topic may have changed since they were read."""
     if lags is None:
         return None
     result = {}

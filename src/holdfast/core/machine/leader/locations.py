@@ -1,21 +1,21 @@
-"""Where members live, so that a process that restarts is known under its new member id.
+"""Locations of members, by which a restarted process is recognised under its new member id.
 
 **Rules.**
 
-1. A *place* is a digest of whatever stays the same when a process restarts: its host, client id and
-   the name that a supervisor gives it, or what ``holdfast.location`` says. A member sends the
+1. A *location* is a digest of what stays the same when a process restarts: its host, client id and
+   the name that a supervisor gives it, or the value of ``holdfast.location``. A member sends the
    digest in its subscription.
-2. A place counts only if one member of the round has it. Members with equal places have none: they
-   were configured alike. Example: six members with one client id run on one host. None of them has
-   a place, and the leader judges all of them by their member ids.
-3. A static member has no place: its instance id says the same.
-4. A place gives its member nothing but what the last member of that place had.
+2. A location counts only if one member of the round has it. Members with equal locations have none:
+   they were configured alike. Example: six members with one client id run on one host. None of them
+   has a location, and the leader identifies all of them by their member ids.
+3. A static member has no location: its instance id has the same purpose.
+4. A location gives its member only what the last member of that location had.
 
-**Strategy.** The leader settles places once, at the door. From then on a place is an identity
-(:func:`holdfast.core.machine.leader.ring.identity_of`), as an instance id is, and costs the memory
-nothing.
+**Strategy.** The leader resolves locations once, when it reads a round. From then on a location is
+an identity (:func:`holdfast.core.machine.leader.ring.identity_of`), as an instance id is, and costs
+the leader state nothing.
 
-References: KIP-345, whose ``group.instance.id`` is a place that the coordinator knows.
+References: KIP-345, whose ``group.instance.id`` is a location that the coordinator knows.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from holdfast.core.wire.layouts.container import LOCATION_BYTES
 
 
 def digest_of(*parts: str) -> bytes:
-    """The digest of a place that these texts name together."""
+    """Return the digest of a location that the texts name together."""
     text = "\0".join(parts)
     return blake2b(text.encode(errors="surrogatepass"), digest_size=LOCATION_BYTES).digest()
 
 
 def with_locations(members: Iterable[SubscribedMember]) -> tuple[SubscribedMember, ...]:
-    """The members of a round, each with its place if no other member says the same (rule 2)."""
+    """Return the members of a round, each with its location if no other has it (rule 2)."""
     every = tuple(members)
     said = Counter(m.subscription.location for m in every if m.instance_id is None)
     return tuple(replace(m, location=location) if (location := _own(m, said)) else m for m in every)
 
 
 def shared_locations(members: Iterable[SubscribedMember]) -> tuple[tuple[str, ...], ...]:
-    """Ids of the members that say the same place, sorted; each of these places once (rule 2)."""
+    """Return the sorted ids of members that report one location, once per location (rule 2)."""
     found: dict[bytes, list[str]] = {}
     for member in members:
         if member.instance_id is None and member.subscription.location:

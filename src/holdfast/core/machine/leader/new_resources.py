@@ -1,17 +1,16 @@
-"""Resources of workers that the leader does not have yet: they run on the workers that know them.
+"""Resources of workers that the leader does not know yet: they run on workers that know them.
 
 **Rules.** If a worker reports a newer version of the resources than the leader has, the leader
-plans the counts that both have (:mod:`holdfast.core.machine.leader.counts`). What the newest
-version has more is handed out afterwards: a resource that no member claims goes to the worker of
-that version that has the fewest of its kind, and of several to the one that has the fewest in all.
-A claim stays where it is; nothing of this waits for a departed worker and nothing moves for
-balance, until a leader knows that version. Kinds that the leader has never heard of are named by
-the subscriptions of those workers. No more than :data:`MOST` resources are handed out in one round:
-a report may be false.
-Example: the leader knows 10 shards, B and C report a version with 12. Shard 10 goes to B and shard
-11 to C. B leaves: shard 10 goes to C, in the next round.
+plans the counts that both have (:mod:`holdfast.core.machine.leader.counts`). The additional
+resources of the newest version are assigned afterwards: a resource that no member claims goes to
+the worker of that version that has the fewest of its kind, and of several to the one that has the
+fewest in all. A claim stays where it is; no additional resource waits for a departed worker or
+moves for balance until a leader knows that version. Kinds unknown to the leader are named by the
+subscriptions of those workers. No more than :data:`MOST` resources are assigned in one round: a
+report may be false. Example: the leader knows 10 shards, B and C report a version with 12. Shard 10
+goes to B and shard 11 to C. B leaves: shard 10 goes to C, in the next round.
 
-**Strategy.** A pure function of a plan, behind the plan of what both have.
+**Strategy.** A pure function of a plan, applied after the plan of what both have.
 
 References: KIP-415 (a leader whose configuration offset is behind).
 """
@@ -29,7 +28,7 @@ from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import Resource, grouped, merge_topics, resources_of
 
 MOST = 10_000
-"""Far more than a deploy adds, and a list that a leader makes in a moment."""
+"""Upper bound of resources: far more than a deployment adds, and quick to list."""
 
 
 def with_new_resources(
@@ -38,7 +37,7 @@ def with_new_resources(
     newest: VersionedCounts,
     known: Mapping[str, int],
 ) -> PlannedRound:
-    """The plan of a round, with what only the newest version has.
+    """Return the plan of a round, extended by the resources of the newest version alone.
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ def _unclaimed(
     known: Mapping[str, int],
     claimed: frozenset[Resource],
 ) -> Iterator[Resource]:
-    """Resources of the newest version alone that nobody claims, by kind and number."""
+    """Yield the resources of the newest version alone that no member claims, by kind and number."""
     for kind in sorted({kind for m in able for kind in m.subscription.topics}):
         for number in range(known.get(kind, 0), newest.count_of(kind)):
             if (kind, number) not in claimed:
@@ -82,7 +81,7 @@ def _unclaimed(
 
 
 def _next_of(plan: PlannedRound, member: SubscribedMember) -> Counter[str]:
-    """How many resources of each kind a member is to own by a plan."""
+    """Count the resources of each kind that a member is to own by a plan."""
     own = plan.assignments[member.member_id]
     after = resources_of(member.subscription.owned) - resources_of(own.revoked)
     return Counter(kind for kind, _ in after | resources_of(own.gained))

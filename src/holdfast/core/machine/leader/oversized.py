@@ -1,18 +1,18 @@
-"""Subscriptions that are larger than an honest one can be, as their leader takes them.
+"""Subscriptions that are larger than an honest one can be, trimmed by the leader.
 
 The largest record of a broker holds a million bytes, and any of them may be wrong. What a leader
-builds from a subscription is therefore bounded by what exists.
+builds from a subscription is therefore bounded by the topics and partitions that exist.
 
 **Rules.**
 
 1. Before a leader has looked up which topics exist, it reads the topics of messages and nothing
    else. A message of more than :data:`MODEST_BYTES`, and of more than four times the median of the
-   round, that names :data:`MOST_MORE` topics more than the leader's own names none.
-2. Then a message is larger than an honest one if it is longer than all that it can truly say: each
-   topic that exists, and each partition once, as owned by the member, by its neighbours in the ring
-   or as waiting. Of such a message the leader reads the topics and the claims of partitions that
-   exist; user data only if they are no longer than that either.
-3. Such a message that names :data:`MOST_MORE` topics more than exist cannot be read.
+   round, that names :data:`MOST_MORE` topics more than the leader's own is ignored.
+2. Then a message is larger than an honest one if it is longer than all that can be true: each topic
+   that exists, and each partition once, as owned by the member, by its neighbours in the ring or as
+   waiting. Of such a message the leader reads the topics and the claims of partitions that exist;
+   user data only if they are no longer than that either.
+3. Such a message that names :data:`MOST_MORE` topics more than exist counts as unreadable.
 
 Example: a topic has 4 partitions, and a member claims 0 to 99,999 of it. Its leader reads 0 to 3.
 
@@ -31,20 +31,20 @@ from holdfast.core.machine.events import JoinedMember
 from holdfast.core.wire.layouts.trimmed_subscription import trim_subscription
 
 MODEST_BYTES = 4_096
-"""A message of so many bytes is read as it is."""
+"""Bytes of a message up to which it is read as it is."""
 
 MOST_MORE = 10_000
 """Topics that a member may name beyond those that the leader names, or that exist."""
 
 HEAD_BYTES = 2_048
-"""At most, of the parts of a message that stand for no topic and no partition."""
+"""Upper bound in bytes of the parts of a message that name no topic and no partition."""
 
 PARTITION_BYTES = 28
-"""At most, of a partition in an honest message: that of a departed member that owned one alone."""
+"""Upper bound in bytes of a partition: of a departed member that owned it alone."""
 
 
 def messages_with_topics(members: Sequence[JoinedMember], leader_id: str) -> list[bytes]:
-    """The messages of which a leader looks the topics up (rule 1)."""
+    """Return the messages whose topics a leader looks up (rule 1)."""
     sizes = sorted(len(m.metadata) for m in members)
     most = max(MODEST_BYTES, 4 * sizes[(len(sizes) - 1) // 2]) if sizes else 0
     own = next((_n_topics(m.metadata) for m in members if m.member_id == leader_id), 0)
@@ -58,7 +58,7 @@ def messages_with_topics(members: Sequence[JoinedMember], leader_id: str) -> lis
 def with_what_exists(
     members: tuple[JoinedMember, ...], partitions: Mapping[str, int]
 ) -> tuple[JoinedMember, ...]:
-    """The members of a round without what a leader must not build (rule 2)."""
+    """Return the members of a round with oversized messages trimmed (rule 2)."""
     most = most_bytes(partitions)
     if not partitions or all(len(m.metadata) <= most for m in members):
         return members
@@ -67,7 +67,7 @@ def with_what_exists(
 
 
 def most_bytes(partitions: Mapping[str, int]) -> int:
-    """Bytes of the longest honest subscription if these are all topics that exist."""
+    """Return the bytes of the longest honest subscription if ``partitions`` are all that exist."""
     names = sum(8 + len(topic.encode()) for topic in partitions)
     return HEAD_BYTES + 3 * names + PARTITION_BYTES * sum(partitions.values())
 
@@ -84,5 +84,5 @@ def _trimmed(
 
 
 def _n_topics(message: bytes) -> int:
-    """The number of topics that a message says it names: the four bytes behind its version."""
+    """Return the number of topics that a message declares: four bytes behind its version."""
     return int.from_bytes(message[2:6], "big")

@@ -1,18 +1,18 @@
-"""What of the memory fits into the group's record, which a broker refuses above its limit.
+"""The leader state cut to the group's record, which a broker refuses above its limit.
 
 A coordinator writes one record a generation, with the subscription and the assignment of every
-member. The shares of the memory stand in it twice: as members brought them, and as the leader sends
-them now.
+member. The record contains the shards of the leader state twice: as members brought them, and as
+the leader sends them now.
 
 **Rules.**
 
 - Parts are left out in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`, and no more
-  of them than has to be, until the shares keep to ``Policy.memory_limit_bytes`` and the record of
-  this round and that of the next one, if nothing happens, keep to ``Policy.record_limit_bytes``.
-- A leader sees neither client ids nor hosts nor the group's name. They are estimated, and the
-  configured limit leaves room for what is longer.
+  of them than necessary, until the shards fit ``Policy.memory_limit_bytes``, and the records of
+  this round and, if nothing happens, of the next fit ``Policy.record_limit_bytes``.
+- A leader sees neither client ids nor client hosts nor the group's name. They are estimated, and
+  the configured limit leaves room for longer ones.
 
-**Strategy.** Sizes are sums of what is known; only the shares are written to be measured.
+**Strategy.** Sizes are sums of known sizes; only the shards are encoded to be measured.
 
 References: :mod:`holdfast.core.wire.layouts.record_size`; ``message.max.bytes``.
 """
@@ -29,19 +29,19 @@ from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 
 GROUP_BYTES = 300
-"""The group's name, which a leader does not see, and what lengths in the record may grow by."""
+"""Bytes of the group's name, which a leader does not see, and of lengths that may grow."""
 
 FRAME_BYTES = 30
-"""At most, of the frame of an assignment and of its message, without lists and without a share."""
+"""Upper bound in bytes of an assignment's frame and message, without lists and shard."""
 
 CHANGE_BYTES = 12
-"""By so much the times and numbers in a subscription may be longer in the next round."""
+"""Bytes by which times and numbers in a subscription may grow until the next round."""
 
 
 def fitting_shards(
     policy: Policy, members: Sequence[SubscribedMember], plan: PlannedRound, *, planned_bytes: int
 ) -> tuple[LeftOut, dict[str, bytes]]:
-    """The shares that fit, by member id, and what had to be left out for that.
+    """Return the shards that fit, by member id, and the parts left out for that.
 
     References: ``message.max.bytes``; Incremental Cooperative Rebalancing, "Leader exits".
     """
@@ -68,7 +68,7 @@ def fitting_shards(
 
 
 def _later_bytes(member: SubscribedMember, planned: PlannedAssignment) -> int:
-    """The member's next subscription without its share, if nothing happens."""
+    """Return the size of the member's next subscription without its shard, if nothing happens."""
     said = member.subscription
     before = len(said.leader_state or b"") + _listed_bytes(said.owned)
     after = _listed_bytes(planned.kept) + _listed_bytes(planned.gained)
@@ -78,5 +78,5 @@ def _later_bytes(member: SubscribedMember, planned: PlannedAssignment) -> int:
 
 
 def _listed_bytes(partitions: TopicPartitions) -> int:
-    """Bytes of a list of partitions in Kafka's messages."""
+    """Return the bytes of a list of partitions in Kafka's messages."""
     return sum(6 + len(topic.encode()) + 4 * len(numbers) for topic, numbers in partitions)

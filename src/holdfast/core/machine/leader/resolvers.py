@@ -4,22 +4,22 @@
 
 - Design I: nothing waits, and everything moves at once.
 - Design II: what a departed member owned waits until its deadline. It does not wait for a member
-  that has a successor, and only as long as a restart takes for one that may have had one
+  that has a successor, and only as long as a restart takes for a member that may have had one
   (:mod:`holdfast.core.machine.leader.successors`). Everything moves at once.
 - Design III: as Design II, but ``Policy.batch`` moves for each member that gains, from the fullest
-  members to the emptiest, then a pause of ``Policy.interval_ms``. A batch begins when the one
-  before has arrived.
-- Under ``Policy.failback`` nothing waits for a departed member; the memory has its loans, and this
-  module has no say in them.
-- Damped: nothing waits for a departed member. A member that joined recently gains by no move
-  before it has stayed for ``Policy.stabilization_ms``, as long as some member has; where nobody
-  has, the group starts, and everything moves at once. What has no owner goes to anybody.
+  members to the emptiest, then a pause of ``Policy.interval_ms``. A batch begins when the batch
+  before is complete.
+- Under ``Policy.failback`` nothing waits for a departed member; temporary reassignments are in the
+  leader state, and this module does not change them.
+- Damped: nothing waits for a departed member. A member that joined recently gains by no move before
+  it has stayed for ``Policy.stabilization_ms``, as long as some member has; if no member has, the
+  group is starting, and everything moves at once. Partitions without an owner go to any member.
   Example: A and B own six each, C joins and leaves 20 s later: nothing moves. D joins and stays:
   after 60 s D gets two of each.
-- A function of the user is asked in place of all of these, and its answer is checked.
+- A user's own function replaces all other resolvers, and its result is checked.
 - A kind with a design of its own has the delay and the pace of that design.
 
-**Strategy.** Plain functions over columns. Those of a kind share one resolver: a delay belongs to a
+**Strategy.** Plain functions over columns. All kinds share one resolver: a delay belongs to a
 departed member's entry, a pace to a topic.
 
 References: Incremental Cooperative Rebalancing, "Leader process" of Designs I, II and III.
@@ -49,7 +49,7 @@ from holdfast.errors import PlanError
 
 
 def resolver_of(policy: Policy) -> Resolver:
-    """The resolver of a policy: the user's, or that of its design, or of the latest of a kind."""
+    """Return the resolver of a policy: the user's, or that of its design, or of a kind's latest."""
     if policy.own is not None:
         return partial(own, policy.own)
     if policy.damps:
@@ -87,14 +87,14 @@ def incremental(imbalance: Imbalance) -> Resolution:
     if imbalance.pause_ms > policy.tolerance_ms:
         return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=imbalance.pause_ms)
     if not moves.hands_out:
-        # The pause counts from here too: who claims the batch before it is handed out hurries
-        # nothing.
+        # The pause counts from here too: a member that claims the batch before it is assigned does
+        # not speed it up.
         may_move[_fullest_to_emptiest(policy, moves, np.flatnonzero(paced))] = True
     return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=policy.interval_ms)
 
 
 def damped(imbalance: Imbalance) -> Resolution:
-    """Nothing waits, and members that joined recently gain by no move before they have stayed."""
+    """Damped: nothing waits, and a recent joiner gains by no move before it has stayed."""
     policy = imbalance.policy
     waits_ms = tuple(each.remaining_ms for each in imbalance.departed)  # for the first members
     moves = imbalance.moves(waits_ms)
@@ -108,7 +108,7 @@ def damped(imbalance: Imbalance) -> Resolution:
 
 
 def own(row: PolicyInfo, imbalance: Imbalance) -> Resolution:
-    """What the function of a user returns, checked.
+    """Return the result of a user's function, checked.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def own(row: PolicyInfo, imbalance: Imbalance) -> Resolution:
 
 
 def _until_deadlines(imbalance: Imbalance) -> tuple[int, ...]:
-    """Design II's waits, one for each departed member."""
+    """Return Design II's waits in ms, one for each departed member."""
     return tuple(_until_deadline(imbalance.policy, each) for each in imbalance.departed)
 
 
@@ -139,7 +139,7 @@ def _until_deadline(policy: Policy, departed: DepartedMember) -> int:
 
 
 def _is_paced(imbalance: Imbalance) -> Mask:
-    """Whether Design III moves a topic's partitions, bool[n_topics]."""
+    """Return whether Design III moves a topic's partitions, bool[n_topics]."""
     policy, topics = imbalance.policy, imbalance.group.topics
     paced = np.full(len(topics.names), policy.design is Design.INCREMENTAL)
     for kind in policy.kinds.keys() & topics.index.keys():
@@ -148,10 +148,10 @@ def _is_paced(imbalance: Imbalance) -> Mask:
 
 
 def _fullest_to_emptiest(policy: Policy, moves: ProposedMoves, among: I64) -> I64:
-    """The batch that evens out most: positions in ``moves``, sorted, of those in ``among``.
+    """Return the batch that evens out most: positions in ``moves`` from ``among``, sorted.
 
-    A move evens out less the more moves of its two members were chosen before it. So the first in
-    the heap that is still worth what it was when it went in is the best.
+    A move evens out less the more moves of its two members were chosen before it. So the first
+    entry of the heap whose worth has not changed since it was pushed is the best.
     """
     load = moves.load.tolist()
     gives, takes = moves.giver[among].tolist(), moves.taker[among].tolist()

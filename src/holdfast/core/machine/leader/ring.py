@@ -1,35 +1,36 @@
-"""The memory of a round, divided among its members.
+"""The leader state of a round, divided among its members.
 
 **Rules.**
 
-1. The *identity* of a member is a hash of its instance id if it is static, else of its place
-   (:mod:`holdfast.core.machine.leader.locations`), or of its member id if it has no place. Members
-   in the order of their identities are a *ring*: the last one stands before the first one. A topic
-   is named by a hash, too. Hashes are cut to as many bits as make it unlikely that a member, or a
-   topic, that comes later has that of one of the round
-   (:data:`~holdfast.core.wire.layouts.state_shard.CHANCE_BITS`), and to more where two are alike.
-   Example: the only topic is t, and C owns all of it. C dies, and A subscribes to u as well. u has
-   another hash than t, so nothing of u was C's, although nobody is left who claims anything of t.
-2. The share of a member names its three predecessors in the ring: who they are, and what they own
-   after the round. So three members know what a member owned, and its own claim says it too. Any
-   three members may die at once: of a dead member and its three holders one is alive.
+1. The *identity* of a member is a hash of its instance id if it is static, else of its location
+   (:mod:`holdfast.core.machine.leader.locations`), or of its member id if it has no location.
+   Members in the order of their identities are a *ring*: the first one follows the last one. A
+   topic is named by a hash, too. Hashes are cut to so many bits that a member, or a topic, that
+   comes later is unlikely to have the hash of one of the round
+   (:data:`~holdfast.core.wire.layouts.state_shard.CHANCE_BITS`), and to more where two are equal.
+   Example: the only topic is t, and C owns all of it. C dies, and A subscribes to u as well. The
+   hash of u differs from that of t, so C owned nothing of u, although no member is left that claims
+   anything of t.
+2. The shard of a member names its three predecessors in the ring: their identities, and what they
+   own after the round. So three members know what a member owned, and the member's own claim says
+   it too. Any three members may die at once: of a dead member and its three holders one is alive.
    Example: a ring of A, B, C, D and E. C carries A, B and E; what A owned is known to B, C and D.
-3. A share is a complete statement about the ring from behind its fourth predecessor, whose identity
-   it has, to its own member. A member there that owns nothing is named only if it has a place: when
-   it comes back it is known, and no newcomer.
-   Example: A, B and E die. C names them and says that nobody stands between D and E.
-4. The list of what waits is carried by the leader and three other members: if the leader did not
-   come lately (:mod:`holdfast.core.machine.leader.successors`), members that did, else members that
-   did not; the next ones in the ring, and what is missing of three from the other kind. So the list
-   is there after all old members have left at once, or all new ones. All other members carry its
-   digest, which says whose list is true. A list without partitions tells only who came lately; it
-   has no digest.
-   Example: A leads A, B and C, and D, E and F come lately. A, D, E and F carry the list.
-5. The pace of Design III is in every share.
-6. If shares are too large, parts are left out in the order of :class:`LeftOut`.
+3. A shard describes the ring completely from behind its fourth predecessor, whose identity it has,
+   to its own member. A member in that arc that owns nothing is named only if it has a location:
+   when it comes back, it is recognised and is not a new member. Example: A, B and E die. C names
+   them and says that no member is between D and E.
+4. The leader and three other members carry the list of what waits: if the leader did not join
+   recently (:mod:`holdfast.core.machine.leader.successors`), members that did, else members that
+   did not. The next ones in the ring are taken; if they are fewer than three, the rest is of the
+   other kind. So the list survives if all old members leave at once, or all new ones. All other
+   members carry its digest, which says which list is true. A list without partitions only names
+   members that joined recently; it has no digest. Example: A leads A, B and C, and D, E and F join
+   recently. A, D, E and F carry the list.
+5. The pace of Design III is in every shard.
+6. Parts of shards that are too large are left out in the order of :class:`LeftOut`.
 
-**Strategy.** Each member's entry is written once; a share is a few entries joined. All of it is
-linear in the members and in what they own.
+**Strategy.** Each member's entry is written once; a shard is a few entries joined. The work is
+linear in the members and in the partitions that they own.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; Stoica et al., "Chord",
 whose successor lists hold copies in the same way.
@@ -66,27 +67,27 @@ from holdfast.core.wire.layouts.state_shard import (
 
 
 class LeftOut(IntEnum):
-    """What does not fit and is left out; each step leaves out what the ones before it do, too."""
+    """Parts that are left out for size; each step leaves out what the steps before it do, too."""
 
     NOTHING = 0
     THIRD_COPIES = 1
     SECOND_COPIES = 2
-    OWNED = 3  # shares say who was there, and not what it owned
-    SHARDS = 4  # only what waits is remembered
+    OWNED = 3  # shards name members, and not what they owned
+    SHARDS = 4  # only what waits is carried
     LISTS = 5  # only the leader carries the list of what waits
     UNCHANGED = 6  # assignments list what is new, and not what a member keeps
-    STATE = 7  # nobody carries anything
+    STATE = 7  # no member carries anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundState:
-    """What the next leader must know of a round."""
+    """The state of a round that the next leader needs."""
 
     generation: int
     # The member that leads it; if it is not in the round, the first member of the ring.
     leader_id: str
     members: tuple[SubscribedMember, ...]
-    # What a member owns after the round, by member id; nothing if it is not there.
+    # What a member owns after the round, by member id; a member without an entry owns nothing.
     owned: Mapping[str, TopicPartitions]
     # Departed members with the time and the partitions that wait; topics by name.
     waiting: tuple[MemberEntry, ...] = ()
@@ -107,17 +108,19 @@ def identity_of(member: SubscribedMember) -> str:
 
 
 def identity_of_location(location: bytes) -> str:
-    """The whole identity of the one member with a place."""
+    """Return the whole identity of the one member with a location."""
     return _hashed(f"place {location.hex()}")
 
 
 def identity_of_id(member: SubscribedMember) -> str:
-    """The whole identity of a dynamic member without a place."""
+    """Return the whole identity of a dynamic member without a location."""
     return _hashed(f"member {member.member_id}")
 
 
 def identity_before(member: SubscribedMember, shard: StateShard) -> str:
-    """The whole identity under which a member stood in the ring of a share that it brings.
+    """Return the whole identity that a member had in the ring of a shard that it brings.
+
+    Another member may have joined with the same location since, so that neither has it now.
 
     Another member may have come with the same place since, so that neither has it now.
     """
@@ -128,7 +131,10 @@ def identity_before(member: SubscribedMember, shard: StateShard) -> str:
 
 
 def identities_of(member: SubscribedMember) -> tuple[str, ...]:
-    """The whole identities under which a memory may name a member: now, before, by its id."""
+    """Return the whole identities under which a leader state may name a member.
+
+    They are the present one, the one before, and that of the member id.
+    """
     if member.instance_id is not None:
         return (identity_of(member),)
     shard = read_shard(member.subscription.leader_state)
@@ -137,17 +143,17 @@ def identities_of(member: SubscribedMember) -> tuple[str, ...]:
 
 
 def shown(identity: str) -> str:
-    """The beginning of an identity, for people."""
+    """Return the beginning of an identity in hex, for people."""
     return f"{int(identity[:32] or '0', 2):x}"
 
 
 def hash_of_topic(topic: str) -> str:
-    """The whole hash of a topic, as long as that of a member; a share has its first bits."""
+    """Return the whole hash of a topic, as long as a member's; a shard has its first bits."""
     return _hashed(f"topic {topic}")
 
 
 def shards(leader_state: RoundState, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
-    """The share of each member, by member id; empty bytes for no share.
+    """Return the shard of each member, by member id; empty bytes for no shard.
 
     Notes
     -----
@@ -193,14 +199,14 @@ def shards(leader_state: RoundState, left_out: LeftOut = LeftOut.NOTHING) -> dic
 
 
 def _is_named(member: SubscribedMember, leader_state: RoundState) -> bool:
-    """Whether the shares of others name a member (rule 3)."""
+    """Return whether the shards of others name a member (rule 3)."""
     return member.member_id in leader_state.owned or member.location != b""
 
 
 def _sizes(
     ring: Sequence[SubscribedMember], leader_state: RoundState
 ) -> tuple[Sizes, Mapping[str, str]]:
-    """Sizes of what stands in the shares, and the topics as they stand there."""
+    """Return the sizes of the fields in the shards, and the hash of each topic cut to its size."""
     owned = [*leader_state.owned.values(), *(w.owned or () for w in leader_state.waiting)]
     named = {topic for own in owned for topic, _ in own}
     subscribed = {m.subscription.topics for m in ring}
@@ -225,7 +231,7 @@ def _sizes(
 
 
 def _logarithm(count: int, values: range) -> int:
-    """To base 2, rounded up."""
+    """Return the logarithm to base 2, rounded up, within ``values``."""
     return min(max(0, count - 1).bit_length(), values[-1])
 
 
@@ -235,7 +241,7 @@ def _entry(
     short: Mapping[str, str],
     names_owned: bool,
 ) -> MemberEntry:
-    """A member as it stands in the shares of others."""
+    """Return the entry of a member for the shards of others."""
     own: TopicPartitions | None = _hashed_topics(owned.get(member.member_id, ()), short)
     if own and not names_owned:
         own = None
@@ -250,7 +256,10 @@ def _list_of(
     short: Mapping[str, str],
     sizes: Sizes,
 ) -> str:
-    """What waits as bits; of those that came or left as few bits as tell them from others."""
+    """Return the list of what waits as bits.
+
+    Identities of members that joined or left recently have as few bits as tell them from others.
+    """
     whole = [identity_of(m) for m in ring] if any(not w.owned for w in waiting) else []
     begins = Counter(identity[:SHORT_BITS] for identity in whole)
     alone = {w[:SHORT_BITS]: w for w in whole if begins[w[:SHORT_BITS]] == 1}
@@ -282,7 +291,7 @@ def _hashed_topics(owned: TopicPartitions, short: Mapping[str, str]) -> TopicPar
 def _carriers(
     ring: Sequence[SubscribedMember], leader_state: RoundState, count: int
 ) -> frozenset[int]:
-    """Places in the ring of those that carry the list of what waits (rule 4)."""
+    """Return the positions in the ring of the members that carry the list (rule 4)."""
     first = next((at for at, m in enumerate(ring) if m.member_id == leader_state.leader_id), 0)
     came = {w.identity for w in leader_state.waiting if not w.owned and w.owned is not None}
     sizes = {len(identity) for identity in came} - {0}
@@ -293,7 +302,7 @@ def _carriers(
 
 
 def _fewest(hashes: Iterable[str], size: int) -> int:
-    """By how many bits more than ``size`` no two hashes are alike, else as many as there may be."""
+    """Return by how many more bits than ``size`` all hashes differ, else the most there may be."""
     found = set(hashes)  # a member that waits by kinds is there more than once
     for longer in LONGER:
         if len({h[: size + longer] for h in found}) == len(found):

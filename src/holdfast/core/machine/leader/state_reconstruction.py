@@ -1,34 +1,35 @@
-"""The memory of the group, put together from the shares that its members bring.
+"""The leader state of a group, reconstructed from the shards that its members bring.
 
 **Rules.**
 
-1. A share of this round's generation or of a later one counts as none: its generation is of a
+1. A shard of this round's generation or of a later one is ignored: its generation belongs to a
    history that the coordinator has lost.
-2. A share speaks about the part of the ring that it covers
-   (:mod:`holdfast.core.machine.leader.ring`). Of the shares that cover an identity those of the
-   newest generation say whether that member was there, and what it owned. Members are trusted, as
-   in Kafka: shares of one round agree.
-   Example: a share of generation 6 names D. A share of generation 7 covers D's place in the ring
-   and does not name it, so D has left between the two rounds.
-3. Where shares of one generation differ, the leader's own counts, else that of the first member by
-   its id. Example: a coordinator that lost a record uses a number twice.
-4. The leader's share of the newest generation says what waits, else the share of the first member
-   by its id: its list, or the list with its digest. If no member carries that list, the list of the
-   generation before is looked for.
-5. A share ages by the clock of its member. The age of the memory is the leader's if the leader's
-   share has that generation, else the median of the shares of that generation.
-6. What remains of a time in the memory is never more than this leader's configuration has for it.
-7. The memory is *complete* if the shares together cover the whole ring.
-8. A topic's hash stands for the topic that has it. Of several that have it, one came later, by a
-   chance of two in a million: it stands for those of them that some member claims, else for all.
-9. Entries of the list without partitions are not waited for: they tell who came and who left
-   (:mod:`holdfast.core.machine.leader.successors`). If nothing else is in it, the list has no
-   digest in other shares, so that a settled group stays small. Then the list of the first share
-   counts that carries one.
+2. A shard speaks about the part of the ring that it covers
+   (:mod:`holdfast.core.machine.leader.ring`). Of the shards that cover an identity, those of the
+   newest generation say whether that member was in the round, and what it owned. Members are
+   trusted, as in Kafka: shards of one round agree. Example: a shard of generation 6 names D. A
+   shard of generation 7 covers D's position in the ring and does not name D, so D left between the
+   two rounds.
+3. Where shards of one generation differ, the leader's own shard counts, else that of the first
+   member by id. Example: a coordinator that lost a record uses a generation twice.
+4. The leader's shard of the newest generation says what waits, else the shard of the first member
+   by id: its list, or the list with its digest. If no member carries that list, the leader looks
+   for the list of the generation before.
+5. A shard ages by the clock of its member. The age of the leader state is the leader's if the
+   leader's shard has that generation, else the median of the shards of that generation.
+6. No remaining time in the leader state exceeds this leader's configuration.
+7. The leader state is *complete* if the shards together cover the whole ring.
+8. A topic's hash names the topic that has it. If several topics have it, one of them was created
+   later, by a chance of two in a million: the hash names those of them that some member claims,
+   else all.
+9. Nothing waits for entries of the list without partitions: they name members that joined or left
+   recently (:mod:`holdfast.core.machine.leader.successors`). If the list has no other entries,
+   other shards have no digest of it, so that the shards of a settled group stay small. Then the
+   first shard that carries a list counts.
 
-**Strategy.** One pass over the shares, the leader's first, makes arcs of the ring; sorted ends of
-arcs count how many shares cover each identity at once. Names of departed members that own nothing
-any more cost nothing.
+**Strategy.** One pass over the shards, the leader's first, makes arcs of the ring; sorted ends of
+arcs count how many shards cover each identity at once. Names of departed members that own nothing
+cost nothing.
 
 References: Incremental Cooperative Rebalancing, "Leader exits and new leader is elected".
 """
@@ -57,41 +58,42 @@ _ROUND = 1 << HASH_BITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderState:
-    """What the shares of a round say together, brought up to date; topics by name."""
+    """The leader state that the shards of a round describe, brought up to date; topics by name."""
 
-    generation: int  # the newest generation of a share
+    generation: int  # the newest generation of a shard
     pace_ms: int = 0  # Design III: how long until the next batch
-    # Members of the last round, by identity; ``owned`` None where it was left out.
+    # Members of the last round, by identity; ``owned`` is None where it was left out.
     named: tuple[MemberEntry, ...] = ()
     # Departed members whose partitions wait ``delay_ms`` more, at least 1.
     waiting: tuple[MemberEntry, ...] = ()
-    # Who came or left lately, and when the group grew, as shares name them (rule 9).
+    # Members that joined or left recently, and when the group grew, as shards say it (rule 9).
     recent_changes: tuple[MemberEntry, ...] = ()
     complete: bool = True  # whether a member that is not named was not in the last round
-    # Ids of members that bring a share and of which no other share can tell: one of the newest
-    # generation speaks of members of that generation, any share of the others.
+    # Ids of members that bring a shard and that no other shard can name: a shard of the newest
+    # generation can name members of that generation, any shard the others.
     unreported: frozenset[str] = frozenset()
 
 
 class _Carried(NamedTuple):
-    """A share, the member that brings it, and its place in the ring."""
+    """A shard, the member that brings it, and the member's position in the ring."""
 
     member: SubscribedMember
     shard: StateShard
     at: int
-    first: int  # of the arc that it covers, up to the place before ``at``; ``at`` if it covers none
+    # of the arc that it covers, up to the position before ``at``; ``at`` if it covers none
+    first: int
     leads: bool
 
 
 def reconstruct(
     policy: Policy, members: Sequence[SubscribedMember], generation: int, leader_id: str
 ) -> LeaderState | None:
-    """Put the memory of the group together; None if no member brings a share.
+    """Reconstruct the leader state of the group; None if no member brings a shard.
 
     Parameters
     ----------
     members : sequence of SubscribedMember
-        Those of the round; a share that cannot be read counts as none.
+        The members of the round; a shard that cannot be read is ignored.
     """
     carried = []
     for member in sorted(members, key=lambda m: (m.member_id != leader_id, m.member_id)):
@@ -104,7 +106,7 @@ def reconstruct(
     last = _of_generation(carried, newest)
     waiting, found = _waiting(policy, carried)
     names = _Names(members)
-    # A share of an older round cannot tell who came in the newest one.
+    # A shard of an older round cannot name members that joined in the newest one.
     others = [*zip(last, _count_covering(last, [c.at for c in last]), strict=True)]
     older = [c for c in carried if c.shard.generation != newest]
     others += zip(older, _count_covering(carried, [c.at for c in older]), strict=True)
@@ -135,12 +137,12 @@ def _of_generation(carried: Sequence[_Carried], generation: int) -> list[_Carrie
 
 
 def _newest_first(carried: Sequence[_Carried]) -> list[int]:
-    """The generations of these shares."""
+    """Return the generations of the shards, newest first."""
     return sorted({c.shard.generation for c in carried}, reverse=True)
 
 
 def _position(identity: str) -> int:
-    """Where an identity stands in the ring: a number of 64 bits."""
+    """Return the position of an identity in the ring, a number of 64 bits."""
     return int(identity.ljust(HASH_BITS, "0"), 2)
 
 
@@ -160,7 +162,7 @@ def _median(values: Sequence[int]) -> int:
 
 
 def _waiting(policy: Policy, carried: Sequence[_Carried]) -> tuple[tuple[MemberEntry, ...], bool]:
-    """The list of what waits, with the time that remains, and whether it was found (rule 4)."""
+    """Return the list of what waits, with remaining times, and whether it was found (rule 4)."""
     for generation in _newest_first(carried):
         shards = _of_generation(carried, generation)
         digest = shards[0].shard.digest
@@ -173,7 +175,7 @@ def _waiting(policy: Policy, carried: Sequence[_Carried]) -> tuple[tuple[MemberE
 
 
 def _recent_changes(policy: Policy, last: Sequence[_Carried]) -> tuple[MemberEntry, ...]:
-    """The first list that holds arrivals alone (rule 9)."""
+    """Return the first list that holds recent joiners alone (rule 9)."""
     carriers = [c for c in last if c.shard.waiting and all(map(is_recent_change, c.shard.waiting))]
     if not carriers:
         return ()
@@ -188,34 +190,34 @@ def _aged(policy: Policy, entries: Sequence[MemberEntry], age_ms: int) -> tuple[
 
 
 def is_recent_change(entry: MemberEntry) -> bool:
-    """Whether an entry of what waits tells who came or left, and is not waited for (rule 9)."""
+    """Return whether an entry names a member that joined or left, and nothing waits (rule 9)."""
     return not entry.owned
 
 
 def is_first_wait(entry: MemberEntry) -> bool:
-    """Whether an entry of what waits stands for the first members of a new group."""
+    """Return whether an entry of what waits is that of the first members of a new group."""
     return entry.static and not entry.identity
 
 
 def longest_wait_ms(policy: Policy, entry: MemberEntry) -> int:
-    """How long an entry of what waits may wait at most (rule 6)."""
+    """Return the longest time that an entry of what waits may wait, in ms (rule 6)."""
     if is_recent_change(entry):
         return policy.recent_ms
     return policy.first_member_delay_ms if is_first_wait(entry) else policy.longest_delay_ms
 
 
-# Who was there
+# Members of the last round
 
 
 def _named(carried: Sequence[_Carried]) -> list[MemberEntry]:
-    """Members of the last round by identity, as the newest shares about them say (rule 2)."""
+    """Return the members of the last round by identity, as the newest shards name them (rule 2)."""
     named: list[MemberEntry] = []
     newer: list[_Carried] = []
     for generation in _newest_first(carried):
         shards = _of_generation(carried, generation)
         said: dict[str, MemberEntry] = {}
         for entry in (entry for c in shards for entry in c.shard.neighbours):
-            said.setdefault(entry.identity, entry)  # the leader's share comes first (rule 3)
+            said.setdefault(entry.identity, entry)  # the leader's shard comes first (rule 3)
         counts = _count_covering(newer, [_position(identity) for identity in said])
         named += [entry for entry, n in zip(said.values(), counts, strict=True) if not n]
         newer += shards
@@ -223,7 +225,7 @@ def _named(carried: Sequence[_Carried]) -> list[MemberEntry]:
 
 
 def _count_covering(carried: Sequence[_Carried], positions: Sequence[int]) -> list[int]:
-    """How many of these shares cover each place."""
+    """Count the shards that cover each position."""
     firsts, lasts = _arcs(carried)
     at = np.array(positions, np.uint64)
     begun = np.searchsorted(np.sort(firsts), at, side="right")
@@ -233,7 +235,7 @@ def _count_covering(carried: Sequence[_Carried], positions: Sequence[int]) -> li
 
 
 def _cover_all(carried: Sequence[_Carried]) -> bool:
-    """Whether the shares and the members themselves cover the whole ring."""
+    """Return whether the shards and the members themselves cover the whole ring."""
     firsts, lasts = _arcs(carried)
     positions = np.array([c.at for c in carried], np.uint64)
     firsts, lasts = np.concatenate((firsts, positions)), np.concatenate((lasts, positions))
@@ -245,7 +247,7 @@ def _cover_all(carried: Sequence[_Carried]) -> bool:
 
 
 def _arcs(carried: Sequence[_Carried]) -> tuple[np.ndarray, np.ndarray]:
-    """First and last place of each arc; one that passes the top of the ring is two."""
+    """Return the first and last position of each arc; one that passes the ring's top is two."""
     firsts, lasts = [], []
     for c in carried:
         if c.first == c.at:
@@ -261,7 +263,7 @@ def _arcs(carried: Sequence[_Carried]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Names:
-    """Names of the topics that somebody subscribes to, by their hashes (rule 8)."""
+    """Names of the topics to which members subscribe, by their hashes (rule 8)."""
 
     def __init__(self, members: Sequence[SubscribedMember]):
         self.topics = sorted({t for m in members for t in m.subscription.topics})
@@ -269,7 +271,7 @@ class _Names:
         self.by_hash: dict[int, dict[str, list[str]]] = {}
 
     def named(self, entry: MemberEntry) -> MemberEntry:
-        """The same member with topics by name."""
+        """Return the same member with topics by name."""
         if not entry.owned:
             return entry
         return replace(entry, owned=self._partitions(entry.owned))

@@ -1,4 +1,4 @@
-"""The subscriptions of a round whose members speak a design, as their leader reads them.
+"""The subscriptions of a round whose members use a design, as their leader reads them.
 
 **Rules.** One member's odd bytes never stop the group: a subscription that cannot be read counts as
 one without topics and without owned partitions.
@@ -34,8 +34,8 @@ class SubscribedMember:
     # What the member reported; ``state_age_ms`` counts to the moment of planning.
     subscription: MemberSubscription
     size_bytes: int = 0  # of the message as it came; 0 if it is not known
-    # Where it alone of the round lives
-    # (:func:`holdfast.core.machine.leader.locations.with_locations`), empty for no such place.
+    # Its location, if no other member of the round has the same
+    # (:func:`holdfast.core.machine.leader.locations.with_locations`), empty for none.
     location: bytes = b""
 
     @property
@@ -89,7 +89,7 @@ def read_subscribed_member(
 
 
 def without_claims(member: SubscribedMember) -> SubscribedMember:
-    """The member as one that has been in no generation and owns nothing."""
+    """Return the member as one that has been in no generation and owns nothing."""
     said = replace(member.subscription, owned=(), generation=NO_GENERATION)
     return replace(member, subscription=said)
 
@@ -97,7 +97,7 @@ def without_claims(member: SubscribedMember) -> SubscribedMember:
 def subscribers_of(
     members: Sequence[JoinedMember], topics: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Which members subscribe to each of these topics: sorted ids, under any protocol."""
+    """Return the sorted ids of the members that subscribe to each topic, under any protocol."""
     found: dict[str, list[str]] = {topic: [] for topic in topics}
     for m in sorted(members, key=lambda m: m.member_id):
         try:
@@ -113,10 +113,10 @@ def subscribers_of(
 def undisputed(
     members: Sequence[SubscribedMember], generation: int | None = None
 ) -> dict[str, TopicPartitions]:
-    """The claims of each member that no other member makes at the same or a later generation.
+    """Return each member's claims that no other member makes at the same or a later generation.
 
     A claim of a topic that the member does not subscribe to is left out. Claims of ``generation``,
-    that of the round, or of a later one count as none.
+    that of the round, or of a later one are ignored.
     """
     ordered = sorted(members, key=lambda m: m.member_id)
     best: dict[str, dict[int, tuple[int, int]]] = {}  # topic -> partition -> generation, member

@@ -1,55 +1,57 @@
-"""Successors: newcomers that came before the members whose places they take.
+"""Successors: new members that joined before the members that they replace departed.
 
 A Deployment of Kubernetes that surges starts the new process first and ends the old one when the
-new one is ready. The group is then as strong as it was, so nobody is waited for. All examples are
-a group of A, B and C with a delay of 60 s that has been as it is for a long time.
+new one is ready. The group is then as strong as before, so it waits for no member. All examples are
+a group of A, B and C with a delay of 60 s that has not changed for a long time.
 
 **Rules.**
 
-1. An *arrival* is a newcomer that took no departed member's place, in a group that had not grown
-   for 30 s (:data:`START_MS`), or for the delay if that is shorter. Newcomers in a group that grew
-   more lately are its start, and make it grow. The memory keeps an arrival for the delay. Example:
-   A, B and C start within 2 s: none of them is an arrival. D comes a minute later and is one.
-2. A departed dynamic member that is no arrival has a *successor* if an arrival is here that
-   subscribes to all it owned. What it owned does not wait then: it is dealt like partitions that
-   nobody ever owned, as in Design I. Nobody gets more than its share, whatever it says. The arrival
-   is forgotten: each departure needs one of its own. Oldest first. Example: D comes and takes its
-   share of A's, B's and C's. 20 s later A leaves: what A owned goes to B, C and D at once. Then C
-   dies, and what C owned waits. An arrival with a place
-   (:mod:`holdfast.core.machine.leader.locations`) is a successor at once for 30 s only: a roll-out
-   ends an old process as soon as the new one is ready. A member that departs later is waited for as
-   long as a restart may take (:func:`short_wait_ms`), and only if it is not back then is it
-   succeeded. Nobody tells a leader how long a restart takes, but the delay is to be longer than the
-   slowest one: a quarter of it, and no less than 30 s, is the default of
-   ``Policy.successor_delay_ms``. Example: D comes with a place, and two minutes later A is bounced.
-   What A owned waits for A.
-3. An arrival that departs is itself waited for, as anybody is. The newcomer that takes its place
-   becomes the arrival, with the time that is left.
-4. A departed member whose wait ran out leaves a *vacancy* for another delay. A newcomer that takes
-   nobody's place fills one, and is no arrival then: it is the member that is back late. Example: A
-   leaves, and 60 s later what A owned goes to B and C. A returns as D. Then B leaves, and is waited
-   for as A was.
-5. A member that was there and owns nothing is no arrival. Nor is one that is back, by identity or
-   in the place of a departed one. Static members have no successors: only they come back. Nor is
-   one whose place the memory knows. Where members have places, the memory keeps for the delay the
-   identities of those that left and are not waited for: they have a successor, newcomers took all
-   they had, or they owned nothing. No more of them than of arrivals; the newest count.
-6. Unknown owners, if more than three neighbours of a member have gone with it, have a successor if
-   one is left when all others are served, in a group without static members.
-7. No more arrivals and vacancies are remembered than half of the members, and no more than
-   :data:`MOST`: after a surge of all, one half of the members is new. Together they have no
-   more times than a quarter of the members, and no more than :data:`MOST_TIMES`. Newcomers
-   within 10 s of the latest arrival (:data:`TOGETHER_MS`) have its time. Who is not
-   remembered is no successor.
+1. A *recent joiner* is a new member that replaced no departed member, in a group that had not grown
+   for 30 s (:data:`START_MS`), or for the delay if that is shorter. New members in a group that
+   grew more recently belong to its start, and count as growth. The leader state keeps a recent
+   joiner for the delay. Example: A, B and C start within 2 s: none of them is a recent joiner. D
+   comes a minute later and is one.
+2. A departed dynamic member that is not a recent joiner has a *successor* if a recent joiner in the
+   round subscribes to all topics of what it owned. What it owned does not wait then: it is assigned
+   like partitions that never had an owner, as in Design I. No member gets more than its share,
+   whatever it reports. The recent joiner is forgotten: each departure needs one of its own. The
+   oldest is used first. Example: D comes and takes its share of A's, B's and C's. 20 s later A
+   leaves: what A owned goes to B, C and D at once. Then C dies, and what C owned waits. A recent
+   joiner with a location (:mod:`holdfast.core.machine.leader.locations`) is a successor at once for
+   30 s only: a roll-out ends an old process as soon as the new one is ready. The group waits for a
+   member that departs later as long as a restart may take (:func:`short_wait_ms`), and the recent
+   joiner succeeds it only if it is not back then. A leader does not know how long a restart takes,
+   but the delay is to be longer than the slowest one: a quarter of it, and no less than 30 s, is
+   the default of ``Policy.successor_delay_ms``. Example: D joins with a location, and two minutes
+   later A is bounced. What A owned waits for A.
+3. The group waits for a recent joiner that departs, as for any member. The new member that replaces
+   it becomes the recent joiner, with the time that is left.
+4. A departed member whose wait ran out leaves a *vacancy* for another delay. A new member that
+   replaces no member fills a vacancy, and is not a recent joiner then: it is the member that is
+   back late. Example: A leaves, and 60 s later what A owned goes to B and C. A returns as D. Then B
+   leaves, and the group waits for B as it did for A.
+5. A member of the last round that owns nothing is not a recent joiner. Nor is a member that is back
+   by identity, that replaces a departed member, or whose location the leader state knows. Static
+   members have no successors: only they come back. Where members have locations, the leader state
+   keeps for the delay the identities of members that left and that the group does not wait for:
+   they have a successor, new members took all they had, or they owned nothing. It keeps no more of
+   them than of recent joiners, the newest first.
+6. Unknown owners, where more than three neighbours of a member departed with it, have a successor
+   if one is left when all others are served, in a group without static members.
+7. The leader state keeps no more recent joiners and vacancies than half of the members, and no more
+   than :data:`MOST`: after a surge of all, one half of the members is new. Together they have no
+   more distinct times than a quarter of the members, and no more than :data:`MOST_TIMES`. New
+   members within 10 s of the latest recent joiner (:data:`TOGETHER_MS`) have its time. A member
+   that is not kept is not a successor.
 
-How a member ended cannot be seen: a coordinator says neither that a member left nor that its
-session ran out. So a death soon after a scale-up costs what it costs without a delay, and an old
-process that is killed in a surge has a successor too. The memory does not name members without
-partitions and without a place: if one of them bounces, where members are more than partitions, it
-counts as an arrival.
+A leader cannot see how a member ended: a coordinator says neither that a member left nor that its
+session expired. So a death soon after a scale-up costs what it costs without a delay, and an old
+process that is killed in a surge has a successor too. The leader state does not name members
+without partitions and without a location: if one of them bounces in a group of more members than
+partitions, it counts as a recent joiner.
 
-**Strategy.** Pure functions from the entries of the memory to those of the next one. An entry's
-age is the delay less what remains of it.
+**Strategy.** Pure functions from the entries of the leader state to those of the next one. An
+entry's age is the delay less what remains of it.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader process": "if we detect a new
 member, we want to utilize it immediately to resolve the imbalance".
@@ -68,18 +70,27 @@ from holdfast.core.model.columns import I32, NO_OWNER
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 
 START_MS = 30_000
-"""A group that starts is told from a surge by its pauses. The number is small beside a usual delay:
-a surge that is taken for a start costs the delay, a start that is taken for a surge a few moves."""
+"""Pauses between joins tell the start of a group from a surge.
+
+The number is small beside a usual delay: a surge that is taken for a start costs the delay, a start
+that is taken for a surge a few moves.
+"""
 
 TOGETHER_MS = 10_000
 """The processes of a surge start together, and one time for all of them is short."""
 
 MOST = 512
-"""A surge of a quarter of 2,000 members. The list of so many has 1.2 kB, and four members carry it;
-a longer one could be larger than an honest subscription of a topic with few partitions."""
+"""The size of a surge of a quarter of 2,000 members.
+
+The list of so many has 1.2 kB, and four members carry it; a longer list could be larger than an
+honest subscription of a topic with few partitions.
+"""
 
 MOST_TIMES = 32
-"""Times are the larger part of an entry, and the processes of a surge start together."""
+"""Distinct times that are kept: processes of a surge start together.
+
+Times are the larger part of an entry.
+"""
 
 _VACANCY = MemberEntry(identity="", static=True)
 _GROWTH = MemberEntry(identity="")
@@ -88,31 +99,31 @@ _LEFT = MemberEntry(identity="", owned=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentJoiner:
-    """A newcomer that may be a successor."""
+    """A new member that may be a successor."""
 
-    who: MemberEntry  # its entry of the memory
-    member: int  # its index in the round, -1 if it has departed
-    age_ms: int  # since it came
-    early: bool = False  # whether it came too early to be a successor at once (rule 2)
+    who: MemberEntry  # its entry of the leader state
+    member: int  # index in the round, -1 if it has departed
+    age_ms: int  # since it joined
+    early: bool = False  # whether it joined too early to be a successor at once (rule 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentJoiners:
-    """Who came lately, oldest first."""
+    """Members that joined or left recently, oldest joiner first."""
 
     open: tuple[RecentJoiner, ...] = ()  # those that may be successors
     vacant_ms: tuple[int, ...] = ()  # the ages of vacancies
-    grown_ms: int | None = None  # since the group grew; None if that is longer ago than counts
-    # Identities of those that left and are not waited for, and how long ago; the newest first.
+    grown_ms: int | None = None  # since the group grew; None if too long ago to count
+    # Identities of members that left and that nothing waits for, and how long ago; newest first.
     left: tuple[tuple[str, int], ...] = ()
 
     @property
     def members(self) -> frozenset[int]:
-        """Indices of the arrivals that are here."""
+        """Indices of the recent joiners that are in the round."""
         return frozenset(a.member for a in self.open if a.member >= 0)
 
     def entries(self, policy: Policy) -> tuple[MemberEntry, ...]:
-        """As they stand in the memory."""
+        """Return the entries of the leader state for recent joiners, vacancies and growth."""
         left_ms = policy.recent_ms
         kept = [replace(_VACANCY, delay_ms=left_ms - ms) for ms in self.vacant_ms]
         kept += [replace(a.who, delay_ms=left_ms - a.age_ms) for a in self.open]
@@ -126,38 +137,38 @@ class RecentJoiners:
 class Departures:
     """The departed members of a round."""
 
-    # sequence of (str, int32[...]): identities, and what waited of each before the newcomers were
+    # sequence of (str, int32[...]): identities, and what waited for each before new members were
     # served.
     waited: Sequence[tuple[str, I32]] = ()
-    ran_out: int = 0  # how many are waited for no longer, because their time is over
-    at_once: Sequence[str] = ()  # identities of those that are not waited for at all
+    ran_out: int = 0  # how many have waited until their deadline
+    at_once: Sequence[str] = ()  # identities of members that nothing waits for
 
 
 def short_wait_ms(policy: Policy) -> int:
-    """How long a member is waited for that an early arrival may succeed (rule 2)."""
+    """Return how long a member waits that an early joiner may succeed, in ms (rule 2)."""
     said_ms, longest_ms = policy.successor_delay_ms, policy.longest_delay_ms
     return min(max(START_MS, longest_ms // 4) if said_ms is None else said_ms, longest_ms)
 
 
 def start_ms(policy: Policy) -> int:
-    """How long a group must not have grown before a newcomer is an arrival."""
+    """Return how long a group must not have grown before a new member is a recent joiner, in ms."""
     return min(START_MS, policy.longest_delay_ms) - policy.tolerance_ms
 
 
 def most_recent_changes(members: int) -> int:
-    """How many arrivals and vacancies a group of so many members remembers (rule 7)."""
+    """Return how many recent joiners and vacancies the leader state keeps (rule 7)."""
     return min(MOST, max(1, members // 2))
 
 
 def most_times(members: int) -> int:
-    """How many times these have together (rule 7)."""
+    """Return how many distinct times recent joiners and vacancies have together (rule 7)."""
     return min(MOST_TIMES, max(1, members // 4))
 
 
 def restored(
     policy: Policy, members: Sequence[SubscribedMember], leader_state: LeaderState | None
 ) -> RecentJoiners:
-    """The arrivals of a round by the memory; without any the group starts (rule 1)."""
+    """Return the recent joiners by the leader state; without one the group starts (rule 1)."""
     if leader_state is None:
         return RecentJoiners(grown_ms=0)
     most_ms = policy.recent_ms
@@ -196,18 +207,18 @@ def served_by(
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
 ) -> tuple[frozenset[int], RecentJoiners]:
-    """Which departed members have a successor, and the arrivals that are left (rule 2).
+    """Find the departed members with a successor, and the recent joiners that are left (rule 2).
 
     Parameters
     ----------
     subscribed : mapping of int to collection of int
-        Topics of each arrival, by its index in the round.
+        Topics of each recent joiner, by its index in the round.
     wanted : sequence of collection of int
         Topics of what each departed member owned.
 
     Returns
     -------
-    frozenset of int, Arrivals
+    frozenset of int, RecentJoiners
         Indices into ``wanted``.
     """
     pairs = _paired([a for a in recent_joiners.open if not a.early], subscribed, wanted)
@@ -223,7 +234,10 @@ def hurried(
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
 ) -> frozenset[int]:
-    """Which departed members an early arrival may succeed (rule 2); as for :func:`served_by`."""
+    """Return the departed members that an early joiner may succeed, by index (rule 2).
+
+    Parameters are those of :func:`served_by`.
+    """
     return frozenset(_paired([a for a in recent_joiners.open if a.early], subscribed, wanted))
 
 
@@ -232,7 +246,7 @@ def _paired(
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
 ) -> dict[int, RecentJoiner]:
-    """The successor of each departed member that has one."""
+    """Return the successor of each departed member that has one, by index."""
     left, pairs = list(open_), {}
     for at, topics in enumerate(wanted):
         fits = (a for a in left if a.member >= 0 and set(topics) <= set(subscribed[a.member]))
@@ -251,14 +265,15 @@ def after_round(
     departed: Departures,
     reserved: I32,
 ) -> RecentJoiners:
-    """The arrivals with those of this round, in which departed ones were replaced (rules 1 to 4).
+    """Return the recent joiners after a round, in which new members replaced departed ones.
+
+    Rules 1 to 4.
 
     Parameters
     ----------
-    newcomers : sequence of int
-        Members that came in this round and are no arrivals yet.
-    pinned : int32[n_tps]
-        What members were given of what waited.
+    new_members : sequence of int Members that joined in this round and are not recent joiners yet.
+    reserved : int32[n_tps]
+        Members that get what waited, or NO_OWNER.
     """
     given = set(reserved.tolist())
     kept: list[RecentJoiner] = []
@@ -300,17 +315,19 @@ def joined_recently(
     came: Sequence[int],
     members: Sequence[SubscribedMember],
 ) -> RecentJoiners:
-    """Every member that joined recently and is here, whatever it took, for ``Policy.needs_ages``.
+    """Return every member of the round that joined recently, for ``Policy.needs_ages``.
+
+    A member counts whatever it took over.
 
     Parameters
     ----------
     came : sequence of int
-        The newcomers of this round.
+        The new members of this round.
 
     Notes
     -----
-    So that no more than :data:`MOST_TIMES` times are remembered, newcomers that come close to the
-    latest one have its age. Of more than :data:`MOST` those that came last are not remembered.
+    So that no more than :data:`MOST_TIMES` times are kept, new members that join shortly after the
+    latest one have its age. Of more than :data:`MOST` the last ones are dropped.
     """
     here = [a for a in recent_joiners.open if a.member >= 0]
     step_ms = policy.recent_ms // MOST_TIMES
@@ -324,7 +341,7 @@ def joined_recently(
 def _fitting(
     recent_joiners: Sequence[RecentJoiner], most: int, times: int
 ) -> tuple[RecentJoiner, ...]:
-    """The first arrivals, as many as are remembered and with as many times (rule 7)."""
+    """Return the first recent joiners, with as many distinct times as are kept (rule 7)."""
     known = sorted({a.age_ms for a in recent_joiners}, reverse=True)[:times]
     return tuple(a for a in recent_joiners if a.age_ms in known)[:most]
 
@@ -335,7 +352,7 @@ def _left(
     departed: Departures,
     reserved: I32,
 ) -> tuple[tuple[str, int], ...]:
-    """Who left, is not waited for and may be back (rule 5), the newest first."""
+    """Return the members that left, are not waited for and may be back, newest first (rule 5)."""
     if not any(m.location for m in members):
         return ()
     taken = [who for who, tps in departed.waited if (reserved[tps] != NO_OWNER).all()]
@@ -350,7 +367,7 @@ def _left(
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two identities, cut to any size, are of one member."""
+    """Return whether two identities, cut to any size, are those of one member."""
     size = min(len(one), len(other))
     return size > 0 and one[:size] == other[:size]
 

@@ -15,8 +15,8 @@
 
 **Strategy.** Both begin with the claims. The isolated target calls an assignor for each kind, and
 then makes chains of moves, first of what moves anyway, then of claims if it is to level. The
-weighted one keeps what fits, places what is free by weight, then makes the best move until none
-helps.
+weighted one keeps what fits, assigns unowned resources by weight, then makes the best move until
+none helps.
 
 References: Incremental Cooperative Rebalancing, "Motivation" (isolated support of heterogeneous
 resources) and Design III.
@@ -66,7 +66,7 @@ def isolated_target(
     counts = group.topics.n_partitions * weight
     for topic in np.lexsort((np.arange(len(counts)), -counts)).tolist():
         own = _only(group, topic)
-        # Members stand in order of load, so that an extra one goes to the least loaded.
+        # Members are in order of load, so that an extra resource goes to the least loaded.
         order = np.lexsort((np.arange(n_members), load)).astype(np.int32)
         chosen = assignor(_relabelled(own, order))
         first, last = int(group.topics.start[topic]), int(group.topics.start[topic + 1])
@@ -82,7 +82,7 @@ def isolated_target(
 
 
 def _level(group: Group, target: I32, owner: I32, weight: I64, *, movable: Mask) -> None:
-    """Even the totals out, in place; only kinds of one weight move along a chain."""
+    """Even the totals out, in place; only kinds of equal weight move along a chain."""
     values = np.unique(weight[group.set_topic])[::-1].tolist()
     topic_of = group.topics.topic_of
     found = True
@@ -97,7 +97,7 @@ def _level(group: Group, target: I32, owner: I32, weight: I64, *, movable: Mask)
 
 
 class _KindLevelling(Levelling):
-    """Chains that leave every kind as even as it is: each step gives one that makes one more.
+    """Chains of moves that keep every kind even: each step gives one that makes one more.
 
     Parameters
     ----------
@@ -133,15 +133,15 @@ class _KindLevelling(Levelling):
         super().apply(moves)
 
     def saved(self, members: Members = slice(None)) -> F64:
-        """Load of each of these members less what it gives."""
+        """Return the load of each of ``members`` less what it gives."""
         return (self.load[members] - self.value).astype(np.float64)
 
     def price(self, members: Members = slice(None)) -> F64:
-        """Load of each of these members."""
+        """Return the load of each of ``members``."""
         return self.load[members].astype(np.float64)
 
     def takers(self, topic: int) -> list[int]:
-        """Members that have the fewest of the kind."""
+        """Return the members that have the fewest of the kind."""
         able = self.readers.of(topic)
         takers: list[int] = able[self.of_kind[topic, able] == self.low[topic]].tolist()
         return takers
@@ -158,7 +158,7 @@ class _KindLevelling(Levelling):
 
 
 def _only(group: Group, topic: int) -> Group:
-    """The same group, subscribed to and claiming one topic only."""
+    """Return the same group, subscribed to and claiming one topic only."""
     keep = group.set_topic == topic
     sizes = np.bincount(row_of(group.set_start)[keep], minlength=group.n_sets)
     mine = group.topics.topic_of[group.claim_tp] == topic
@@ -174,7 +174,7 @@ def _only(group: Group, topic: int) -> Group:
 
 
 def _relabelled(group: Group, order: I32) -> Group:
-    """The same group with its members in another order, under ids that sort so."""
+    """Return the same group with its members in another order, under ids that sort so."""
     back = np.argsort(order).astype(np.int32)
     return group.with_claims(
         back[group.claim_members()],
@@ -227,7 +227,7 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
 def _best_step(
     target: I32, load: I64, weight: I64, may: Mask, topic_of: I32
 ) -> tuple[int, int] | None:
-    """The move that levels most, or None when no move lowers the larger of two loads."""
+    """Return the move that levels most, or None if no move lowers the larger of two loads."""
     owned = np.flatnonzero(target != NO_OWNER)
     if not len(owned):
         return None
@@ -239,7 +239,7 @@ def _best_step(
 
 
 def _may(group: Group) -> Mask:
-    """Whether each member subscribes to each topic, bool[n_topics, n_members]."""
+    """Return whether each member subscribes to each topic, bool[n_topics, n_members]."""
     table = np.zeros((group.topics.n_topics, group.n_sets), bool)
     table[group.set_topic, row_of(group.set_start)] = True
     return table[:, group.subscription]

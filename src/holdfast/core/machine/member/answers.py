@@ -1,11 +1,11 @@
 """The coordinator's answers to a member: rounds, refusals, and the loss of membership.
 
-**Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`, where events come in.
-An answer changes nothing unless its number is the one that the record awaits. The caller does the
-returned actions in order.
+**Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`, which receives events.
+An answer changes nothing unless its number is the one that the record awaits. The caller carries
+out the returned actions in order.
 
 **Strategy.** One function for each answer, on the member's record. Steps that several functions
-share stand in :mod:`holdfast.core.machine.member.steps`.
+share are in :mod:`holdfast.core.machine.member.steps`.
 
 References: KIP-345, KIP-394, KIP-429, KIP-814; Incremental Cooperative Rebalancing, "Member
 process".
@@ -62,16 +62,16 @@ MOST_TOPICS, MOST_MORE = 100, 600
 """Topics and partitions that a leader may name beyond three times those that its member knows."""
 
 MOST_UNKNOWN = 100_000
-"""Partitions that a subscribed topic may have of which the member knows nothing yet."""
+"""Upper bound of the partitions of a subscribed topic that the member does not know yet."""
 
-PASSING_FAILURES = 4  # so often in a row the coordinator may be away without a warning
+PASSING_FAILURES = 4  # failures in a row to reach the coordinator without a warning
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
 
 
 def on_coordinator(member: MemberData, request: int) -> Actions:
-    """FindCoordinator is answered."""
+    """Handle the answer to FindCoordinator."""
     if request == member.find_request:
         member.find_request = NO_REQUEST
         member.coordinator_known = True
@@ -80,7 +80,7 @@ def on_coordinator(member: MemberData, request: int) -> Actions:
 
 
 def on_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """JoinGroup is answered: a generation begins, and its leader computes the assignments."""
+    """Handle the answer to JoinGroup: a generation begins, and its leader computes."""
     if event.request != member.join_request:
         return ()
     member.join_request = NO_REQUEST
@@ -95,7 +95,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
-    """A follower asks for its assignment at once, a leader computes all assignments first."""
+    """Begin the second half of a round: a follower syncs at once, a leader computes first."""
     unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
@@ -125,11 +125,11 @@ def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """A round has begun while the member leaves: the member hands over in the new generation.
+    """Handle a round that began while the member leaves: it revokes in the new generation.
 
-    The member claimed all that it owns when it joined, so no other member has any of that. Under
-    the generation before, its heartbeats and the commit of its hand-over would be refused, and its
-    callback would still run when the others take over.
+    The member claimed all that it owns when it joined, so no other member has any of it. Under the
+    generation before, its heartbeats and the commit of its revocation would be refused, and its
+    callback would still run when other members take over.
     """
     if event.error != ErrorCode.NONE:
         return on_refusal(member, event.error, member.generation)
@@ -139,30 +139,30 @@ def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _skip_assignment(member: MemberData) -> Actions:
-    """A static leader is back, and the group keeps its old assignments (KIP-814).
+    """Skip the assignment: a static leader is back, and the group keeps the old one (KIP-814).
 
-    The process that planned the assignments is gone, and this process does not know with which
-    partition counts. Under a design its assignment holds the counts. Without the counts the leader
-    asks for one more round, because partitions added meanwhile would otherwise never get an owner
-    (L1). An eager leader asks at once: if it took its assignment first, the round would stop it
-    again.
+    The process that planned the assignments has ended, and this process does not know its partition
+    counts. Under a design its assignment holds the counts. Without the counts the leader asks for
+    one more round, because partitions added meanwhile would otherwise never get an owner (L1). An
+    eager leader asks at once: if it took its assignment first, the round would stop it again.
     """
     member.planned_with = ()
     if member.rebalance_protocol is RebalanceProtocol.EAGER:
         member.state = UNJOINED
-        return want(member, "what was planned for is not known")
+        return want(member, "the planned partition counts are not known")
     return (send_sync(member, ()),)
 
 
 def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) -> Actions:
-    """The leader's assignments are computed, or could not be."""
+    """Handle the leader's assignments, or the failure to compute them."""
     if event.token != member.plan_token:
         return ()
     member.plan_token = NO_REQUEST
     if isinstance(event, AssignmentFailed):
         # Without a SyncGroup of its leader the group would hang, and with an empty one every member
-        # would get bytes that are no assignment. A join begins a new round, and all claims stand.
-        return (Warn(f"could not plan, the round begins anew: {event.reason}"), *retry(member))
+        # would get bytes that are not an assignment. A join begins a new round, and all claims
+        # stay.
+        return (Warn(f"could not plan, a new round begins: {event.reason}"), *retry(member))
     if event.partitions is not None:
         member.planned_with = event.partitions
     if member.record is not None:
@@ -171,12 +171,12 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
         member.plan_failures = 0
         return (*map(Warn, event.notes), send_sync(member, event.assignments))
     member.plan_failures += 1
-    text = f"could not plan, everybody keeps what it claims: {event.failure}"
+    text = f"could not plan, every member keeps its claims: {event.failure}"
     return (Warn(text), send_sync(member, event.assignments))
 
 
 def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
-    """SyncGroup is answered: the member has its assignment."""
+    """Handle the answer to SyncGroup: the member has its assignment."""
     if event.request != member.sync_request:
         return ()
     member.sync_request = NO_REQUEST
@@ -200,7 +200,7 @@ def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
 
 
 def _most_named(member: MemberData) -> tuple[int, int]:
-    """More topics and partitions than an honest leader can name, as far as this member knows.
+    """Return more topics and partitions than an honest leader can name, as this member knows them.
 
     The leader may know of more partitions than this member, whose metadata are older.
     """
@@ -238,7 +238,7 @@ def _apply(member: MemberData, received: ReceivedAssignment) -> Actions:
     member.rounds_announced = member.rounds_announced + 1 if received.again else 0
     if received.again and not revoked:
         # A join at once would begin the next round before slower members have synced. Their syncs
-        # would be refused, they would never learn what to give up, and the rounds would never end.
+        # would be refused, they would never learn what to revoke, and the rounds would never end.
         options, n_before = member.options, member.rounds_announced - 1
         member.rejoin_at_ms = member.now_ms + doubled_ms(
             options.again_pause_ms, n_before, options.heartbeat_interval_ms
@@ -256,7 +256,7 @@ def _apply(member: MemberData, received: ReceivedAssignment) -> Actions:
 
 
 def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
-    """A heartbeat is answered: the session runs from the time at which it was sent."""
+    """Handle a heartbeat's answer: the session runs from the time at which it was sent."""
     if event.request != member.heartbeat_request:
         return ()
     member.heartbeat_request = NO_REQUEST
@@ -270,11 +270,11 @@ def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
 
 
 def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
-    """An error code of a heartbeat or commit that was sent with ``generation``."""
+    """Handle an error code of a heartbeat or commit that was sent with ``generation``."""
     if error == ErrorCode.NONE or member.state in (*ENDED, MemberState.LEAVING):
         return ()
     if error == ErrorCode.ILLEGAL_GENERATION and member.join_request != NO_REQUEST:
-        # At the coordinator the round is over. Its JoinGroup answer is on the way, on the other
+        # At the coordinator the round is complete. Its JoinGroup answer is on the way, on the other
         # connection, and the request with the old generation came too late. If the answer never
         # comes, the end of the session ends the wait.
         return ()
@@ -295,7 +295,7 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
 
 
 def on_failed(member: MemberData, request: int, reason: str) -> Actions:
-    """A request had no answer."""
+    """Handle a request without an answer."""
     if request == NO_REQUEST:
         return ()
     if request == member.leave_request:
@@ -319,10 +319,10 @@ def on_failed(member: MemberData, request: int, reason: str) -> Actions:
 
 
 def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
-    """LeaveGroup is answered, or will not be: the member is dead either way.
+    """Handle the answer to LeaveGroup, or its absence: the member is dead in any case.
 
     A refusal gets a warning and no second attempt: the process is about to end, and the end of its
-    session does the same for the others. Kafka's client does likewise.
+    session does the same for the others. Kafka's client does the same.
 
     References: ``LeaveGroupResponseHandler`` of Kafka's AbstractCoordinator.
     """
@@ -338,7 +338,7 @@ def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
 
 
 def on_revocation_commit(member: MemberData, event: CommitAnswered) -> Actions:
-    """The commit of a hand-over is answered; a refusal may mean that membership is lost."""
+    """Handle the answer to a revocation's commit; a refusal may mean lost membership."""
     job = member.holdings.revocation
     if job is None or job.token != event.token:
         return ()
@@ -352,7 +352,7 @@ def on_revocation_commit(member: MemberData, event: CommitAnswered) -> Actions:
 def _round_failed(
     member: MemberData, request: str, error: int, record: RecordSize | None = None
 ) -> Actions:
-    """JoinGroup or SyncGroup was refused with the code ``error``."""
+    """Handle JoinGroup or SyncGroup that was refused with the code ``error``."""
     if error in MEMBERSHIP_LOST:
         reset_id = error == ErrorCode.UNKNOWN_MEMBER_ID
         lost = lose(member, reset_id=reset_id, reason=describe(error))
@@ -366,7 +366,7 @@ def _round_failed(
 
 
 def _too_large(record: RecordSize | None) -> str:
-    """The likely cause of UNKNOWN_SERVER_ERROR, with what this member knows of the record's size.
+    """Return the likely cause of UNKNOWN_SERVER_ERROR, with the record's size as known here.
 
     A coordinator that cannot write the group's record because of its size answers SyncGroup so.
 

@@ -1,30 +1,30 @@
-"""The resources that a member owns, and the only safe order of giving them up.
+"""The resources that a member owns, and the only safe order of revoking them.
 
 **Rules.**
 
-- ``owned`` is what the next join claims. A resource leaves it when its hand-over ends or when
+- ``owned`` is what the next join claims. A resource leaves it when its revocation ends or when
   membership is lost, never earlier.
-- A hand-over is: stop fetching, drained, ``REVOKED`` callback, commit with the generation in which
+- A revocation is: stop fetching, drained, ``REVOKED`` callback, commit with the generation in which
   the resources were owned; the member joins only after that. The callback comes before the commit,
   so that what the callback flushes is safe before the offsets are committed. If the callback
   raised, nothing is committed, and the new owner reads again from the last commit.
 - After ``ASSIGNED`` was called for a resource, ``REVOKED`` or ``LOST`` is called for it exactly
   once. Callbacks are made one at a time, in the order of their causes.
-- A hand-over has a deadline. At the deadline the member stops waiting for the application: the
-  member commits what the application has asked past, and drops the resources. ``REVOKED`` comes
-  when the application is back. The next owner reads again what is in the application's hand.
-- When membership is lost, the hand-over ends; answers that come for it later change nothing.
-- A *term* is the time from the gain of a resource to the end of its hand-over or to its loss. Each
-  term has a number of its own. What was handed out in a term may be committed in that term only.
-  Example: offset 107 of ``t-0`` is handed out in term 1, ``t-0`` is lost, another member commits
-  308, and ``t-0`` comes back in term 2. A member that only asked "is ``t-0`` mine now?" would
-  commit 107 and set the group back.
+- A revocation has a deadline. At the deadline the member stops waiting for the application: the
+  member commits up to where the application has polled past, and drops the resources. ``REVOKED``
+  comes when the application polls again. The next owner reads the records in flight again.
+- When membership is lost, the revocation ends; later answers for it change nothing.
+- A *term* is the time from the gain of a resource to the end of its revocation or to its loss. Each
+  term has a number of its own. Records that were handed out in a term may be committed in that term
+  only. Example: offset 107 of ``t-0`` is handed out in term 1, ``t-0`` is lost, another member
+  commits 308, and ``t-0`` comes back in term 2. A member that only checked whether it owns ``t-0``
+  now would commit 107 and set the group back.
 
-**Strategy.** A plain record with a queue of callbacks and at most one hand-over. Methods return
+**Strategy.** A plain record with a queue of callbacks and at most one revocation. Methods return
 actions. The member joins only when :attr:`Holdings.revoking` is false.
 
 References: KIP-429, "Rebalance Callback"; KAFKA-14024 (bounded commits); KAFKA-8972 (release once);
-KAFKA-10763 (what runs and what the member believes never diverge).
+KAFKA-10763 (the running resources and the member's record never diverge).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from holdfast.core.model.partitions import SMALL, Resource
 
 
 class RevocationStep(StrEnum):
-    """Where a hand-over stands."""
+    """The step that a revocation has reached."""
 
     DRAINING = "draining"
     CALLING = "calling"
@@ -62,7 +62,7 @@ class RevocationStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How long the application is waited for, and the setting that says so."""
+    """How long the member waits for the application, and the setting that says so."""
 
     ms: int
     setting: str
@@ -73,7 +73,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
-    """One hand-over in progress."""
+    """A revocation in progress."""
 
     token: int
     resources: frozenset[Resource]
@@ -86,34 +86,34 @@ class Revocation:
     attempts: int = 0
     sent_generation: int = -1  # of the last attempt
     retry_ms: int | None = None
-    is_late: bool = False  # its deadline is over: only its commit is waited for
+    is_late: bool = False  # its deadline has passed: only its commit is awaited
     loses: bool = False  # membership ends with it, so its resources stay owned until then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One callback, queued or out."""
+    """One callback, queued or called."""
 
     call: ListenerCall
     resources: frozenset[Resource]
-    revocation: int | None = None  # token of the hand-over that waits for it
+    revocation: int | None = None  # token of the revocation that waits for it
 
 
 @memoized(1024, largest=SMALL)
 def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
-    """Resources in their one written order."""
+    """Return resources in their one written order."""
     return tuple(sorted(resources))
 
 
 def of_an_earlier_term(
     terms: Mapping[Resource, int], handed_out: Mapping[Resource, int]
 ) -> frozenset[Resource]:
-    """Find resources whose records were not handed out in the term that runs now.
+    """Return resources whose records were not handed out in the current term.
 
     Parameters
     ----------
     terms : mapping of Resource to int
-        Number of the present term of each resource that is owned now.
+        Number of the current term of each resource that is owned now.
     handed_out : mapping of Resource to int
         Number of the term in which records of each resource were handed out.
 
@@ -128,46 +128,47 @@ def of_an_earlier_term(
 
 
 def names(resources: frozenset[Resource]) -> str:
-    """Resources for a text: the first five by name, and how many more."""
+    """Return resources for a text: the first five by name, and how many more."""
     shown = ", ".join(f"{topic}-{number}" for topic, number in ordered(resources)[:5])
     return f"{shown} and {len(resources) - 5} more" if len(resources) > 5 else shown
 
 
 @memoized(1024, largest=SMALL)
 def topics_of(resources: frozenset[Resource]) -> frozenset[str]:
-    """The topics or kinds of the resources."""
+    """Return the topics or kinds of the resources."""
     return frozenset(topic for topic, _ in resources)
 
 
 @dataclass(slots=True, kw_only=True)
 class Holdings:
-    """Resources of one member, their callbacks and their hand-over."""
+    """Resources of one member, their callbacks and their revocation."""
 
-    auto_commit: bool  # whether a hand-over commits
-    commit_retries: int  # how often a commit that failed is tried again
-    # How long before the first of these attempts; doubled for each further one.
+    auto_commit: bool  # whether a revocation commits
+    commit_retries: int  # how often a failed commit is tried again
+    # Time before the first of these attempts; doubled for each further one.
     retry_backoff_ms: int
-    last_commit_ms: int  # how long the commit of a hand-over whose deadline is over may take
+    last_commit_ms: int  # how long a revocation's commit may take after its deadline
 
     owned: frozenset[Resource] = frozenset()  # what the next join claims
     announced: frozenset[Resource] = frozenset()  # ASSIGNED was called, REVOKED or LOST not yet
-    terms: Mapping[Resource, int] = field(default_factory=dict)  # of what is owned; never changed
+    # of owned resources; never changed in place
+    terms: Mapping[Resource, int] = field(default_factory=dict)
     next_term: int = 0
     started: frozenset[Resource] = frozenset()  # fetched at some time since assigned
     queue: tuple[Call, ...] = ()  # callbacks to be made, in order
-    calling: Call | None = None  # the callback that is out
+    calling: Call | None = None  # the callback that is running
     out_token: int = -1  # its token
     next_token: int = 0
     revocation: Revocation | None = None
 
     @property
     def revoking(self) -> bool:
-        """Whether a hand-over is in progress."""
+        """Whether a revocation is in progress."""
         return self.revocation is not None
 
     @property
     def deadline_ms(self) -> int:
-        """The next time at which the hand-over in progress has something to do."""
+        """Time of the next step of the revocation in progress, in ms."""
         job = self.revocation
         assert job is not None
         return job.deadline_ms if job.retry_ms is None else min(job.deadline_ms, job.retry_ms)
@@ -191,7 +192,7 @@ class Holdings:
         of_round: bool = False,
         always_call: bool = False,
     ) -> Actions:
-        """Begin to hand over ``resources``.
+        """Begin to revoke ``resources``.
 
         Parameters
         ----------
@@ -200,13 +201,13 @@ class Holdings:
         identity : Identity
             Identity of the commit, with the generation in which the resources were owned.
         deadline_ms : int
-            When the wait for the application ends, however far the hand-over has come.
+            When the wait for the application ends, whatever step the revocation has reached.
         limit : Limit
-            Where that deadline comes from; for the log.
+            Source of the deadline; for the log.
         of_round : bool
-            Whether an assignment asked for it: then REVOKED comes before that round's ASSIGNED.
+            Whether an assignment caused it: then REVOKED comes before that round's ASSIGNED.
         always_call : bool
-            Whether the callback comes even for nothing (eager members, KIP-429).
+            Whether the callback comes even without resources (eager members, KIP-429).
         """
         assert self.revocation is None
         assert resources <= self.owned
@@ -224,7 +225,7 @@ class Holdings:
         return (StopFetching(token=token, resources=ordered(resources), deadline_ms=deadline_ms),)
 
     def drained(self, event: Drained) -> Actions:
-        """The application has finished with the hand-over's resources: call REVOKED."""
+        """Call REVOKED: the application has finished with the revocation's resources."""
         job = self.revocation
         if job is None or job.token != event.token or job.step is not RevocationStep.DRAINING:
             return ()
@@ -236,7 +237,7 @@ class Holdings:
         return self._pump()
 
     def listener_returned(self, event: ListenerReturned) -> Actions:
-        """A callback has returned: begin to fetch, or commit, and make the next call."""
+        """Begin to fetch, or commit, after a callback, and make the next call."""
         done = self.calling
         if done is None or event.token != self.out_token:
             return ()
@@ -263,12 +264,12 @@ class Holdings:
         return tuple(actions)
 
     def renew(self, identity: Identity) -> None:
-        """A round has begun meanwhile: commits of the hand-over go out under ``identity``."""
+        """Commit the revocation under ``identity``: a round has begun meanwhile."""
         if self.revocation is not None:
             self.revocation = replace(self.revocation, identity=identity)
 
     def commit_answered(self, event: CommitAnswered, now_ms: int, *, joins: bool) -> Actions:
-        """The hand-over's commit is answered: end it, or try again a few times (KAFKA-14024).
+        """End the revocation when its commit is answered, or try again (KAFKA-14024).
 
         A generation that was refused is tried again if a newer one is known or, if ``joins``, soon
         will be.
@@ -287,7 +288,7 @@ class Holdings:
         return self._finish(job, failed=describe(event.error))
 
     def tick(self, now_ms: int) -> Actions:
-        """Commit again when that is due; end the hand-over at its deadline."""
+        """Commit again when that is due; end the revocation at its deadline."""
         job = self.revocation
         if job is None:
             return ()
@@ -298,10 +299,9 @@ class Holdings:
         return ()
 
     def end(self, identity: Identity, now_ms: int, limit: Limit) -> Actions:
-        """Begin the last hand-over: commit what is processed of everything, before it is lost.
+        """Begin the last revocation: commit what is processed of everything, before it is lost.
 
-        The last hand-over takes the place of the one in progress, and does not wait for the
-        application.
+        The last revocation replaces the one in progress, and does not wait for the application.
         """
         job = Revocation(
             token=self._token(),
@@ -317,7 +317,7 @@ class Holdings:
         return self._commit(job, failed=False)
 
     def lose(self) -> Actions:
-        """Membership is lost: drop everything at once, call LOST once for each resource."""
+        """Drop everything at once, because membership is lost; call LOST once for each resource."""
         job, calling = self.revocation, self.calling
         unannounced = [c for c in self.queue if c.call is ListenerCall.ASSIGNED]
         kept = tuple(c for c in self.queue if c.call is not ListenerCall.ASSIGNED)
@@ -341,7 +341,7 @@ class Holdings:
         return (DropNow(ordered(dropped), ordered(lost)), *actions) if dropped else actions
 
     def _announced(self, job: Revocation) -> frozenset[Resource]:
-        """The hand-over's resources for which ASSIGNED was called; the others leave the queue."""
+        """Return the revocation's resources that had ASSIGNED; the others leave the queue."""
         queued = frozenset[Resource]().union(
             *(c.resources for c in self.queue if c.call is ListenerCall.ASSIGNED)
         )
@@ -356,7 +356,7 @@ class Holdings:
     def _put_revoked(self, announced: frozenset[Resource], job: Revocation) -> None:
         """Queue REVOKED, before the ASSIGNED of the same round (KIP-429's order).
 
-        That ASSIGNED is the newest call, and holds none of ``announced``: they were owned before.
+        That ASSIGNED is the newest call, and has none of ``announced``: they were owned before.
         """
         call = Call(call=ListenerCall.REVOKED, resources=announced, revocation=job.token)
         keep = len(self.queue)
@@ -365,7 +365,7 @@ class Holdings:
         self.queue = (*self.queue[:keep], call, *self.queue[keep:])
 
     def _pump(self) -> Actions:
-        """Make the next callback, unless one is out, or it must wait for this round's REVOKED."""
+        """Make the next callback, unless one is running or must wait for this round's REVOKED."""
         if self.calling is not None or not self.queue:
             return ()
         head = self.queue[0]
@@ -386,7 +386,7 @@ class Holdings:
         )
 
     def _commit(self, job: Revocation, *, failed: bool) -> Actions:
-        """Ask for the commit of what was fetched, or end a hand-over where none is wanted.
+        """Ask for the commit of what was fetched, or end the revocation if no commit is wanted.
 
         A resource that was not fetched since it was assigned has only an old position.
         """
@@ -414,7 +414,7 @@ class Holdings:
     def _expire(self, job: Revocation, now_ms: int) -> Actions:
         """End a wait: for the application at the deadline, and later for the last commit.
 
-        REVOKED is queued at once, and called as soon as the application is back.
+        REVOKED is queued at once, and called as soon as the application polls again.
         """
         waits = job.step in (RevocationStep.COMMITTING, RevocationStep.WAITING)
         if job.step is RevocationStep.DRAINING:
@@ -429,9 +429,9 @@ class Holdings:
         return (*self._commit(job, failed=False), *self._pump())
 
     def _finish(self, job: Revocation, failed: str = "") -> Actions:
-        """End a hand-over; a late one drops resources that the application still works on."""
+        """End a revocation; a late one drops resources that the application still works on."""
         self.revocation = None
-        text = f"gave up {names(job.resources)}"
+        text = f"revoked {names(job.resources)}"
         if job.is_late:
             text = f"{text} after {job.limit}"
         text = f"{text}, uncommitted: {failed}" if failed else f"{text}: {self.read_again}"
@@ -447,10 +447,10 @@ class Holdings:
 
     @property
     def read_again(self) -> str:
-        """What the next owner does again, in words."""
+        """Text that says which records the next owner reads again."""
         if self.auto_commit:
-            return "what the application has in its hand is read again"
-        return "what is not committed is done again"
+            return "records in flight are read again"
+        return "uncommitted records are processed again"
 
     def _token(self) -> int:
         token = self.next_token

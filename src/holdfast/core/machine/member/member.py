@@ -10,17 +10,18 @@
         act(member.step(now_ms, event or None))
 
 ``step`` moves the clock and then delivers the event; ``receive`` delivers one event alone, and time
-moves only by :class:`Tick`. Do the actions of one answer in order. Requests carry a ``request``
-number that its answer repeats, duties a ``token``; both kinds may be answered late, twice or never.
-``FindCoordinator`` and every ``Send...`` end in an answer or in ``RequestFailed``. JoinGroup and
-SyncGroup go over one connection, heartbeats, commits and LeaveGroup over another.
+moves only by :class:`Tick`. Carry out the actions of one event in order. Requests carry a
+``request`` number that the answer repeats, other actions a ``token``; both kinds may be answered
+late, twice or never. ``FindCoordinator`` and every ``Send...`` end in an answer or in
+``RequestFailed``. JoinGroup and SyncGroup go over one connection, heartbeats, commits and
+LeaveGroup over another.
 
 **Rules.**
 
-- A cooperative member goes on processing while it joins. Only resources of a hand-over or of a loss
+- A cooperative member keeps processing while it joins. Only resources of a revocation or of a loss
   stop.
-- A hand-over is: stop fetching, drained, callback, commit with the old generation, join
-  (:mod:`holdfast.core.machine.member.holdings`). The join waits for the hand-over; heartbeats do
+- A revocation is: stop fetching, drained, callback, commit with the old generation, join
+  (:mod:`holdfast.core.machine.member.holdings`). The join waits for the revocation; heartbeats do
   not.
 - When the generation is reset, everything that is owned is lost before anything else happens
   (KAFKA-12983, KAFKA-9851). ILLEGAL_GENERATION keeps the member id (KAFKA-13419).
@@ -32,16 +33,15 @@ SyncGroup go over one connection, heartbeats, commits and LeaveGroup over anothe
   resources to another member yet (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one round: topics may have grown.
-- A scheduled round is due a delay after its assignment arrived. The next assignment replaces it.
+- A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
 - The application asks ``may_commit`` before it commits, because the coordinator checks the member
-  and the generation, and not which member owns a partition since when. The answer depends on the
-  term in which the records were handed out (:mod:`holdfast.core.machine.member.holdings`).
+  and the generation, but not which member has owned a partition since when. The answer depends on
+  the term in which the records were handed out (:mod:`holdfast.core.machine.member.holdings`).
 
 **Strategy.** The state is a plain record (:mod:`holdfast.core.machine.member.member_data`). One
-function for each event changes it; those for the coordinator's answers stand in
+function for each event changes it; the functions for the coordinator's answers are in
 :mod:`holdfast.core.machine.member.answers`. After each event ``_advance`` takes the steps that are
-open: find the coordinator, hand over, join, leave. :mod:`holdfast.core.machine.states` is the
-table.
+open: find the coordinator, revoke, join, leave. :mod:`holdfast.core.machine.states` is the table.
 
 References: KIP-62, KIP-345, KIP-394, KIP-429, KIP-568, KIP-814; Incremental Cooperative
 Rebalancing, "Member process".
@@ -110,18 +110,18 @@ SHUT = ENDED | {REVOKING, LEAVING}
 
 
 class Member:
-    """One member of one group: takes events, asks for actions.
+    """One member of one group: receives events, returns actions.
 
     Parameters
     ----------
-    assignors : sequence of Embedded
+    assignors : sequence of AssignorProtocol
         In order of preference.
     options : MemberOptions
         Times, identity, rules for commits.
     now_ms : int
         Time of a monotonic clock.
     nonce : int
-        Where to begin counting joins.
+        First number of the count of joins.
     """
 
     __slots__ = ("data",)
@@ -160,7 +160,7 @@ class Member:
 
     @property
     def state(self) -> MemberState:
-        """Where the member stands."""
+        """State of the member."""
         return self.data.state
 
     @property
@@ -175,12 +175,12 @@ class Member:
 
     @property
     def holdings(self) -> Holdings:
-        """What is owned, the callbacks and the hand-over."""
+        """The owned resources, the callbacks and the revocation."""
         return self.data.holdings
 
     @property
     def owned(self) -> tuple[Resource, ...]:
-        """What the next join claims, sorted; a hand-over in progress is still in it."""
+        """What the next join claims, sorted; a revocation in progress is still in it."""
         return self.data.owned
 
     @property
@@ -190,16 +190,16 @@ class Member:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the member leads the round that is over."""
+        """Whether the member led the last completed round."""
         return self.data.is_leader
 
     @property
     def terms(self) -> Mapping[Resource, int]:
-        """Number of the present term of each resource that is owned; never changed in place."""
+        """Number of the current term of each owned resource; never changed in place."""
         return self.data.holdings.terms
 
     def may_commit(self, handed_out: Mapping[Resource, int]) -> bool:
-        """Whether records may be committed now that were handed out in the terms ``handed_out``."""
+        """Return whether records handed out in the terms ``handed_out`` may be committed now."""
         return self.generation >= 0 and not of_an_earlier_term(self.terms, handed_out)
 
     @property
@@ -221,12 +221,11 @@ class Member:
         return actions if event is None else actions + self.receive(event)
 
     def receive(self, event: Event) -> Actions:
-        """Take one event.
+        """Receive one event.
 
         Returns
         -------
-        tuple of Action
-            To be done in order.
+        tuple of Action To be carried out in order.
 
         Raises
         ------
@@ -322,7 +321,7 @@ def _on_time(member: MemberData) -> Actions:
 
 
 def _stall(member: MemberData) -> Actions:
-    """The application has stopped polling: commit what is processed, then leave."""
+    """Commit what is processed, then leave: the application has stopped polling."""
     member.stalled = True
     limit = Limit(ms=member.options.max_poll_interval_ms, setting=member.options.poll_setting)
     text = f"no poll for {limit}: leaves the group"
@@ -332,13 +331,13 @@ def _stall(member: MemberData) -> Actions:
         return (Warn(text), *_leave_stalled(member))
     member.leaves_stalled, join = True, member.join_request
     forget_round(member)
-    member.join_request = join  # the answer still says the generation
+    member.join_request = join  # the answer still has the generation
     member.state = REVOKING
     return (Warn(text), *member.holdings.end(member.identity, member.now_ms, limit))
 
 
 def _leave_stalled(member: MemberData) -> Actions:
-    """Leave, so that others take over (KIP-62)."""
+    """Leave, so that other members take over (KIP-62)."""
     leave: Actions = ()
     is_static = member.options.instance_id is not None
     if not is_static and member.coordinator_known:
@@ -352,14 +351,14 @@ def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
         return ()
     member.leaving, join = event, member.join_request
     forget_round(member)
-    member.join_request = join  # the answer still says the generation
+    member.join_request = join  # the answer still has the generation
     if member.state in (PREPARING, COMPLETING, STABLE):
         member.state = UNJOINED
     return ()
 
 
 def _rests(member: MemberData) -> bool:
-    """Whether no step is open: the usual case, between two heartbeats."""
+    """Return whether no step is open: the usual case, between two heartbeats."""
     return (
         member.state is STABLE
         and member.rejoin_reason is None
@@ -409,7 +408,7 @@ def _look_for_coordinator(member: MemberData) -> Actions:
 
 
 def _to_revoke_before_join(member: MemberData) -> frozenset[Resource] | None:
-    """The partitions that KIP-429's onJoinPrepare revokes; None: no hand-over, no callback."""
+    """Return what KIP-429's onJoinPrepare revokes; None: no revocation, no callback."""
     owned = member.holdings.owned
     if member.rebalance_protocol is RebalanceProtocol.EAGER:
         first = member.state is STABLE
@@ -419,7 +418,7 @@ def _to_revoke_before_join(member: MemberData) -> frozenset[Resource] | None:
 
 
 def _advance_leave(member: MemberData) -> Actions:
-    """The next step of leaving: hand everything over, announce it in a last round, LeaveGroup."""
+    """Take the next step of leaving: revoke everything, announce it in a last round, LeaveGroup."""
     if member.state not in (UNJOINED, STABLE):
         return ()
     assert member.leaving is not None

@@ -1,9 +1,9 @@
-"""The state of a member: a plain record, and what can be read from it without changing it.
+"""The state of a member: a plain record, and values derived from it.
 
 **Rules.**
 
-- :class:`MemberData` holds facts. What happens next is decided in
-  :mod:`holdfast.core.machine.member.member` and :mod:`holdfast.core.machine.member.answers`.
+- :class:`MemberData` holds facts. :mod:`holdfast.core.machine.member.member` and
+  :mod:`holdfast.core.machine.member.answers` decide what happens next.
 - The first three fields are settings and stay as they are. ``holdings`` is a record like this one.
   Every other field holds an immutable value, so that a tuple of the values is a copy of the state.
 - ``now_ms`` and every field that ends in ``_ms`` are times of one monotonic clock.
@@ -25,15 +25,15 @@ from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 
 NO_REQUEST = -(2**31)
-"""In place of a request number or a token: no answer is awaited."""
+"""Value instead of a request number or a token: no answer is awaited."""
 
 NEVER_MS = 2**62
-"""In place of a time: not before the next event."""
+"""Value instead of a time: not before the next event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSize:
-    """What a leader knows of the size of its group's record."""
+    """The size of a group's record as its leader knows it."""
 
     # Bytes of all members' messages; names and addresses of the members come on top.
     subscription_bytes: int = 0
@@ -48,14 +48,14 @@ class MemberData:
 
     assignors: tuple[AssignorProtocol, ...]  # in order of preference
     options: MemberOptions
-    rebalance_protocol: RebalanceProtocol  # whether the member gives everything up before it joins
-    holdings: Holdings  # what it owns, its callbacks and its hand-over
+    rebalance_protocol: RebalanceProtocol  # whether the member revokes everything before it joins
+    holdings: Holdings  # owned resources, callbacks and revocation
 
     now_ms: int
-    deadline_ms: int = NEVER_MS  # when the member wants to hear of time next
+    deadline_ms: int = NEVER_MS  # when the member needs the next ``Tick``
 
     state: MemberState = MemberState.UNJOINED
-    member_id: str = ""  # "": the coordinator has not given one
+    member_id: str = ""  # "": the coordinator has not assigned one
     generation: int = -1  # of the last JoinGroup answer; heartbeats and commits carry it
     claim_generation: int = -1  # of the assignment that ``holdings.owned`` comes from
     protocol_name: str = ""
@@ -64,7 +64,7 @@ class MemberData:
     # What the application wants
     started: bool = False
     stalled: bool = False  # it has not polled for max.poll.interval.ms
-    leaves_stalled: bool = False  # for that reason, once the last hand-over has ended
+    leaves_stalled: bool = False  # for that reason, once the last revocation has ended
     polled_ms: int
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()  # counts of the topics known now
@@ -73,7 +73,7 @@ class MemberData:
 
     # The coordinator
     coordinator_known: bool = False
-    contact_ms: int  # it has acknowledged what was sent then
+    contact_ms: int  # it has acknowledged a request that was sent then
     retries: int = 0  # in a row, of a round or of finding it
     retry_at_ms: int
 
@@ -86,8 +86,8 @@ class MemberData:
     # The last assignment
     previous: tuple[Resource, ...] = ()  # all that was owned after it
     already_revoked: tuple[Resource, ...] = ()  # what it revoked
-    leader_state: bytes | None = None  # the leader's, to be carried to the next leader
-    state_received_ms: int  # when it came
+    leader_state: bytes | None = None  # from the leader, for the next leader
+    state_received_ms: int  # when it was received
 
     # The round that runs
     joined_topics: tuple[str, ...] = ()  # the subscription that was sent
@@ -113,7 +113,7 @@ class MemberData:
 
     @property
     def owned(self) -> tuple[Resource, ...]:
-        """What the next join claims, sorted; a hand-over in progress is still in it."""
+        """Resources that the next join claims, sorted, with those of a revocation in progress."""
         return ordered(self.holdings.owned)
 
     @property
@@ -127,14 +127,14 @@ class MemberData:
 
     @property
     def session_ends_ms(self) -> int:
-        """When the coordinator may remove the member, unless it acknowledges a heartbeat."""
+        """Time when the coordinator may remove the member without a further heartbeat."""
         if self.generation < 0 or self.state is MemberState.LEAVING:
             return NEVER_MS
         return self.contact_ms + self.options.session_timeout_ms
 
     @property
     def poll_ends_ms(self) -> int:
-        """When the member leaves unless the application polls."""
+        """Time when the member leaves unless the application polls."""
         interval_ms = self.options.max_poll_interval_ms
         ends = self.stalled or self.leaves_stalled or self.leaving is not None
         if interval_ms == 0 or ends or self.member_id == "":
@@ -151,7 +151,7 @@ class MemberData:
         )
 
     def next_deadline_ms(self) -> int:
-        """The first time at which the member has something to do; NEVER_MS for none."""
+        """Return the time of the member's next step; NEVER_MS for none."""
         if self.state in ENDED:
             return NEVER_MS
         soonest = self.session_ends_ms

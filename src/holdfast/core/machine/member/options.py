@@ -14,10 +14,10 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
 
 AGAIN_PAUSE_MS = 50
-"""How long a member waits before the first of the rounds that are announced in a row."""
+"""Pause before the first of the rounds that are announced in a row, in ms."""
 
 LAST_COMMIT_MS = 5_000
-"""How long the group waits for the last commit of a member whose application does not come back."""
+"""Time for the last commit of a member whose application has stopped polling, in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,37 +29,37 @@ class MemberOptions:
     rack: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
-    # How long the coordinator waits for this member in a round. It is longer than a hand-over may
+    # How long the coordinator waits for this member in a round. It is longer than a revocation may
     # take, with the heartbeat before it that announces the round, and the last commit.
     rebalance_timeout_ms: int = 300_000
     # Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
     # commits what is processed.
     max_poll_interval_ms: int = 300_000
-    drain_timeout_ms: int = 300_000  # how long a hand-over waits for the application
+    drain_timeout_ms: int = 300_000  # how long a revocation waits for the application
     # The user's name of the setting behind ``drain_timeout_ms``; for the log.
     drain_setting: str = "drain_timeout_ms"
     # The user's name of the setting behind ``max_poll_interval_ms``.
     poll_setting: str = "max_poll_interval_ms"
-    # How long the commit of a hand-over that is late, or of a member that leaves because nobody
-    # polls, may take.
+    # How long the commit of a late revocation, or of a member that leaves because the application
+    # does not poll, may take.
     last_commit_ms: int = LAST_COMMIT_MS
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-    # How soon a member joins a round that was announced while it gives nothing up; doubled for each
-    # further one in a row, up to the heartbeat interval.
+    # How soon a member joins an announced round if it revokes nothing; doubled for each further one
+    # in a row, up to the heartbeat interval.
     again_pause_ms: int = AGAIN_PAUSE_MS
     # How long rounds may be refused with a code that is neither expected nor fatal before the
-    # member fails with it; 0: it tries for ever.
+    # member fails with it; 0: it keeps trying.
     error_timeout_ms: int = 0
     commit_retries: int = 5
     plan_retries: int = 3
-    auto_commit: bool = True  # whether a hand-over commits; else the callback is expected to
+    auto_commit: bool = True  # whether a revocation commits; else the callback is expected to
     # Protocols under which a member that leaves for good says so in a last round, so that a
     # deferring leader need not wait for it.
     announce_leave: frozenset[str] = frozenset()
-    # Where the member lives, from :func:`holdfast.core.machine.leader.locations.digest_of`; empty
-    # if it does not say.
+    # The member's location, from :func:`holdfast.core.machine.leader.locations.digest_of`; empty
+    # for none.
     location: bytes = b""
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """The requests of a member, written from its state.
 
 **Rules.** Each function gives the request a number, notes in the record that the answer is awaited,
-and returns the action. Nothing here decides whether to send.
+and returns the action. No function decides whether to send.
 
 **Strategy.** One function a request; assignors write a subscription from :func:`view_of`.
 
@@ -21,14 +21,14 @@ JOIN_SLACK_MS = 5_000  # a JoinGroup may take the whole rebalance timeout, and i
 
 
 def new_request(member: MemberData) -> int:
-    """The next request number, or the token of a plan."""
+    """Return the next request number, or the token of a plan."""
     request = member.next_request
     member.next_request += 1
     return request
 
 
 def view_of(member: MemberData) -> MemberView:
-    """The part of the member's state from which assignors write its subscription."""
+    """Return the part of the member's state from which assignors write its subscription."""
     leaving = Leaving.STAYS
     if member.leaving is not None:
         leaving = Leaving.RETURNS if member.leaving.returns else Leaving.FOR_GOOD
@@ -48,7 +48,7 @@ def view_of(member: MemberData) -> MemberView:
 
 
 def send_join(member: MemberData) -> Action:
-    """JoinGroup, with one subscription for each assignor; the member is PREPARING_REBALANCE."""
+    """Send JoinGroup, with one subscription per assignor; the member is PREPARING_REBALANCE."""
     assert not member.holdings.revoking
     assert member.join_request == member.sync_request == NO_REQUEST
     member.nonce += 1
@@ -70,7 +70,7 @@ def send_join(member: MemberData) -> Action:
 
 
 def send_sync(member: MemberData, assignments: tuple[tuple[str, bytes], ...]) -> Action:
-    """SyncGroup; only a leader has assignments to send."""
+    """Send SyncGroup; only a leader has assignments to send."""
     assert member.join_request == member.sync_request == NO_REQUEST
     member.sync_request = new_request(member)
     return SendSync(
@@ -86,7 +86,7 @@ def send_sync(member: MemberData, assignments: tuple[tuple[str, bytes], ...]) ->
 
 
 def send_heartbeat(member: MemberData) -> Action:
-    """Heartbeat; the next one is due an interval later."""
+    """Send Heartbeat; the next one is due an interval later."""
     assert member.heartbeat_request == NO_REQUEST
     member.heartbeat_request, member.heartbeat_sent_ms = new_request(member), member.now_ms
     member.heartbeat_due_ms = member.now_ms + member.options.heartbeat_interval_ms
@@ -101,7 +101,7 @@ def send_heartbeat(member: MemberData) -> Action:
 
 
 def send_leave(member: MemberData, reason: str) -> Action:
-    """LeaveGroup, with a reason for the broker's log."""
+    """Send LeaveGroup, with a reason for the broker's log."""
     member.leave_request = new_request(member)
     return SendLeave(
         request=member.leave_request,

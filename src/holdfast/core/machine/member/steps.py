@@ -1,7 +1,7 @@
-"""Steps of a member that several events take: ask for a round, give up, retry, lose membership.
+"""Steps of a member that several events take: ask for a round, revoke, retry, lose membership.
 
-**Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`. The caller does the
-returned actions in order.
+**Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`. The caller carries out
+the returned actions in order.
 
 **Strategy.** Functions on the member's record, each of which leaves a whole state behind.
 
@@ -21,13 +21,13 @@ from holdfast.core.model.partitions import Resource
 
 
 def want(member: MemberData, reason: str) -> Actions:
-    """Ask for a round; the first reason stays until the round begins. No actions."""
+    """Ask for a round; the first reason stays until the round begins. Returns no actions."""
     member.rejoin_reason = member.rejoin_reason or reason
     return ()
 
 
 def watch_metadata(member: MemberData) -> Actions:
-    """Ask for a round if partition counts differ from those the leader planned with. No actions.
+    """Ask for a round if partition counts differ from the leader's plan. Returns no actions.
 
     Only a stable leader does, once it knows counts; followers leave it to the leader.
 
@@ -47,7 +47,7 @@ def watch_metadata(member: MemberData) -> Actions:
 
 
 def _relevant(member: MemberData, partitions: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """The counts in ``partitions`` of the topics that were planned with or are subscribed."""
+    """Return the counts in ``partitions`` of topics that were planned with or are subscribed."""
     names = {name for name, _ in member.planned_with or ()} | set(member.topics)
     return {name: count for name, count in partitions if count and name in names}
 
@@ -59,7 +59,7 @@ def revoke(
     of_round: bool = False,
     always_call: bool = False,
 ) -> Actions:
-    """Begin a hand-over; see :meth:`Holdings.revoke`."""
+    """Begin a revocation; see :meth:`Holdings.revoke`."""
     member.state = MemberState.REVOKING
     limit = Limit(ms=member.options.drain_timeout_ms, setting=member.options.drain_setting)
     return member.holdings.revoke(
@@ -81,7 +81,7 @@ def retry(member: MemberData) -> Actions:
 
 
 def refused(member: MemberData, request: str, error: int, cause: str = "") -> Actions:
-    """Try a round again that was refused with a code that passes, and say so from time to time.
+    """Retry a round that was refused with a temporary code, and warn from time to time.
 
     A code that Kafka expects gets no warning. Any other code gets one at the first, second, fourth,
     eighth refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
@@ -104,27 +104,27 @@ def refused(member: MemberData, request: str, error: int, cause: str = "") -> Ac
 
 
 def is_reported(n_before: int) -> bool:
-    """Whether a failure after ``n_before`` others gets a warning: the first, second, fourth..."""
+    """Return whether failure ``n_before`` + 1 gets a warning: the first, second, fourth..."""
     return n_before & (n_before + 1) == 0
 
 
 def backoff_ms(member: MemberData, retries: int) -> int:
-    """How long to wait before the next attempt: doubled each time, and the same in every run."""
+    """Return the wait before the next attempt in ms: doubled each time, the same in every run."""
     options = member.options
     return doubled_ms(options.retry_backoff_ms, retries, options.retry_backoff_max_ms)
 
 
 def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
-    """A pause that doubles with every pause before it, up to ``most_ms``."""
+    """Return a pause in ms that doubles with every pause before it, up to ``most_ms``."""
     return min(first_ms << min(n_before, 10), most_ms)
 
 
 def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
-    """Membership is lost: drop everything that is owned, then join.
+    """Drop everything that is owned, because membership is lost, then join.
 
-    A member that goes on during a round joins without claims. An eager member still reports its
-    last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does: partitions
-    that no other member has had since come back to the member.
+    A member that keeps processing during a round joins without claims. An eager member still
+    reports its last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does:
+    partitions that no other member has had since come back to the member.
 
     References: KAFKA-12983; KIP-341.
     """
@@ -150,12 +150,14 @@ def forget_round(member: MemberData) -> None:
 
 
 def die(member: MemberData) -> None:
-    """The member has left; its id stays for the logs."""
+    """End the member, which has left; its id stays for the logs."""
     member.state, member.generation = MemberState.DEAD, -1
 
 
 def fail(member: MemberData, error: int, text: str = "") -> Actions:
-    """The coordinator refuses this member for good; ``text`` replaces the usual words for the code.
+    """End the member, which the coordinator refuses for good.
+
+    ``text`` replaces the usual words for the code.
 
     References: :data:`holdfast.core.machine.codes.FATAL`.
     """

@@ -1,11 +1,11 @@
-"""How much an assignment names, counted without building any of it.
+"""The number of entries in an assignment, counted without building any of it.
 
 **Rules.** Topics and partitions count, assigned or revoked, as often as they are named. The count
-ends as soon as it is above a bound, so that a message of any size costs little. Bytes that cannot
-be read end the count too: the decoder then says what is wrong.
+ends as soon as it is above a bound, so that a message of any size costs little. Malformed bytes end
+the count too: the decoder then raises the error.
 
-**Strategy.** Names and numbers are stepped over. Planned counts and the share of the leader's
-memory are not looked at: a member carries them as bytes.
+**Strategy.** Names and numbers are stepped over. Planned counts and the member's state shard are
+not decoded: a member carries them as bytes.
 
 References: KIP-429; Incremental Cooperative Rebalancing, "General Approach".
 """
@@ -24,7 +24,7 @@ _TOPIC_SET_MIN = 2
 
 
 def names_more(data: bytes, *, topics: int, partitions: int) -> bool:
-    """Whether an assignment names more topics, or more partitions, than the two bounds.
+    """Return whether an assignment names more topics, or more partitions, than the two bounds.
 
     Parameters
     ----------

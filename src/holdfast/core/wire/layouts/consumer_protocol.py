@@ -17,7 +17,7 @@ out the fields that the version asked for does not have, as Kafka does.
 
 **Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
 writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
-grouped by topic in the order met. :class:`SubscriptionDecoder` remembers the last block of topics,
+grouped by topic in the order met. :class:`SubscriptionDecoder` caches the last block of topics,
 since the members of a group usually subscribe to the same ones.
 
 References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
@@ -47,7 +47,7 @@ ASSIGNMENT = "ConsumerProtocolAssignment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member sends to the leader when it joins."""
+    """The message that a member sends to the leader when it joins."""
 
     # 0 to 3: the layout it was read with, or is written in by default.
     version: int = HIGHEST_VERSION
@@ -60,7 +60,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentMessage:
-    """What the leader sends to a member."""
+    """The message that the leader sends to a member."""
 
     version: int = HIGHEST_VERSION  # 0 to 3; the layouts are the same
     partitions: TopicPartitions  # partitions assigned
@@ -77,7 +77,7 @@ def decode_subscription(data: bytes) -> Subscription:
 class SubscriptionDecoder:
     """Decodes many subscriptions; topics that repeat the last message's are not read again.
 
-    A block of topics is compared byte for byte, so the answer is always that of
+    A block of topics is compared byte for byte, so the result is always that of
     :func:`decode_subscription`.
     """
 
@@ -88,7 +88,7 @@ class SubscriptionDecoder:
         self._topics: tuple[str, ...] = ()
 
     def decode(self, data: bytes) -> Subscription:
-        """As :func:`decode_subscription`; after a failure the remembered topics are the same."""
+        """Decode as :func:`decode_subscription`; a failure keeps the cached topics."""
         reader = Reader(data, SUBSCRIPTION)
         version = reader.leading_version(HIGHEST_VERSION)
         start = reader.pos
@@ -116,7 +116,7 @@ def encode_subscription(value: Subscription, version: int | None = None) -> byte
     Parameters
     ----------
     value : Subscription
-        Topics and owned partitions may stand in any order; they are written sorted.
+        Topics and owned partitions may be in any order; they are written sorted.
     version : int, optional
         0 to 3, by default ``value.version``. Fields that it lacks are left out.
     """
@@ -150,7 +150,7 @@ def encode_assignment(value: AssignmentMessage, version: int | None = None) -> b
     return writer.done()
 
 
-# Members mostly have the same topics and partitions as in the last round: blocks are remembered.
+# Members mostly have the same topics and partitions as in the last round: blocks are cached.
 
 
 @memoized(256, largest=SMALL)

@@ -1,33 +1,34 @@
 """The messages of Designs I to III, inside Kafka's own consumer protocol messages.
 
 A member's subscription is a ConsumerProtocolSubscription, and its assignment is a
-ConsumerProtocolAssignment, so every Kafka tool can read both. What the designs add stands in the
+ConsumerProtocolAssignment, so every Kafka tool can read both. The designs' additions are in the
 user data, as a frame (:mod:`holdfast.core.wire.layouts.frames`). The two frames are called claim
 and verdict on the wire, and ``holdfast decode`` takes the names ``claim`` and ``verdict``.
 
 =======  ===========  =============================================================================
 frame    begins with  fields
 =======  ===========  =============================================================================
-claim    f4 c1        Flags int8, Nonce uvarint, then what the flags name: Place 4 bytes (64),
-                      MemoryAgeMs uvarint (32), GivenUp [](Topic, PartitionSet) (4), Failed
-                      [](Topic, Error, PartitionSet) (16), AssignorData bytes (8); Memory: the
-                      bytes that are left. Flags 1 and 2 are Leaving
-verdict  f4 d1        Flags int8, then what they name: Revoked [](Topic, PartitionSet) (2), DelayMs
-                      uvarint (4), Planned bytes (8); Memory: the bytes that are left
+claim    f4 c1        Flags int8, Nonce uvarint, then the fields of the flags: Location 4 bytes
+                      (64), StateAgeMs uvarint (32), AlreadyRevoked [](Topic, PartitionSet) (4),
+                      Failed [](Topic, Error, PartitionSet) (16), AssignorData bytes (8);
+                      LeaderState: the remaining bytes. Flags 1 and 2 are Leaving
+verdict  f4 d1        Flags int8, then the fields of the flags: Revoked [](Topic, PartitionSet) (2),
+                      DelayMs uvarint (4), Planned bytes (8); LeaderState: the remaining bytes
 =======  ===========  =============================================================================
 
 **Rules.**
 
-* A member then owns (owned - revoked) + assigned. Null ``revoked`` says nothing; empty ``revoked``
-  says that another round follows.
+* A member then owns (owned - revoked) + assigned. Null ``revoked`` has no meaning; empty
+  ``revoked`` means that another round follows.
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
   outside of that range is refused.
-* A frame says nothing twice and nothing that is nothing. No memory and an empty one are the same.
-* A frame of another version is refused, and so is a foreign one.
+* A frame has no field twice and no empty field. No leader state and an empty one are the same.
+* A frame of another version is refused, and so is a frame of other software.
 
 **Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
-*all* of them: the first rule gives the same result, and other tools then show what the member owns.
-The leader's memory (:mod:`holdfast.core.wire.layouts.state_shard`) is bytes inside both frames.
+*all* of them: the first rule gives the same result, and other tools then show the partitions that
+the member owns. The leader state (:mod:`holdfast.core.wire.layouts.state_shard`) is bytes inside
+both frames.
 
 References: Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose
 leader forgets.
@@ -67,15 +68,15 @@ SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
 SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc1", b"\xf4\xd1"
 
 LOCATION_BYTES = 4
-"""Of the digest of a place: of 2,000 members two have equal digests once in 2,000 groups."""
+"""Bytes of a location's digest: of 2,000 members two have equal digests once in 2,000 groups."""
 
 
 MOST_FAILED = 100
-"""So many failed resources a member reports at most, and so many of them a leader reads."""
+"""Failed resources that a member reports at most, and that a leader reads of it."""
 
 
 class ClaimFlag(IntFlag):
-    """What else stands in a claim; bits 0 and 1 are :class:`Leaving`."""
+    """Optional fields of a claim; bits 0 and 1 are :class:`Leaving`."""
 
     ALREADY_REVOKED = 4
     ASSIGNOR_DATA = 8
@@ -85,7 +86,7 @@ class ClaimFlag(IntFlag):
 
 
 class VerdictFlag(IntFlag):
-    """What stands in a verdict."""
+    """Optional fields of a verdict."""
 
     REVOKED = 2
     DELAY = 4
@@ -107,7 +108,7 @@ class FailedPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """What a member reports to the leader."""
+    """A member's report to the leader."""
 
     # The first four are as in :class:`Subscription`.
     topics: tuple[str, ...]
@@ -118,15 +119,13 @@ class MemberSubscription:
     # bytes; a new nonce makes them differ.
     nonce: int = 0
     leaving: Leaving = Leaving.STAYS  # the announcement of the member
-    state_age_ms: int = 0  # time since the memory came, by the member's clock
-    # Partitions given up since ``generation`` because the leader revoked them; they are not lost.
+    state_age_ms: int = 0  # time since the leader state was received, by the member's clock
+    # Partitions revoked since ``generation`` because the leader revoked them; they are not lost.
     already_revoked: TopicPartitions = ()
-    # What has failed at this member, owned or not, sorted by topic and error.
+    # Resources that have failed at this member, owned or not, sorted by topic and error.
     failed: tuple[FailedPartitions, ...] = ()
-    leader_state: bytes | None = (
-        None  # this member's share of the leader's memory as it came, unread
-    )
-    # A digest of where the member lives, :data:`LOCATION_BYTES` long; empty if it does not say.
+    leader_state: bytes | None = None  # this member's state shard as received, unread
+    # A digest of the member's location, :data:`LOCATION_BYTES` long; empty for none.
     location: bytes = b""
     # The document's ``PartitionAssignorData``; a worker reports the version of its resources.
     assignor_data: bytes | None = None
@@ -134,16 +133,16 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """What the leader assigns to one member."""
+    """The leader's assignment of one member."""
 
     # New partitions of the member, or all partitions that it is to own.
     assigned: TopicPartitions = ()
-    # Partitions to give up before joining again. Empty, not null: another round is coming.
+    # Partitions to revoke before joining again. Empty, not null: another round follows.
     revoked: TopicPartitions | None = None
     delay_ms: int = 0  # when to join again at the latest, in ms from now; 0 for no such time
-    # This member's share of the leader's memory; the member sends it back unread.
+    # This member's state shard; the member sends it back unread.
     leader_state: bytes | None = None
-    # For a static leader: the partition counts that were planned with, by topic hash.
+    # For a static leader: the partition counts of the plan, by topic hash.
     planned: bytes | None = None
 
 
@@ -157,8 +156,8 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
     data : bytes
         The whole message.
     lenient : bool
-        True: user data that are no readable frame count as none, since a leader must not fail on
-        the bytes of one member. A broken message still fails.
+        True: user data without a readable frame are ignored, since a leader must not fail on the
+        bytes of one member. A broken message still fails.
 
     References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """

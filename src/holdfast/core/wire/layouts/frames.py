@@ -7,7 +7,7 @@ partition, then each gap less one.
 =======  ==========================================================================================
 version  magic
 =======  ==========================================================================================
-1        f4 c1 or f4 d1; the leader's memory at the end
+1        f4 c1 or f4 d1; the leader state at the end
 =======  ==========================================================================================
 
 **Rules.** A frame of another version is refused. The first bit of the magic is set. A foreign
@@ -45,14 +45,14 @@ class Leaving(IntEnum):
 
 
 LEAVING_BITS = 3
-"""Of the flags of a claim frame: what the member announces."""
+"""Flags of a claim frame that hold the member's announcement."""
 
 LEAVING = {int(value): value for value in Leaving}
 """Announcements by their number."""
 
 
 def open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
-    """A reader behind the magic."""
+    """Return a reader behind the magic."""
     reader = Reader(data, schema)
     if not data.startswith(magic):
         _refuse(reader, data, magic)
@@ -70,14 +70,14 @@ def _refuse(reader: Reader, data: bytes, magic: bytes) -> NoReturn:
 
 
 def start_frame(schema: str, magic: bytes) -> Writer:
-    """A writer with the magic written."""
+    """Return a writer with the magic written."""
     writer = Writer(schema, FRAME_VERSION)
     writer.raw(magic)
     return writer
 
 
 def read_set(reader: Reader) -> tuple[int, ...]:
-    """A PartitionSet, sorted."""
+    """Read a PartitionSet, sorted."""
     start = reader.pos
     count = reader.compact_count("partitions", 1)
     if count is None:
@@ -100,7 +100,7 @@ def _partitions(reader: Reader, count: int) -> Iterator[int]:
 
 
 def write_set(writer: Writer, partitions: tuple[int, ...]) -> None:
-    """A PartitionSet of sorted partitions."""
+    """Write a PartitionSet of sorted partitions."""
     if partitions and not 0 <= partitions[0] <= partitions[-1] <= INT32_MAX:
         writer.fail(Reason.OUT_OF_RANGE, "partitions", f"{partitions[0]} to {partitions[-1]}")
     distinct = sorted(set(partitions))

@@ -16,14 +16,14 @@ version  Subscription                                  Assignment
 * The types are Kafka's classic ones. The version is the number of the design.
 * A member then owns (owned - revoked) + assigned. It keeps a partition that the assignment does not
   list: absence never revokes.
-* Lists may be null. Null and empty ``revoked`` differ. Empty means that another member gives a
-  partition up: another round follows, and this member may join again at once. Null means none of
-  that.
+* Lists may be null. Null and empty ``revoked`` differ. Empty means that another member revokes a
+  partition: another round follows, and this member may join again at once. Null has neither
+  meaning.
 * The timeout is in ms, 0 to 2**31 - 1; 0 means no timeout. A negative timeout is refused.
 * A version above 3 is read as 3, and bytes after the last known field are ignored.
 
 **Strategy.** These messages are the document's reference, for ``holdfast decode`` and ``encode``.
-No member speaks them: in every group, of :class:`holdfast.Worker` too, the same content stands in
+No member uses them: in every group, of :class:`holdfast.Worker` too, the same content is in
 :mod:`holdfast.core.wire.layouts.container`. Only a worker writes ``PartitionAssignorData``.
 
 References: Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
@@ -50,7 +50,8 @@ class DesignSubscription:
     design: Design  # which design the member runs
     topics: tuple[str, ...]  # topics subscribed
     assignor_data: bytes | None = None  # the assignor's own bytes
-    assigned: TopicPartitions | None = ()  # what the member holds; null or empty for a new member
+    # partitions that the member owns; null or empty for a new member
+    assigned: TopicPartitions | None = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,9 @@ class DesignAssignment:
     """The document's Assignment."""
 
     design: Design  # which design the leader runs
-    # What the member is to hold besides; null repeats the last assignment.
+    # Further partitions of the member; null repeats the last assignment.
     assigned: TopicPartitions | None = ()
-    # Partitions to give up before joining again. Empty, not null: another round is coming.
+    # Partitions to revoke before joining again. Empty, not null: another round follows.
     revoked: TopicPartitions | None = ()
     timeout_ms: int = 0  # ScheduledRebalanceTimeout, 0 none; Design I has none
 

@@ -6,7 +6,7 @@ The layouts and their versions are in :mod:`holdfast.core.wire.layouts.offsets_s
 
 * A byte left over after a key or a value is an error. An unknown version of a known type is an
   error. An unknown tag is skipped and counted (KIP-915). An unknown type has an error of its own,
-  ``unknown-type``, so that a caller can count such records and go on.
+  ``unknown-type``, so that a caller can count such records and continue.
 * Fields have Kafka's names, and a value has exactly the fields of its version. A tagged field that
   was not written has Kafka's default: the topic id of a commit is then all zeros.
 * Writing gives the bytes that Kafka 4.3.1 writes: tagged fields at their default are left out.
@@ -59,10 +59,10 @@ class Record:
     # Fields of the value; None for a tombstone. Bytes are ``bytes``, ids ``uuid.UUID``, arrays
     # tuples, structs dicts, arrays of structs :class:`Structs`.
     value: Fields | None = None
-    n_unknown_tags: int = 0  # tagged fields that were stepped over
+    n_unknown_tags: int = 0  # tagged fields that were skipped
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON can hold it: bytes as hex, ids as text, arrays as lists."""
+        """Return the record as JSON can hold it: bytes as hex, ids as text, arrays as lists."""
         return {
             "record_type": self.record_type,
             "name": self.name,
@@ -73,7 +73,7 @@ class Record:
 
 
 def decode_key(key: bytes | None) -> Record:
-    """Read the key of a record of the offsets topic; the answer has no value.
+    """Read the key of a record of the offsets topic; the result has no value.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def _encode_value(schema: Schema, record: Record) -> bytes:
 
 
 def encode_schema(schema: Schema, fields: object, version: int) -> bytes:
-    """Write what begins with its version: the value of a record, or a message that it embeds.
+    """Write a message that begins with its version: the value of a record, or an embedded one.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def _struct_reader(struct: Layout, version: int) -> _Read:
 
 @cache
 def _struct_filler(struct: Layout, version: int) -> tuple[tuple[str, ...], _Fill]:
-    """Names of a struct's fields, and what appends their values to a list."""
+    """Return names of a struct's fields, and a function that appends their values to a list."""
     readers = tuple(_field_reader(field, version, struct.flexible) for field in struct.plain)
     tags = {
         field.tag: (field.name, _field_reader(field, version, struct.flexible, name=""))
@@ -267,7 +267,7 @@ def _struct_filler(struct: Layout, version: int) -> tuple[tuple[str, ...], _Fill
 
 
 def default_of(field: Field) -> Any:
-    """Value of a tagged field that was not written."""
+    """Return the value of a tagged field that was not written."""
     if field.is_array:
         return field.default
     if field.kind is Kind.UUID:
@@ -391,7 +391,7 @@ def _write_late(write_value: _Write, value: Any, writer: Writer) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as it compares: a list is a tuple, an id its text."""
+    """Return a value in its comparable form: a list as a tuple, an id as its text."""
     return _jsonable(tuple(value) if isinstance(value, list) else value)
 
 

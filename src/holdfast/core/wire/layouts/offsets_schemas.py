@@ -40,7 +40,7 @@ from types import MappingProxyType
 
 
 class RecordType(IntEnum):
-    """What a record is about: the int16 with which its key begins."""
+    """The type of a record: the int16 with which its key begins."""
 
     LEGACY_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -106,7 +106,7 @@ class Field:
     name: str  # Kafka's name
     kind: Kind  # type of the value, or of one element
     is_array: bool = False  # whether the field is an array
-    nullable: bool = False  # whether null may stand here
+    nullable: bool = False  # whether the value may be null
     # First and last version that has the field.
     since: int = 0
     until: int = _FOREVER
@@ -161,19 +161,19 @@ def layout(fields: tuple[Field, ...], version: int, flexible: bool) -> Layout:
 
 
 def schema_layout(schema: Schema, version: int) -> Layout:
-    """Layout of a whole schema in one of its versions."""
+    """Return the layout of a whole schema in one of its versions."""
     return layout(schema.fields, version, version >= schema.flexible_since)
 
 
 def min_size(field: Field, version: int, flexible: bool) -> int:
-    """Least number of bytes of a plain field."""
+    """Return the least number of bytes of a plain field."""
     if field.is_array:
         return 1 if flexible else 4
     return element_min_size(field, version, flexible)
 
 
 def element_min_size(field: Field, version: int, flexible: bool) -> int:
-    """Least number of bytes of one value, or of one element of an array."""
+    """Return the least number of bytes of one value, or of one element of an array."""
     if field.kind is Kind.STRUCT:
         return 1 if field.nullable else layout(field.fields, version, flexible).min_size
     if field.kind in SIZES:

@@ -1,13 +1,13 @@
-"""Sets of partitions in few bits: the memory holds three copies of each.
+"""Sets of partitions in few bits: the leader state holds three copies of each.
 
 **Rules.** A *packed set* has at least one partition, all below 2**width. Its count and the width
-stand in front of it, in fields of the caller. The set itself is, for each partition in ascending
-order, the gap to the one before less one, as a Rice code. Its ``k`` is the width less the count's
-binary digits, at least 7, and never more than the width. Example: {0, 2, 9} with a width of 4 is
-00000 00001 00110.
+precede it, in fields of the caller. The set itself is, for each partition in ascending order, the
+gap to the one before less one, as a Rice code. Its ``k`` is the width less the count's binary
+digits, at least 7, and never more than the width. Example: {0, 2, 9} with a width of 4 is 00000
+00001 00110.
 
 A code takes at least 8 bits, or the partitions are below 128: a count is checked against that
-before anything is read. At most 2 * count + 1 bits stand for quotients, however the partitions lie.
+before anything is read. At most 2 * count + 1 bits are quotients, whatever the partitions are.
 
 References: :mod:`holdfast.core.wire.one.bits`.
 """
@@ -25,14 +25,14 @@ LEAST_BITS = 7
 
 
 def packed(partitions: Sequence[int], width: int) -> str:
-    """Partitions below 2**width, sorted and distinct, at least one."""
+    """Return the bits of partitions below 2**width, sorted and distinct, at least one."""
     k = _bits_a_gap(len(partitions), width)
     gaps = [after - before - 1 for before, after in pairwise((-1, *partitions))]
     return "".join(rice(gap, k) for gap in gaps)
 
 
 def read_packed(bits: Bits, count: int, width: int, field: str) -> tuple[int, ...]:
-    """``count`` partitions (at least one) below 2**width, sorted."""
+    """Read ``count`` partitions (at least one) below 2**width, sorted."""
     start, k = bits.at, _bits_a_gap(count, width)
     if count > min(1 << width, bits.n_left // (k + 1)):
         bits.fail(Reason.BAD_COUNT, field, start, f"{count} of {width} bits")

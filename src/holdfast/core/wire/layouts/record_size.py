@@ -1,4 +1,4 @@
-"""Sizes of records of the offsets topic: what a broker takes, and what a group's record comes to.
+"""Sizes of records of the offsets topic: a broker's limit, and the size of a group's record.
 
 A group's record holds every member with its subscription and its assignment. A broker writes it as
 a batch of its own and refuses a batch above ``message.max.bytes`` (of the topic:
@@ -6,7 +6,7 @@ a batch of its own and refuses a batch above ``message.max.bytes`` (of the topic
 
 **Rules.** :func:`batch_bytes` is what the broker compares with its limit, to the byte. A member
 cannot see client ids, hosts and the group's name in the answer to its JoinGroup, so
-:func:`estimate_group_bytes` takes their places from what Kafka's member ids are made of.
+:func:`estimate_group_bytes` estimates them from the parts of Kafka's member ids.
 
 **Strategy.** Sums of lengths; nothing is encoded.
 
@@ -36,12 +36,12 @@ _KEY_FIELDS_BYTES: Final = 2 + 2  # type, length of the group's name
 
 
 def batch_bytes(key_bytes: Lengths, value_bytes: Lengths) -> Lengths:
-    """Bytes of a batch that holds one record, as a broker compares them with its limit.
+    """Return the bytes of a batch of one record, as a broker compares them with its limit.
 
     Parameters
     ----------
     key_bytes, value_bytes : int, or int64[n_records]
-        Bytes of the record's key and value, as they stand in the log.
+        Bytes of the record's key and value, as in the log.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def batch_bytes(key_bytes: Lengths, value_bytes: Lengths) -> Lengths:
 def estimate_group_bytes(
     members: Iterable[tuple[str, str | None, int]], *, group_id: str = "", protocol_name: str = ""
 ) -> int:
-    """Bytes of the batch of a group's record, from what the group's leader sees.
+    """Return the bytes of a group record's batch, from the data that the leader has.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def estimate_group_bytes(
     -------
     int
         The size, exact but for three things. A host is counted as 16 characters, the longest that
-        IPv4 has. A client id is counted as long as what stands before the UUID in the member's id:
+        IPv4 has. A client id is counted as long as the text before the UUID in the member's id:
         that is the client id of a dynamic member and the instance id of a static one. Without
         ``group_id`` the group's name counts as empty.
 
@@ -87,5 +87,5 @@ def estimate_group_bytes(
 
 
 def _varint_bytes(count: Lengths) -> Lengths:
-    """Bytes of a length in a record: a zigzag varint of seven bits a byte."""
+    """Return the bytes of a length in a record: a zigzag varint of seven bits a byte."""
     return 1 + (count >= 1 << 6) + (count >= 1 << 13) + (count >= 1 << 20) + (count >= 1 << 27)

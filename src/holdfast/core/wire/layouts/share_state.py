@@ -1,4 +1,4 @@
-"""Records of ``__share_group_state``: how far a share group is in a partition, for reading.
+"""Records of ``__share_group_state``: a share group's progress in a partition, for reading.
 
 ======  ==================  ==============================================================
 type    record              value (version 0, flexible)
@@ -13,10 +13,10 @@ type    record              value (version 0, flexible)
 The key is an int16 type, then ``GroupId string, TopicId uuid, Partition int32``. A state batch is
 ``FirstOffset, LastOffset int64, DeliveryState int8, DeliveryCount int16``.
 
-**Rules.** A start offset of -1 in an update leaves it as it is. A count of -1, and one that was not
-written, means that the broker does not know it. A record without a value deletes the state.
+**Rules.** A start offset of -1 in an update changes nothing. A count of -1, and a count that was
+not written, means that the broker does not know it. A record without a value deletes the state.
 
-References: KIP-932; KIP-1226 (the count, from which the broker tells the lag).
+References: KIP-932; KIP-1226 (the count, from which the broker computes the lag).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShareState:
     topic_id: str
     partition: int  # of the topic
     is_update: bool  # whether the record changes an earlier record, in place of replacing it
-    # First offset that is not done with; -1 not known, or not changed. None: deleted.
+    # First offset that is not completed; -1 not known, or not changed. None: deleted.
     start_offset: int | None
     # Offsets from ``start_offset`` on whose delivery is complete; -1 not known.
     n_delivered: int = -1
@@ -67,7 +67,7 @@ def decode_share_state(key: bytes, value: bytes | None) -> ShareState:
 
 
 def _value(value: bytes, kind: int) -> tuple[int, int]:
-    """Start offset and number of delivered offsets."""
+    """Return the start offset and the number of delivered offsets."""
     reader = Reader(value, "ShareUpdateValue" if kind == UPDATE else "ShareSnapshotValue")
     version = reader.int16("version")
     if version != 0:

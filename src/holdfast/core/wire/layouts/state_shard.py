@@ -1,15 +1,15 @@
-"""A share of the leader's memory: what one member carries from one leader to the next.
+"""A shard of the leader state: what one member carries from one leader to the next.
 
 =========  ========================================================================================
-share      version 1, in bits (:mod:`holdfast.core.wire.one.bits`)
+shard      version 1, in bits (:mod:`holdfast.core.wire.one.bits`)
 =========  ========================================================================================
-head       1: 0 if its member stands in the ring by its place, else 1. 2: what waits (0 nothing, 1
-           digest, 2 list). 2: count of neighbours. 1: whole. 1: paced. 1: After is there. 4: crowd.
+head       1: 0 if its member is in the ring by its location, else 1. 2: what waits (0 nothing, 1
+           digest, 2 list). 2: count of neighbours. 1: whole. 1: paced. 1: After follows. 4: crowd.
            5: partition bits. Topics gamma, Longer gamma, UsualCount gamma, Generation uvarint,
            PaceMs uvarint if paced, OnlyTopic if it is the only one and members are named, Digest
            24 bits or Waiting, After identity, Names of what the neighbours own, Neighbours
 neighbour  Identity, static 1 bit, Owned
-identity   in the share the first one as it is; each other one as a rice code of its distance from
+identity   in the shard the first one as it is; each other one as a rice code of its distance from
            the one before it, with k = bits of an identity - crowd
 waiting    Names, count gamma, of each: a bit 1 if its delay is that of the one before it, else a
            bit 0 and DelayMs uvarint; static 1 bit; the size of its identity: 1 as that of the
@@ -20,25 +20,25 @@ owned      gamma. 1: one topic; 2: left out; 3: nothing; from 4 on: two topics a
            topic    its name as a rice code of the names between it and the one before, with k =
                     binary digits of the number of names - those of n; nothing where there is one
                     name. count, packed set of partition bits
-names      nothing where OnlyTopic is there; else count + 1 gamma, the first one as it is, each
+names      nothing if OnlyTopic is present; else count + 1 gamma, the first one as it is, each
            other one as a rice code of its distance, with k = bits of a name - digits of count
 count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if it is d less
 =========  ========================================================================================
 
 **Rules.**
 
-* An *identity* is the beginning of a hash of the instance id of a static member, or of the place or
-  member id of a dynamic one, and a topic's *name* that of a hash of it, once in a share or list.
-  Both are texts of bits, as long as :data:`CHANCE_BITS` says.
-* A share that has a 3 for what waits is of another version, or no share: it is refused.
-* An entry of what waits that owns nothing is not waited for: that member came lately. One of which
-  it is left out what it owns has left lately.
-* A share names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
+* An *identity* is the beginning of a hash of the instance id of a static member, or of the location
+  or member id of a dynamic one. A topic's *name* is the beginning of its hash, once in a shard or
+  list. Both are texts of bits, as long as :data:`CHANCE_BITS` defines.
+* A shard that has a 3 for what waits is of another version, or not a shard: it is refused.
+* Nothing waits for an entry of the list that owns nothing: that member joined recently. An entry
+  whose owned partitions are left out has left recently.
+* A shard names at most three neighbours. A delay is the time that remains, in ms, 1 to 2**31 - 1.
 
-**Strategy.** A leader writes each member's entry once and joins entries to shares. A member sends
-its share back in its next subscription, and looks at nothing but the head of the share
-(:func:`holds_times`). :mod:`holdfast.core.machine.leader.ring` says who carries what; packed sets
-stand in :mod:`holdfast.core.wire.layouts.packed_sets`.
+**Strategy.** A leader writes each member's entry once and joins entries to shards. A member sends
+its shard back in its next subscription, and reads only the head of the shard (:func:`holds_times`).
+:mod:`holdfast.core.machine.leader.ring` defines the carrier of each part; packed sets are in
+:mod:`holdfast.core.wire.layouts.packed_sets`.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; KIP-415, whose leader
 forgets.
@@ -65,36 +65,37 @@ STATE_SHARD = "HoldfastStateShard"
 STATE_SHARD_VERSION = 1
 
 COPIES = 3
-"""Neighbours in a share: each member's facts have so many holders."""
+"""Neighbours in a shard: each member's entry has that many holders."""
 
 DIGEST_BYTES = 3
-"""Two lists of one generation have the same digest by chance in one of 17 million cases."""
+"""Size of a digest: two lists of a generation share one in one of 17 million cases."""
 
 CHANCE_BITS = 19
-"""A hash has so many bits, and one more whenever there are twice as many members, or topics. So a
-new member, or a new topic, has the hash of one that was there by chance in two of a million cases
-at most."""
+"""Bits of a hash, and one more for each doubling of the members, or topics.
+
+So a new member, or a new topic, has the hash of an existing one in two of a million cases at most.
+"""
 
 HASH_BITS = 64
 """Bits of a whole hash, from which a shorter one is cut."""
 
 SHORT_BITS = 16
-"""Of the identities of those that came or left, if no other member's begin alike."""
+"""Bits of identities that joined or left, if no other member's identity begins the same."""
 
 LONGER = range(HASH_BITS - CHANCE_BITS - 15 + 1)
-"""By so many bits all hashes of a round are longer, because two of them begin alike."""
+"""Bits by which all hashes of a round are longer, because two of them begin the same."""
 
 TOPICS = range(16)
-"""Logarithms of how many topics there are: 0 for one topic, and for none."""
+"""Logarithms of the number of topics: 0 for one topic, and for none."""
 
 PARTITION_BITS = range(32)
 """Sizes of a highest partition; a leader takes the smallest that is enough."""
 
 CROWDS = range(16)
-"""Logarithms of how many members stand in the ring."""
+"""Logarithms of the number of members in the ring."""
 
 COUNTS = range(1, 1 << 31)
-"""Usual counts."""
+"""Usual counts of partitions."""
 
 _TIMES = 0x62  # in the first byte: something waits, or paced
 _NOTHING, _DIGEST, _LIST = range(3)
@@ -103,7 +104,7 @@ _ONE_TOPIC, _LEFT_OUT, _OWNS_NOTHING, _TOPICS = range(1, 5)
 
 
 class Sizes(NamedTuple):
-    """Sizes of the fields in all shares of a round; see :class:`StateShard`."""
+    """Sizes of the fields in all shards of a round; see :class:`StateShard`."""
 
     crowd: int = 0
     topics: int = 1
@@ -114,12 +115,12 @@ class Sizes(NamedTuple):
 
     @property
     def identity_bits(self) -> int:
-        """Of the identities of members."""
+        """Bits of the identities of members."""
         return CHANCE_BITS + self.crowd + self.longer
 
     @property
     def topic_bits(self) -> int:
-        """Of the hashes of topics."""
+        """Bits of the hashes of topics."""
         return CHANCE_BITS + self.topics + self.longer
 
     @property
@@ -130,42 +131,40 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEntry:
-    """One member in the leader's memory."""
+    """One member in the leader state."""
 
-    # The beginning of a hash of its instance id, or else of its place or its member id, in bits;
-    # empty for an owner that nobody knows.
+    # The beginning of a hash of its instance id, or else of its location or its member id, in bits;
+    # empty for an unknown owner.
     identity: str
     static: bool = False  # whether it has an instance id
     delay_ms: int = 0  # how long its partitions still wait; 0 for a member of that round
     # Partitions owned after that round; for a departed member, the partitions that wait. None: left
     # out, because the record would have been too large.
     owned: TopicPartitions | None = ()
-    # How long it had been away. None: for the longest delay of the policy, less ``delay_ms``.
+    # How long it has been absent. None: for the longest delay of the policy, less ``delay_ms``.
     away_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateShard:
-    """One member's part of the memory of a round."""
+    """One member's part of the leader state of a round."""
 
     generation: int  # generation in which it was written
-    # How long it was, when the share was written, until the next batch of Design III; 0 for no such
-    # time.
+    # Time from writing the shard to the next batch of Design III; 0 for none.
     pace_ms: int = 0
     whole: bool = False  # whether ``neighbours`` are all other members of that round
-    # In a share that is not whole, ``neighbours`` are all members behind this identity up to the
-    # member itself, in the order of identities. Empty if the share is whole, or speaks about no
-    # member.
+    # In a shard that is not whole, ``neighbours`` are all members behind this identity up to the
+    # member itself, in the order of identities. Empty if the shard is whole, or names no member.
     after: str = ""
-    # At most three. Neighbours that own nothing and have no place are left out.
+    # At most three. Neighbours that own nothing and have no location are left out.
     neighbours: tuple[MemberEntry, ...] = ()
     # Departed members whose partitions wait, at a member that carries the list.
     waiting: tuple[MemberEntry, ...] = ()
     digest: bytes = b""  # of the list of what waits; empty if nothing waits
-    located: bool = False  # whether its member stands in the ring by its place
-    # About how many members stand in the ring, and how many topics there are: logarithms to base 2,
-    # rounded up. An identity is written as the distance from the one before it, which is the
-    # shorter the more there are.
+    located: bool = False  # whether its member is in the ring by its location
+    # The approximate numbers of members in the ring and of topics: logarithms to base 2, rounded
+    # up. An identity is written as the distance from the one before it, which is the shorter the
+    # more there are.
     crowd: int = 0
     topics: int = 1
     longer: int = 0  # bits that hashes have beyond :data:`CHANCE_BITS` and these
@@ -181,18 +180,18 @@ class StateShard:
 
     @property
     def identity_bits(self) -> int:
-        """Of the identities of members."""
+        """Bits of the identities of members."""
         return self.sizes.identity_bits
 
     @property
     def topic_bits(self) -> int:
-        """Of the hashes of topics."""
+        """Bits of the hashes of topics."""
         return self.sizes.topic_bits
 
 
 @memoized(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
 def read_shard(data: bytes | None) -> StateShard | None:
-    """The share in the bytes, or None where the bytes hold no share that can be read."""
+    """Return the shard in the bytes, or None if they hold no readable shard."""
     try:
         return None if data is None else decode_shard(data)
     except WireError:
@@ -200,12 +199,12 @@ def read_shard(data: bytes | None) -> StateShard | None:
 
 
 def holds_times(data: bytes) -> bool:
-    """Whether a share may hold times, so that its age counts; a settled group's has none."""
+    """Return whether a shard may hold times, so that its age counts; a settled group's has none."""
     return len(data) > 0 and data[0] & _TIMES != 0
 
 
 def decode_shard(data: bytes) -> StateShard:
-    """Read a share."""
+    """Read a shard."""
     reader = Reader(data, STATE_SHARD)
     bits = Bits(reader)
     located = not bits.flag("head")
@@ -221,7 +220,7 @@ def decode_shard(data: bytes) -> StateShard:
     start = bits.at
     generation = bits.uvarint("generation")
     if generation > INT32_MAX:
-        bits.fail(Reason.OUT_OF_RANGE, "generation", start, f"{generation} is no int32")
+        bits.fail(Reason.OUT_OF_RANGE, "generation", start, f"{generation} is not an int32")
     pace_ms = _read_ms(bits, "pace_ms") if paced else 0
     if not sizes.topics and (count or waits == _LIST):
         sizes = sizes._replace(only_topic=bits.take(sizes.topic_bits, "topic"))
@@ -255,7 +254,7 @@ def decode_shard(data: bytes) -> StateShard:
 
 
 def encode_shard(value: StateShard) -> bytes:
-    """Write a share; partitions come out sorted, members in the order given.
+    """Write a shard; partitions come out sorted, members in the order given.
 
     References: As :func:`decode_shard`.
     """
@@ -285,14 +284,14 @@ def join_shard(
     digest: bytes,
     located: bool = False,
 ) -> bytes:
-    """A share of entries that are written already; ``waiting`` counts before ``digest``."""
+    """Return a shard of encoded entries; ``waiting`` counts before ``digest``."""
     waits = _LIST if waiting is not None else _DIGEST if digest else _NOTHING
     if len(neighbours) > COPIES:
         _refuse(Reason.BAD_COUNT, "neighbours", f"{len(neighbours)} neighbours")
     if not 0 <= generation <= INT32_MAX:
-        _refuse(Reason.OUT_OF_RANGE, "generation", f"{generation} is no generation")
+        _refuse(Reason.OUT_OF_RANGE, "generation", f"{generation} is not a generation")
     if after and whole:
-        _refuse(Reason.BAD_LENGTH, "after", f"{after} in a share that is whole")
+        _refuse(Reason.BAD_LENGTH, "after", f"{after} in a shard that is whole")
     if waits == _DIGEST and len(digest) != DIGEST_BYTES:
         _refuse(Reason.BAD_LENGTH, "digest", f"{digest.hex()} is not {DIGEST_BYTES} bytes")
     text = [
@@ -315,20 +314,20 @@ def join_shard(
 
 
 class MemberBits(NamedTuple):
-    """A member in bits, but for the names of topics, which depend on what else is in a share."""
+    """A member in bits, without the names of topics, which depend on the rest of the shard."""
 
     head: str
-    topics: tuple[tuple[str, str], ...]  # name, and what stands behind it
+    topics: tuple[tuple[str, str], ...]  # name, and the bits behind it
 
 
 def encode_neighbour(member: MemberEntry, sizes: Sizes) -> MemberBits:
-    """A neighbour behind its identity."""
+    """Return the bits of a neighbour behind its identity."""
     kind, topics = _owned_parts(member, sizes)
     return MemberBits(f"{member.static:b}{kind}", topics)
 
 
 def encode_waiting(members: Sequence[MemberEntry], sizes: Sizes) -> str:
-    """The bits of the list of what waits."""
+    """Return the bits of the list of what waits."""
     parts = [_owned_parts(member, sizes) for member in members]
     names = _names_of((MemberBits(*part) for part in parts), sizes)
     text, last_ms = [_names_text(names, sizes), gamma(len(members))], 0
@@ -346,7 +345,7 @@ def encode_waiting(members: Sequence[MemberEntry], sizes: Sizes) -> str:
 
 
 def digest_of(waiting: str) -> bytes:
-    """The digest of a list of what waits."""
+    """Return the digest of a list of what waits."""
     return blake2b(waiting.encode(), digest_size=DIGEST_BYTES).digest()
 
 
@@ -409,7 +408,7 @@ def _identity_text(identity: str, last: str, sizes: Sizes) -> str:
 
 
 def _read_size(bits: Bits, sizes: Sizes) -> int:
-    """The size of an identity of the list, in bits."""
+    """Read the size of an identity of the list, in bits."""
     for size in (sizes.identity_bits, SHORT_BITS, 0):
         if bits.flag("identity"):
             return size
@@ -453,7 +452,7 @@ def _read_waiting(bits: Bits, sizes: Sizes) -> tuple[MemberEntry, ...]:
 
 
 def _read_names(bits: Bits, sizes: Sizes) -> tuple[str, ...]:
-    """Names of topics, in order."""
+    """Read names of topics, in order."""
     if sizes.only_topic:
         return (sizes.only_topic,)
     start, width = bits.at, sizes.topic_bits
@@ -473,7 +472,7 @@ def _read_names(bits: Bits, sizes: Sizes) -> tuple[str, ...]:
 
 
 def _names_of(entries: Iterable[MemberBits], sizes: Sizes) -> Mapping[str, int]:
-    """Names of the topics of entries, in order, with their places."""
+    """Return the names of the topics of entries, in order, with their positions."""
     if sizes.only_topic:
         return {sizes.only_topic: 0}
     found = {name for entry in entries for name, _ in entry.topics}
@@ -523,7 +522,7 @@ def _read_owned(bits: Bits, sizes: Sizes, names: Sequence[str]) -> TopicPartitio
 
 
 def _owned_parts(member: MemberEntry, sizes: Sizes) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """How much a member owns; each topic in order, and the bits of its partitions."""
+    """Return how much a member owns, and each topic in order with the bits of its partitions."""
     if member.owned is None:
         return gamma(_LEFT_OUT), ()
     topics = [(topic, sorted(set(p))) for topic, p in sort_partitions(member.owned)]

@@ -66,7 +66,7 @@ def decode_sticky_user_data(data: bytes) -> StickyUserData:
 def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
     """Write the user data of the ``sticky`` assignor; v0 has no generation.
 
-    Kafka writes topics in the order of a hash table; ours stand in the order given.
+    Kafka writes topics in the order of a hash table; holdfast writes them in the order given.
 
     References: KIP-54 (v0), KIP-341 (v1).
     """
@@ -92,13 +92,11 @@ def encode_cooperative_user_data(generation: int) -> bytes:
 
 
 def read_claims(subscription: Subscription, *, cooperative: bool) -> StickyUserData:
-    """What a member claims, as Kafka's sticky assignors read it; never fails on user data.
+    """Return a member's claims as Kafka's sticky assignors read them; never fails on user data.
 
     Parameters
     ----------
-    subscription : Subscription
-        Of the member.
-    cooperative : bool
+    subscription : Subscription The member's subscription. cooperative : bool
         True: the owned partitions of the subscription, at its generation or else at the one in the
         user data. False: the user data alone, since an eager member reports nothing as owned.
 

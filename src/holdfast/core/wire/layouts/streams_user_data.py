@@ -17,15 +17,15 @@ version  subscription (SubscriptionInfo)                      assignment (Assign
 =======  ===================================================  ====================================
 
 The version is an int32; a task id is ``subtopology int32, partition int32``. An active task has the
-offset sum -2. A member that is to ask for a rebalance gets the time in ``nextRebalanceMs``: 0 at
+offset sum -2. A member that shall request a rebalance gets the time in ``nextRebalanceMs``: 0 at
 once, the largest int64 never.
 
 **Rules.** ``activeTasks`` has one entry for each partition that the consumer protocol assigns, so a
-task that reads several topics stands there several times; it is given once here. A version above 11
-is read as 11, and a version below 1 is refused. Bytes after the last known field are ignored. The
-bytes do not tell a warm-up task from a standby task.
+task that reads several topics occurs several times; here it occurs once. A version above 11 is read
+as 11, and a version below 1 is refused. Bytes after the last known field are ignored. The bytes do
+not distinguish a warm-up task from a standby task.
 
-**Strategy.** What only interactive queries need (who owns which partition) is stepped over.
+**Strategy.** Fields that only interactive queries need (the owner of each partition) are skipped.
 
 References: KIP-441 (offset sums, probing rebalances), KIP-708 (client tags); Kafka Streams 4.3.1,
 ``AssignmentInfo``.
@@ -51,7 +51,7 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSubscription:
-    """What a Streams member tells the leader."""
+    """A Streams member's report to the leader."""
 
     version: int  # 1 to 11
     process_id: str  # of the process, whose threads are members each
@@ -64,14 +64,14 @@ class StreamsSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsAssignment:
-    """What the leader gives a Streams member."""
+    """The leader's assignment of a Streams member."""
 
     version: int  # 1 to 11
     # Tasks to run; tasks of which to keep state, warm-up tasks among them.
     active: tuple[Task, ...]
     standby: tuple[Task, ...]
     error: int = 0  # 0 none
-    # When to ask for another rebalance, in ms since 1970: 0 at once, :data:`NEVER_MS` never.
+    # When to request another rebalance, in ms since 1970: 0 at once, :data:`NEVER_MS` never.
     next_rebalance_ms: int = NEVER_MS
 
 
@@ -130,7 +130,7 @@ def decode_streams_assignment(data: bytes) -> StreamsAssignment:
 
 
 def _skip_rest(reader: Reader, version: int) -> None:
-    """Fields of a subscription behind the offset sums."""
+    """Skip the fields of a subscription behind the offset sums."""
     if version >= 8:
         reader.int8("uniqueField")
     if version >= 9:

@@ -1,14 +1,14 @@
-"""A subscription without what does not exist, made without building what is left out.
+"""A subscription without topics and partitions that do not exist, made without building them.
 
 **Rules.**
 
-- Topics and claims of topics that are not wanted are stepped over. Each claim stands once in what
-  is left. Of claims of partitions that a topic does not have, the :data:`MOST_BEYOND` lowest are
-  kept, because the leader has to ask their member to give them up.
+- Topics and claims of topics that are not wanted are skipped. Each remaining claim occurs once. Of
+  claims of partitions that a topic does not have, the :data:`MOST_BEYOND` lowest are kept, because
+  the leader has to ask their member to revoke them.
 - A message with more topics, or more lists of claims, than ``most_topics`` cannot be read. Nor can
   one that :func:`~holdfast.core.wire.layouts.consumer_protocol.decode_subscription` cannot read,
-  except that names which are left out may be no UTF-8.
-- User data of more bytes than ``most_user_data`` count as none, and so does a rack of more than
+  except that skipped names need not be UTF-8.
+- User data of more bytes than ``most_user_data`` are ignored, and so is a rack of more than
   :data:`LONGEST_RACK` bytes.
 
 **Strategy.** One loop over topics and one over lists of claims, on offsets. Numbers are taken in
@@ -44,7 +44,7 @@ UNREADABLE = b""
 def trim_subscription(
     data: bytes, partitions: Mapping[str, int], *, most_topics: int, most_user_data: int
 ) -> bytes:
-    """The same message, with nothing but the topics and claims that exist.
+    """Return the same message, with only the topics and claims that exist.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _owned(reader: Reader, wanted: Mapping[bytes, int], most: int) -> TopicParti
 
 
 def _distinct(numbers: bytearray, count: int) -> bytes:
-    """The partitions that exist and the lowest of the others, each once and sorted."""
+    """Return the existing partitions and the lowest of the others, each once and sorted."""
     column = np.frombuffer(bytes(numbers), ">i4")
     found = np.unique(column[column >= 0])
     return found[: np.searchsorted(found, count) + MOST_BEYOND].tobytes()

@@ -5,12 +5,12 @@
 ``offsets_embedded``       the subscriptions and assignments in group records to columns
 ``record_batches``         the record batches of a log to columns of records
 ``columns``                the columns that messages are read into
-``lockstep``               the reader: all messages advance by one field at a time
+``columnar``               the reader: all messages advance by one field at a time
 ``programs``               layouts compiled for the reader; tagged fields
 ``ragged``                 a position in each message; gathering runs of bytes, UTF-8
 ``subscription_columns``   the subscriptions of one group to the columns of a leader
 ``topic_blocks``           the topics of subscriptions, which members mostly share
-``name_arrays``            arrays of names in lock step
+``name_arrays``            arrays of names, read in columns
 ``subscription_slow``      members of a rare shape, one by one
 ``assignment_columns``     an owner column to all assignments of a group
 ``name_table``             names in bytes to indices

@@ -36,7 +36,7 @@ def encode_assignments(
     owner : int32[n_tps]
         Member index, or NO_OWNER.
     table : NameTable, optional
-        Of the same names, if there is one already.
+        Table of the same names, if it exists already.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def encode_assignments(
 
 
 def _by_member(owner: I32) -> tuple[I32, I32]:
-    """Owned topic-partitions sorted by member, then tp: both columns."""
+    """Return owned topic-partitions sorted by member, then tp: both columns."""
     tp = np.flatnonzero(owner != NO_OWNER)
     key = owner[tp].astype(np.int64) << 32
     key |= tp
@@ -91,7 +91,7 @@ def _write_runs(buffer: U8, table: NameTable, at: I64, topic: I32, count: I64) -
 
 
 def _write_frames(buffer: U8, n_members: int, n_runs: I64, run_member: I32, size: I64) -> list[int]:
-    """Write what stands around the runs of each member; return the size of each message."""
+    """Write the bytes around the runs of each member; return the size of each message."""
     sizes = np.bincount(run_member, weights=size, minlength=n_members).astype(np.int64)
     sizes += _HEADER + _TRAILER
     bounds = np.zeros(n_members + 1, np.int64)

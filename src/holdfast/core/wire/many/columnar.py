@@ -10,10 +10,11 @@
 * A count allocates nothing before the bytes left are known to hold that many elements.
 
 **Strategy.** A layout becomes a :class:`Program`: *runs* of fixed fields, each with the length of
-the variable field that follows, and after each run a *tail*, which reads that variable field. A run
-is read by one block gather. The elements of an array are first located, in lock step, by skipping
-through them; values seen on the way are kept on a *tape*. Then all elements of all messages are
-read as one flat batch. When only a few messages have elements left, a plain loop locates the rest.
+the variable field that follows, and after each run a *suffix*, which reads that variable field. A
+run is read by one block gather. The elements of an array are first located, all messages one
+element at a time, by skipping through them; values seen on the way are kept on a *tape*. Then all
+elements of all messages are read as one flat batch. When only a few messages have elements left, a
+plain loop locates the rest.
 
 References: KIP-482 (flexible versions and tagged fields).
 """
@@ -51,13 +52,13 @@ _STRING_MAX: Final = 0x7FFF
 
 
 class Suffix(Protocol):
-    """How to go on behind a run, whose last field is given as ``prefix``."""
+    """The reader behind a run, whose last field is given as ``prefix``."""
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """Advance; fill ``columns`` unless only skipping."""
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the tail in one message, at most ``end``."""
+        """Return the position behind the suffix in one message, at most ``end``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,11 +71,11 @@ class FixedRun:
     suffix: Suffix | None
 
     def read(self, cursor: Cursor, columns: Columns | None) -> None:
-        """Read the run and its tail."""
+        """Read the run and its suffix."""
         self.go_on(cursor, cursor.take(self.dtype), columns)
 
     def go_on(self, cursor: Cursor, raw: NDArray[Any], columns: Columns | None) -> None:
-        """Read the tail of a run that was taken."""
+        """Read the suffix of a run that was taken."""
         if not self.names and self.suffix is not None:
             self.suffix.read(cursor, raw, columns)
             return
@@ -85,7 +86,7 @@ class FixedRun:
             self.suffix.read(cursor, raw[str(len(self.names))], columns)
 
     def walk(self, data: memoryview, pos: int, end: int) -> int:
-        """Position behind the run and its tail in one message, at most ``end``."""
+        """Return the position behind the run and its suffix in one message, at most ``end``."""
         after = pos + self.dtype.itemsize
         if after > end:
             return end
@@ -108,8 +109,7 @@ def _fixed_column(raw: NDArray[Any]) -> Column:
 def read(program: Program, cursor: Cursor) -> Columns:
     """Read one struct of every message, into columns with one row a message.
 
-    The cursor is left behind the struct; its ``bad`` marks the messages that do not follow the
-    layout.
+    The cursor ends behind the struct; its ``bad`` marks the messages that do not follow the layout.
     """
     columns: Columns = {}
     for run in program:
@@ -118,20 +118,20 @@ def read(program: Program, cursor: Cursor) -> Columns:
 
 
 def skip(program: Program, cursor: Cursor) -> None:
-    """As :func:`read`, but only advance; which messages are ``bad`` is then not known."""
+    """Advance as :func:`read`, without reading; which messages are ``bad`` is then not known."""
     for run in program:
         run.read(cursor, None)
 
 
 def walk(program: Program, data: memoryview, pos: int, end: int) -> int:
-    """Position behind one struct of one message; ``end`` where it does not fit."""
+    """Return the position behind one struct of one message; ``end`` where it does not fit."""
     for run in program:
         pos = run.walk(data, pos, end)
     return pos
 
 
 def packed(formats: list[str], n_fixed: int = 0) -> np.dtype[Any]:
-    """Fields behind each other, called "0", "1" and so on; a lone prefix has no name."""
+    """Return fields behind each other, called "0", "1" and so on; a lone prefix has no name."""
     if not n_fixed:
         return np.dtype(formats[0])
     return np.dtype([(str(index), dtype) for index, dtype in enumerate(formats)])
@@ -141,12 +141,12 @@ def packed(formats: list[str], n_fixed: int = 0) -> np.dtype[Any]:
 
 
 def _length(cursor: Cursor, prefix: NDArray[Any], flexible: bool) -> I64:
-    """Length or count, -1 for null."""
+    """Return length or count, -1 for null."""
     return cursor.uvarint(prefix) - 1 if flexible else prefix.astype(np.int64)
 
 
 def _present(cursor: Cursor, length: I64, nullable: bool) -> tuple[I64, Mask | None]:
-    """Lengths with null as 0, and which are not null (None: all)."""
+    """Return lengths with null as 0, and which are not null (None: all)."""
     null = length < 0
     if not np.count_nonzero(null):
         return length, None
@@ -155,7 +155,7 @@ def _present(cursor: Cursor, length: I64, nullable: bool) -> tuple[I64, Mask | N
 
 
 def walk_uvarint(data: memoryview, first: int, pos: int, end: int) -> tuple[int, int]:
-    """Value of a varint whose first byte is read already, and the position behind it."""
+    """Return the value of a varint whose first byte is read, and the position behind it."""
     value, shift = first & 0x7F, 7
     while first > 0x7F and pos < end and shift < 35:
         first = data[pos]
@@ -173,7 +173,7 @@ def _walk_length(
     return max(value - 1, 0), pos
 
 
-# Tails
+# Suffixes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -186,7 +186,7 @@ class SizedSuffix:
     is_text: bool
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """Read the strings or bytes into their column, or step over them."""
+        """Read the strings or bytes into their column, or skip them."""
         n_bytes = _length(cursor, prefix, self.flexible)
         if columns is None:
             cursor.hop(n_bytes)
@@ -202,7 +202,7 @@ class SizedSuffix:
             columns[self.name] = Slices(data=cursor.data, begin=begin, size=size, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the length and its bytes in one message, at most ``end``."""
+        """Return the position behind the length and its bytes in one message, at most ``end``."""
         size, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         return min(pos + size, end)
 
@@ -225,7 +225,7 @@ class NumbersSuffix:
     dtype: np.dtype[Any]
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """Read the numbers or ids into their column, or step over them."""
+        """Read the numbers or ids into their column, or skip them."""
         width, n_numbers = self.dtype.itemsize, _length(cursor, prefix, self.flexible)
         if columns is None:
             cursor.hop(n_numbers * width)
@@ -239,7 +239,7 @@ class NumbersSuffix:
         columns[self.name] = Items(start=start // width, columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the count and its numbers in one message, at most ``end``."""
+        """Return the position behind the count and its numbers in one message, at most ``end``."""
         count, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         return min(pos + count * self.dtype.itemsize, end)
 
@@ -255,7 +255,7 @@ class ItemsSuffix:
     min_size: int
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """Read the elements into their column, or step over them."""
+        """Read the elements into their column, or skip them."""
         count, valid = _present(cursor, _length(cursor, prefix, self.flexible), self.nullable)
         count = holdable(cursor, count, self.min_size)
         if columns is None:
@@ -265,7 +265,7 @@ class ItemsSuffix:
         columns[self.name] = Items(start=starts(count), columns=items, valid=valid)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the count and its elements in one message, at most ``end``."""
+        """Return the position behind the count and its elements in one message, at most ``end``."""
         count, pos = _walk_length(data, prefix, pos, end, flexible=self.flexible)
         for _ in range(min(count, (end - pos) // self.min_size)):
             pos = walk(self.program, data, pos, end)
@@ -273,7 +273,7 @@ class ItemsSuffix:
 
 
 def holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
-    """Counts, with 0 where the bytes left cannot hold so many."""
+    """Return counts, with 0 where the bytes left cannot hold so many."""
     over = count > cursor.n_left() // min_size
     if not over.any():
         return count
@@ -282,7 +282,7 @@ def holdable(cursor: Cursor, count: I64, min_size: int) -> I64:
 
 
 def parents(count: I64) -> I64:
-    """Message of each element."""
+    """Return the message of each element."""
     if len(count) and count.max() == 1:
         return np.flatnonzero(count)
     return np.repeat(np.arange(len(count)), count)
@@ -349,7 +349,7 @@ class Tape:
         self._taken: list[tuple[list[I64], list[NDArray[Any]]]] = [([], []) for _ in program]
 
     def skip(self, cursor: Cursor, slot: I64) -> None:
-        """As :func:`skip`; ``slot`` says which elements the cursor stands at."""
+        """Advance as :func:`skip`; ``slot`` has the elements at the cursor."""
         self._slots.append(slot.copy())
         for run, (positions, raws) in zip(self._program, self._taken, strict=True):
             positions.append(cursor.pos)
@@ -357,7 +357,7 @@ class Tape:
             run.go_on(cursor, raws[-1], None)
 
     def read(self, cursor: Cursor) -> Columns:
-        """As :func:`read`, of all elements; elements not seen yet are read first."""
+        """Read all elements as :func:`read`; elements not seen yet are read first."""
         order = np.full(len(cursor.bad), -1, np.int64)
         slot = np.concatenate([*self._slots, np.zeros(0, np.int64)])
         order[slot] = np.arange(len(slot))
@@ -373,7 +373,7 @@ class Tape:
 
 
 def _parents_within(stop: I64, low: int, high: int) -> I64:
-    """Message of each element from ``low`` to ``high``; ``stop``: where each message's end."""
+    """Return the message of each element from ``low`` to ``high``; ``stop``: each message's end."""
     first, last = np.searchsorted(stop, (low, high - 1), side="right").tolist()
     n_here = np.diff(np.minimum(stop[first : last + 1], high), prepend=low)
     return np.repeat(np.arange(first, last + 1), n_here)
@@ -385,12 +385,12 @@ def locate(program: Program, cursor: Cursor, count: I64, tape: Tape | None = Non
     Parameters
     ----------
     tape : Tape, optional
-        Gets the values that are read in passing.
+        Receives the values that are read in passing.
 
     Returns
     -------
     int64[sum(count)]
-        By message, then by element. Elements that are not there begin at the end.
+        By message, then by element. Missing elements begin at the end.
     """
     begin = np.repeat(cursor.end, count)
     rows = np.flatnonzero(count)
@@ -437,7 +437,7 @@ class OptionalSuffix:
     program: Program
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """Read the structs that are not null into their columns, or step over them."""
+        """Read the structs that are not null into their columns, or skip them."""
         there = cursor.uvarint(prefix) > 0 if self.tagged else prefix >= 0
         rows = np.flatnonzero(there)
         child = Cursor(cursor.data, cursor.pos[rows], cursor.end[rows])
@@ -451,5 +451,5 @@ class OptionalSuffix:
         cursor.absorb(child, rows)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the struct in one message; ``pos`` itself for a negative ``prefix``."""
+        """Return the position behind the struct in one message; ``pos`` if ``prefix`` < 0."""
         return walk(self.program, data, pos, end) if prefix >= 0 else pos

@@ -1,4 +1,4 @@
-"""The columns into which many messages are read: one a field, in buffers that Arrow takes as such.
+"""The columns into which many messages are read: one a field, in buffers that Arrow accepts.
 
 ==========  =====================================  ==============================================
 column      of                                     buffers
@@ -6,7 +6,7 @@ column      of                                     buffers
 Numbers     int8 to int64                          values, native byte order
 Ids         uuid                                   uint8[n, 16]
 Text        string                                 UTF-8 bytes and row starts
-Slices      bytes                                  positions in the input; copied when asked for
+Slices      bytes                                  positions in the input; copied on request
 Items       array                                  row starts, and the columns of the elements
 Optional    struct that may be null or left out    row of each message in the struct's columns
 ==========  =====================================  ==============================================
@@ -101,7 +101,7 @@ class Slices:
         )
 
     def gather(self) -> tuple[U8, I64]:
-        """Bytes behind each other, uint8, and row starts, int64[n + 1]."""
+        """Return bytes behind each other, uint8, and row starts, int64[n + 1]."""
         return gather(self.data, self.begin, self.size)
 
 
@@ -154,7 +154,7 @@ def take(columns: Columns, rows: I64) -> Columns:
 
 
 def join(parts: list[Columns]) -> Columns:
-    """The rows of all parts, one part behind the other.
+    """Return the rows of all parts, one part behind the other.
 
     Parameters
     ----------
@@ -217,12 +217,12 @@ def _join_optional(parts: list[Optional]) -> Optional:
 
 
 def gather_exact(data: U8, begin: I64, size: I64) -> tuple[U8, I64]:
-    """As :func:`holdfast.core.wire.many.ragged.gather`, for data without padding."""
+    """Gather as :func:`holdfast.core.wire.many.ragged.gather`, for data without padding."""
     return gather(np.concatenate((data, np.zeros(PAD, np.uint8))), begin, size)
 
 
 def spread(column: Column, index: I64, default: Default) -> Column:
-    """Column of a tagged field, from the values of the messages that have it.
+    """Return the column of a tagged field, from the values of the messages that have it.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def spread(column: Column, index: I64, default: Default) -> Column:
     Returns
     -------
     Column
-        With n rows. An absent UUID is all zeros.
+        A column of n rows. An absent UUID is all zeros.
     """
     n_values = len(column)
     if n_values == len(index) and np.array_equal(index, np.arange(n_values)):

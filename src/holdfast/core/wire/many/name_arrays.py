@@ -3,10 +3,10 @@
 **Rules.** Nothing is read outside the buffer. Every count is checked against the bytes left before
 anything is allocated. A member whose array does not fit gets an empty row.
 
-**Strategy.** Lock step: step ``j`` reads the position of the ``j``-th name of every member that has
-so many names, as columns over members. A wrong length or count moves the position beyond the end,
-where it stays. One check after the last step finds it. If all names of an array are as long as
-its first name, their positions are computed without any step.
+**Strategy.** Columnar steps: step ``j`` reads the position of the ``j``-th name of every member
+that has so many names, as columns over members. A wrong length or count moves the position beyond
+the end, where it stays. One check after the last step finds it. If all names of an array are as
+long as its first name, their positions are computed without any step.
 
 References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics`` and ``OwnedPartitions``.
 """
@@ -23,13 +23,15 @@ from holdfast.core.wire.many.name_table import int16_at, int32_at
 
 FEW = 4
 PATIENCE = 64
-"""When at most FEW members have names left, and more than PATIENCE steps are to come, lock step
-costs more than it saves: the arrays of these members are not read here."""
+"""Bound on the steps for at most FEW members with names left.
+
+Beyond it, columnar steps cost more than they save: the arrays of these members are not read here.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NameArrays:
-    """Where arrays of names lie in a buffer, one array a member, as CSR over members."""
+    """Positions of arrays of names in a buffer, one array a member, as CSR over members."""
 
     start: I64  # int64[n_members + 1]: rows of the columns below
     # int64[...], int32[...]: first byte of each name, and its bytes.
@@ -41,9 +43,9 @@ class NameArrays:
 
 
 def join(messages: Sequence[bytes], ends: I64, n_pad: int) -> tuple[U8, I64, I64]:
-    """One buffer with what follows ``ends`` in each message; where each begins and ends.
+    """Return one buffer of what follows ``ends`` in each message; where each begins and ends.
 
-    Messages are copied whole where that takes at most twice the bytes, and cut before else.
+    Messages are copied whole where that takes at most twice the bytes, else they are cut first.
     """
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     if 2 * ends.sum() > sizes.sum():
@@ -63,11 +65,11 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
         Ends in at least 16 bytes of 0 behind the largest of ``last``.
     first, last : int64[n]
         Where the array begins, and the end of the bytes it may use. The entries of members that are
-        not wanted are not looked at.
+        not wanted are not read.
     wanted : bool[n]
         Members to read; the others get an empty row and an ``end`` of ``first``.
     partitions : bool
-        Whether an array of int32 stands behind each name.
+        Whether an array of int32 follows each name.
     """
     n_names = np.zeros(len(first), np.int64)
     room = last - first - 4
@@ -88,7 +90,7 @@ def walk(buffer: U8, first: I64, last: I64, wanted: Mask, *, partitions: bool) -
 
 
 def _alike(buffer: U8, begin: I64, n_names: I64, stop: int) -> tuple[I64, I32] | None:
-    """Where names begin and their lengths, if in each array all are alike in length; else None."""
+    """Return where names begin and their lengths, if each array has one length; else None."""
     lengths = int16_at(buffer).view(">u2")
     stride = lengths[np.minimum(begin, stop)].astype(np.int64) + 2
     second = np.where(n_names > 1, begin + stride, begin)
@@ -97,14 +99,14 @@ def _alike(buffer: U8, begin: I64, n_names: I64, stop: int) -> tuple[I64, I32] |
     strides = np.repeat(stride, n_names)
     at = np.repeat(begin, n_names) + within(n_names) * strides
     np.minimum(at, stop, out=at)
-    length = int16_at(buffer)[at].astype(np.int32)  # a negative one is never alike
+    length = int16_at(buffer)[at].astype(np.int32)  # a negative length never counts as equal
     return (at, length) if (length + 2 == strides).all() else None
 
 
 def _walked(
     buffer: U8, begin: I64, n_names: I64, good: Mask, stop: int, *, partitions: bool
 ) -> I64:
-    """Where each name begins, in lock step; arrays too long for that become empty and not good."""
+    """Return where each name begins, step by step; too long arrays become empty and not good."""
     order = np.argsort(-n_names, kind="stable")
     n_active = np.searchsorted(-n_names[order], -np.arange(1, n_names.max(initial=0) + 1), "right")
     steps = _steps(buffer, begin[order], n_active, stop, partitions=partitions)
@@ -132,7 +134,7 @@ def _columns(
     good: Mask,
     partitions: bool,
 ) -> NameArrays:
-    """Counts at the names found; rows of members with a wrong one or a wrong length are emptied."""
+    """Return counts at the names found; rows with a wrong count or length are emptied."""
     n_names = row_sizes(start)
     limit = np.repeat(last, n_names)
     behind = at + 2 + length
@@ -162,7 +164,7 @@ def _columns(
 
 
 def _steps(buffer: U8, cursor: I64, n_active: I64, stop: int, *, partitions: bool) -> list[I64]:
-    """Where the names of each step begin; up to the step from which only a few long ones are left.
+    """Return where the names of each step begin, up to the step with only a few long arrays left.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Topic names in bytes to topic indices, many at once.
 
-**Rules.** A name matches only if length and every byte agree; hashing only says where to look.
+**Rules.** A name matches only if length and every byte agree; hashing only finds the candidate.
 
 **Strategy.** Names are read as little-endian 8-byte words straight from the buffer, the last one
 masked, so that a name of 11 bytes costs two reads. Names of one length that follow each other are
@@ -28,19 +28,19 @@ _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB866
 
 
 def words_at(buffer: U8) -> U64:
-    """Overlapping little-endian words: element ``i`` is the bytes ``i`` to ``i + 7``."""
+    """Return overlapping little-endian words: element ``i`` is the bytes ``i`` to ``i + 7``."""
     n = max(len(buffer) - 7, 0)
     return np.ndarray((n,), "<u8", buffer.data, strides=(1,))
 
 
 def int32_at(buffer: U8) -> npt.NDArray[np.int32]:
-    """Overlapping big-endian int32: element ``i`` is the bytes ``i`` to ``i + 3``."""
+    """Return overlapping big-endian int32: element ``i`` is the bytes ``i`` to ``i + 3``."""
     n = max(len(buffer) - 3, 0)
     return np.ndarray((n,), ">i4", buffer.data, strides=(1,))
 
 
 def int16_at(buffer: U8) -> npt.NDArray[np.int16]:
-    """Overlapping big-endian int16: element ``i`` is the bytes ``i`` and ``i + 1``."""
+    """Return overlapping big-endian int16: element ``i`` is the bytes ``i`` and ``i + 1``."""
     n = max(len(buffer) - 1, 0)
     return np.ndarray((n,), ">i2", buffer.data, strides=(1,))
 
@@ -61,7 +61,7 @@ class NameTable:
         self.tables = self._build()
 
     def find(self, buffer: U8, position: I64, length: I32) -> I32:
-        """Topic of each name in ``buffer``, or UNKNOWN.
+        """Return the topic of each name in ``buffer``, or UNKNOWN.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class NameTable:
         return result
 
     def find_alike(self, buffer: U8, n_names: int, length: int) -> I32:
-        """Topic of each name, or UNKNOWN, where a buffer has nothing but names of one length.
+        """Return the topic of each name, or UNKNOWN, in a buffer of names of one length.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class NameTable:
         return result
 
     def _find(self, rows: list[U64], length: I32 | int) -> I64:
-        """Topic of each name by its words; ``length`` of each name or of all."""
+        """Return the topic of each name by its words; ``length`` of each name or of all."""
         left = found = np.empty(0, np.int64)
         for level, (slots, shift) in enumerate(self.tables):
             topic = slots[_mix(rows, level, shift)]
@@ -119,7 +119,7 @@ class NameTable:
         return found
 
     def _read(self, words: U64, position: I64, length: I32) -> list[U64]:
-        """Words of each name, zero behind its end; names longer than any topic are cut."""
+        """Return words of each name, zero behind its end; names longer than any topic are cut."""
         longest = int(length.max(initial=0))
         uniform = longest == int(length.min(initial=longest))
         rows = []
@@ -129,7 +129,7 @@ class NameTable:
         return rows
 
     def _build(self) -> list[tuple[I64, np.uint64]]:
-        """Tables of topic indices: a name whose slot is taken goes to the next table."""
+        """Build tables of topic indices: a name whose slot is taken goes to the next table."""
         tables: list[tuple[I64, np.uint64]] = []
         left = np.arange(len(self.encoded))
         while len(left):
@@ -144,7 +144,7 @@ class NameTable:
 
 
 def _mix(words: list[U64], level: int, shift: np.uint64) -> npt.NDArray[np.int64]:
-    """Slot of each name from its words; another mix on every level."""
+    """Return the slot of each name from its words; another mix on every level."""
     total = words[0] * np.uint64(_ODD[level % 4])
     for at, word in enumerate(words[1:], 1):
         total ^= total >> np.uint64(29)

@@ -40,7 +40,7 @@ CHUNK_BYTES: Final = 8 << 20
 
 _HEAD: Final = np.dtype(">u2")
 _HEAD_SIZE: Final = 2  # a key and a value begin with an int16
-_N_TYPES: Final = max(RECORD_SCHEMAS) + 1  # also stands for every type above
+_N_TYPES: Final = max(RECORD_SCHEMAS) + 1  # also used for every type above
 _NO_KEY: Final = _N_TYPES + 1
 # A version is one that a schema has, or one of two numbers above every schema's version.
 _ANOTHER: Final = max(schemas.value.max_version for schemas in RECORD_SCHEMAS.values()) + 1
@@ -63,7 +63,7 @@ class Binary:
         return len(self.start) - 1
 
     def row(self, index: int) -> bytes | None:
-        """One row."""
+        """Return one row."""
         if self.valid is not None and not self.valid[index]:
             return None
         return self.data[self.start[index] : self.start[index + 1]].tobytes()
@@ -79,7 +79,7 @@ class Family:
     # Fields by Kafka's names, n rows each; ``value`` is empty for tombstones.
     key: Columns
     value: Columns
-    # int64[n] or None: tagged fields that were stepped over; None: none at all.
+    # int64[n] or None: tagged fields that were skipped; None: none at all.
     n_unknown_tags: I64 | None
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ def decode_batch(
     keys, values : Binary
         Of the same length; a null value is a tombstone.
     types : collection of int, optional
-        Record types wanted; records of other known types are passed over, unread.
+        Record types wanted; records of other known types are skipped, unread.
 
     Yields
     ------
@@ -141,7 +141,7 @@ def decode_batch(
 
 
 def _cuts(keys: Binary, values: Binary) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that hold at most CHUNK_RECORDS and, but for one record, CHUNK_BYTES."""
+    """Return ranges of rows of at most CHUNK_RECORDS and, but for one record, CHUNK_BYTES."""
     first, n_rows = 0, len(keys)
     while first < n_rows:
         last = min(first + CHUNK_RECORDS, n_rows)
@@ -175,7 +175,7 @@ class _Side:
         self.head = read_at(self.data, self.begin, _HEAD).astype(np.uint16)
 
     def cursor(self, rows: I64 | slice) -> Cursor:
-        """At what follows the int16."""
+        """Return a cursor behind the int16."""
         return Cursor(self.data, self.begin[rows] + 2, self.end[rows])
 
 
@@ -202,7 +202,7 @@ def _decode_chunk(keys: Binary, values: Binary, span: slice, label_of: NDArray[n
 
 
 def _labels(key: _Side, value: _Side, label_of: NDArray[np.int16]) -> NDArray[np.int16]:
-    """Label of each row."""
+    """Return the label of each row."""
     number = np.minimum(key.head, _N_TYPES)
     number[key.size < _HEAD_SIZE] = _NO_KEY
     if key.valid is not None:
@@ -216,7 +216,7 @@ def _labels(key: _Side, value: _Side, label_of: NDArray[np.int16]) -> NDArray[np
 
 
 def _label_table(types: Collection[int] | None) -> NDArray[np.int16]:
-    """Label of each (type, version); a known pair has a label of its own."""
+    """Return the label of each (type, version); a known pair has a label of its own."""
     table = np.full((_NO_KEY + 1, _N_VERSIONS), _BAD, np.int16)
     table[:_NO_KEY] = _UNKNOWN
     for number, schemas in RECORD_SCHEMAS.items():
@@ -230,7 +230,7 @@ def _label_table(types: Collection[int] | None) -> NDArray[np.int16]:
 
 
 def _decode_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Family, I64]:
-    """Records of one label, and the rows found bad."""
+    """Return records of one label, and the rows found bad."""
     family, bad = _read_family(key, value, rows, label)
     bad_rows = rows[bad]
     if len(bad_rows):
@@ -264,7 +264,7 @@ def _read_family(key: _Side, value: _Side, rows: I64, label: int) -> tuple[Famil
 
 
 def _explain(keys: Binary, values: Binary, rows: I64) -> BadRows:
-    """Ask the scalar form why each of ``rows`` is bad."""
+    """Return why each of ``rows`` is bad, by the scalar form."""
     errors = [_error_of(keys.row(row), values.row(row)) for row in rows.tolist()]
     return BadRows(
         rows=rows,

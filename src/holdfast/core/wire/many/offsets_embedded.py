@@ -1,7 +1,7 @@
 """Reading the subscriptions and assignments in the records of classic groups into columns.
 
 A group of protocol type ``consumer`` carries a ConsumerProtocolSubscription and a
-ConsumerProtocolAssignment for each member; their version table stands in
+ConsumerProtocolAssignment for each member; their version table is in
 :mod:`holdfast.core.wire.layouts.consumer_protocol`. Other protocol types stay bytes.
 
 **Rules.** A message that does not parse gives no values; its row is listed with a reason and a
@@ -39,7 +39,7 @@ from holdfast.core.wire.one.reasons import reason_code
 from holdfast.errors import WireError
 
 _INT16: Final = np.dtype(">i2")
-_N_PROBES: Final = 64  # messages whose versions are looked at first
+_N_PROBES: Final = 64  # messages whose versions are checked first
 _DEFAULTS: dict[str, Default] = {"generationId": -1, "userData": None, "rackId": None}
 
 
@@ -61,9 +61,7 @@ def read_assignments(messages: Slices, wanted: Mask) -> Messages:
 
     Parameters
     ----------
-    messages : Slices
-        Of n members.
-    wanted : bool[n]
+    messages : Slices Messages of n members. wanted : bool[n]
         Members of protocol type ``consumer``; an empty message is not read.
 
     Returns
@@ -107,7 +105,7 @@ def _read(schema: Schema, messages: Slices, wanted: Mask) -> Messages:
 
 
 def _explain(schema: Schema, messages: Slices, rows: I64) -> tuple[U8, I64]:
-    """Ask the scalar form why messages do not parse: reason and position, for all rows."""
+    """Return why messages do not parse, by the scalar form: reason and position, for all rows."""
     decode = decode_subscription if schema is CONSUMER_SUBSCRIPTION else decode_assignment
     reason, position = np.zeros(len(messages), np.uint8), np.zeros(len(messages), np.int64)
     data, start = messages.take(rows).gather()
@@ -122,7 +120,7 @@ def _explain(schema: Schema, messages: Slices, rows: I64) -> tuple[U8, I64]:
 
 
 def _read_rows(schema: Schema, messages: Slices, rows: I64) -> tuple[Columns, I64, Mask]:
-    """Read the messages of ``rows``: their columns, their versions, and which of them fail."""
+    """Read the messages of ``rows``: return columns, versions, and which of them fail."""
     begin = messages.begin[rows]
     end = begin + messages.size[rows]
     some = Cursor(messages.data, begin[:: len(rows) // _N_PROBES + 1], end).peek(_INT16)
@@ -159,7 +157,7 @@ def _read_mixed(schema: Schema, cursor: Cursor) -> tuple[Columns, I64, Mask]:
 
 
 def _layers(schema: Schema) -> list[tuple[int, tuple[Field, ...]]]:
-    """Fields by the version that brought them."""
+    """Return fields by the version that introduced them."""
     return [
         (since, tuple(field for field in schema.fields if field.since == since))
         for since in range(schema.max_version + 1)
@@ -171,7 +169,7 @@ def _layer_program(fields: tuple[Field, ...], since: int) -> Program:
 
 
 def _read_since(fields: tuple[Field, ...], since: int, cursor: Cursor, version: I64) -> Columns:
-    """Fields that are there from one version on."""
+    """Read fields that exist from one version on."""
     program = _layer_program(fields, since)
     if version.min(initial=since) >= since:
         return read(program, cursor)
@@ -184,7 +182,7 @@ def _read_since(fields: tuple[Field, ...], since: int, cursor: Cursor, version: 
 
 
 def _at_rows(columns: Columns, rows: I64, n_rows: int) -> Columns:
-    """Columns of some rows, spread over all, with the defaults between them."""
+    """Return columns of some rows, spread over all, with the defaults between them."""
     index = np.full(n_rows, ABSENT, np.int64)
     index[rows] = np.arange(len(rows))
     return {n: spread(c, index, _DEFAULTS.get(n, ())) for n, c in columns.items()}

@@ -1,8 +1,8 @@
-"""Layouts compiled for the lock-step reader, and the tail that reads tagged fields.
+"""Layouts compiled for the columnar reader, and the suffix that reads tagged fields.
 
-**Rules.** Fixed fields that stand behind each other are one run; the length of the next field
-of variable size belongs to it. Unknown tags are skipped and counted. The value of a known tag must
-be as long as the size before it. If a message has a tag twice, the last one counts, as in Kafka.
+**Rules.** Fixed fields behind each other are one run; the length of the next field of variable size
+belongs to it. Unknown tags are skipped and counted. The value of a known tag must be as long as the
+size before it. If a message has a tag twice, the last one counts, as in Kafka.
 
 **Strategy.** Tagged fields are an array of (tag, size, bytes). Usually every message has the same
 single tag of the same size, or no tag; then the position of the value is known without a search.
@@ -66,7 +66,7 @@ _TAG_AND_SIZE: Final = np.dtype([("tag", np.uint8), ("size", np.uint8)])
 
 @cache
 def program_of(struct: Layout, version: int) -> Program:
-    """Program of a schema, or of a struct in it, in one version.
+    """Return the program of a schema, or of a struct in it, in one version.
 
     Its columns are the plain fields, then the tagged ones.
     """
@@ -90,13 +90,13 @@ def program_of(struct: Layout, version: int) -> Program:
 
 @cache
 def message_program(schema: Schema, version: int) -> Program:
-    """Program of a whole message in one version, which it begins with (column ``version``)."""
+    """Return the program of a whole message, which begins with its ``version``, in one version."""
     struct = schema_layout(schema, version)
     return program_of(replace(struct, plain=(_VERSION, *struct.plain)), version)
 
 
 def _value_program(field: Field, version: int, flexible: bool) -> Program:
-    """Program of a value that stands alone; its column is called ""."""
+    """Return the program of a single value; its column is called ""."""
     builder = _Builder()
     builder.add(field, version, flexible, name="")
     return builder.done()
@@ -200,7 +200,7 @@ class TagsSuffix:
     known: tuple[Tag, ...]
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """Read the known tags into their columns and count the others, or step over all tags."""
+        """Read the known tags into their columns and count the others, or skip all tags."""
         count = holdable(cursor, cursor.uvarint(prefix), 2)
         if columns is None:
             if count.any():
@@ -246,7 +246,7 @@ class TagsSuffix:
         return True
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the tagged fields of one message, at most ``end``."""
+        """Return the position behind the tagged fields of one message, at most ``end``."""
         count, pos = walk_uvarint(data, prefix, pos, end)
         for _ in range(min(count, (end - pos) // 2)):
             pos = walk(_TAG_PROGRAM, data, pos, end)
@@ -254,7 +254,7 @@ class TagsSuffix:
 
 
 def _read_tags(cursor: Cursor, count: I64) -> tuple[I64, I64, Slices]:
-    """Message, number and bytes of each tagged field."""
+    """Return message, number and bytes of each tagged field."""
     items = read_items(_TAG_PROGRAM, cursor, count)
     number, data = items["tag"], items["data"]
     assert isinstance(number, Numbers) and isinstance(data, Slices)
@@ -264,7 +264,7 @@ def _read_tags(cursor: Cursor, count: I64) -> tuple[I64, I64, Slices]:
 def _tag_column(
     tag: Tag, cursor: Cursor, parent: I64, number: I64, data: Slices
 ) -> tuple[Column, int]:
-    """Column of a known tag, and how many fields have it."""
+    """Return the column of a known tag, and how many fields have it."""
     here = number == tag.number
     if not here.all():
         entry = np.flatnonzero(here)
@@ -302,7 +302,7 @@ def _read_one_size(program: Program, size: int, cursor: Cursor, parent: I64) -> 
 
 
 def _fixed_size(program: Program) -> int | None:
-    """Bytes of a program without anything of variable size."""
+    """Return the bytes of a program without anything of variable size."""
     return program[0].dtype.itemsize if len(program) == 1 and program[0].suffix is None else None
 
 
@@ -315,7 +315,7 @@ class TagSuffix:
     """One tagged field: its number (the prefix), its size, its bytes."""
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
-        """Read the number and the bytes of the tag into their columns, or step over both."""
+        """Read the number and the bytes of the tag into their columns, or skip both."""
         number = cursor.uvarint(prefix)
         size = cursor.uvarint(cursor.take(_BYTE))
         if columns is None:
@@ -327,7 +327,7 @@ class TagSuffix:
         columns["data"] = Slices(data=cursor.data, begin=begin, size=size, valid=None)
 
     def walk(self, data: memoryview, prefix: int, pos: int, end: int) -> int:
-        """Position behind the tag in one message, at most ``end``."""
+        """Return the position behind the tag in one message, at most ``end``."""
         _, pos = walk_uvarint(data, prefix, pos, end)
         if pos >= end:
             return end

@@ -4,8 +4,7 @@
 size is cut at the end, so nothing is ever read outside the padded bytes. The values read from a bad
 message are meaningless. A *padded* buffer has :data:`PAD` readable bytes after its last meaningful
 one, so that a window may be read at every position up to and including the end. No Python loop per
-row: the one loop here runs over runs longer than :data:`LONGEST_WINDOW`, of which the input holds
-few.
+row: the only loop runs over runs longer than :data:`LONGEST_WINDOW`, of which the input holds few.
 
 **Strategy.** A window is one element of a void dtype laid over every byte position, so NumPy
 copies it as a block; its cost hardly depends on its width. Runs of different lengths are copied by
@@ -49,7 +48,7 @@ def keep_freed_memory() -> None:
 
 
 def padded(data: U8) -> U8:
-    """A copy of ``data`` (uint8[n_bytes]) with :data:`PAD` zero bytes after it."""
+    """Return a copy of ``data`` (uint8[n_bytes]) with :data:`PAD` zero bytes after it."""
     copy = np.empty(len(data) + PAD, np.uint8)
     copy[: len(data)] = data
     copy[len(data) :] = 0
@@ -57,7 +56,7 @@ def padded(data: U8) -> U8:
 
 
 def windows(data: U8, width: int) -> NDArray[Any]:
-    """A window of ``width`` bytes at every position of ``data`` that has room for one.
+    """Return a window of ``width`` bytes at every position of ``data`` that has room for one.
 
     Parameters
     ----------
@@ -76,7 +75,7 @@ def windows(data: U8, width: int) -> NDArray[Any]:
 
 
 def read_at(data: U8, begin: I64, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """One element at each of many positions.
+    """Return one element at each of many positions.
 
     Parameters
     ----------
@@ -142,7 +141,7 @@ def gather(data: U8, begin: I64, size: I64) -> tuple[U8, I64]:
 
 
 def _copy_longer(source: tuple[U8, I64], target: tuple[U8, I64], size: I64, width: int) -> None:
-    """Copy runs, all longer than ``width``, from where they begin to where they shall."""
+    """Copy runs, all longer than ``width``, from their begin to their destination."""
     (data, begin), (out, start) = source, target
     while len(size) and width < LONGEST_WINDOW:
         fits = size <= 2 * width
@@ -164,7 +163,7 @@ def invalid_utf8(data: U8, start: I64) -> Mask | None:
     data : uint8[n_bytes]
         Runs behind each other.
     start : int64[n + 1]
-        Where each begins, and the end.
+        Where each run begins, and the end.
 
     Returns
     -------
@@ -218,8 +217,8 @@ class Cursor:
     Parameters
     ----------
     pos, end : int64[n]
-        Where each message goes on, and where it ends. ``pos`` is the cursor's own. It may run past
-        the end by a few fixed fields, which the padding allows; :meth:`skip` and
+        Where each message continues, and where it ends. ``pos`` belongs to the cursor. It may run
+        past the end by a few fixed fields, which the padding allows; :meth:`skip` and
         :meth:`overrun` notice.
 
     Notes
@@ -301,21 +300,21 @@ class Cursor:
         return size
 
     def hop(self, size: I64) -> None:
-        """As :meth:`skip`, but a negative size counts as 0, and no message is marked bad."""
+        """Skip as :meth:`skip`, but a negative size counts as 0, and no message is marked bad."""
         self.pos = np.minimum(self.pos + np.maximum(size, 0), self.end)
 
     def overrun(self) -> Mask:
-        """Messages that are bad, or whose fixed fields ran past the end."""
+        """Return messages that are bad, or whose fixed fields ran past the end."""
         past: Mask = self.here() > self.end
         return self.bad | past
 
     def unfinished(self) -> Mask:
-        """Messages that are bad, or do not end here."""
+        """Return messages that are bad, or do not end here."""
         elsewhere: Mask = self.here() != self.end
         return self.bad | elsewhere
 
     def uvarint(self, first: NDArray[Any]) -> I64:
-        """Go on with varints of at most 32 bits, of which the first byte is read already."""
+        """Read on in varints of at most 32 bits, of which the first byte is read already."""
         value = first.astype(np.int64)
         if not len(value) or value.max() <= 0x7F:
             return value

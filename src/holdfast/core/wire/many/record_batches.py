@@ -1,17 +1,17 @@
-"""Record batches of a log, as a Fetch answer has them, to columns of records.
+"""Record batches of a log, as in a Fetch answer, to columns of records.
 
 **Rules.**
 
 * Batches of format 2 are read, which brokers have written since Kafka 0.11. A batch of an older
   format is a WireError.
 * A Fetch answer may cut its last batch off. Such a batch is left for the next answer.
-* A batch that the cleaner has thinned out keeps its first and last offset and has fewer records, so
-  every offset without a record shows.
+* A batch that the cleaner has compacted keeps its first and last offset and has fewer records, so
+  every offset without a record is detected.
 * Nothing is read beyond a batch: a length that goes further is a WireError, and so are bytes left.
 
-**Strategy.** One loop hops from batch to batch, and one from record to record, along the lengths in
-front of them. Everything else is read of all records at once. What a codec has packed is unpacked
-behind the bytes of the answer, so that all records lie in one buffer.
+**Strategy.** One loop steps from batch to batch, and one from record to record, by the lengths in
+front of them. All other fields are read of all records at once. Compressed records are decompressed
+behind the bytes of the answer, so that all records are in one buffer.
 
 References: KIP-98 (format 2, control records), KIP-534 (a cleaned batch with a delete horizon
 counts its times from the horizon); ``DefaultRecordBatch`` and ``DefaultRecord`` of Kafka.
@@ -35,12 +35,12 @@ from holdfast.errors import WireError
 
 SCHEMA: Final = "RecordBatch"
 NO_PRODUCER: Final = -1
-"""Producer id of a batch that no idempotent producer has written."""
+"""Producer id of a batch that no idempotent producer wrote."""
 DATA, ABORT, COMMIT, OTHER = -1, 0, 1, 2
 """Values of ``marker``: data, the two ends of a transaction, another control record."""
 
 Unpack = Callable[[int, bytes], bytes]
-"""Takes the number of a codec and the records that it has packed, and returns the records."""
+"""Takes the number of a codec and compressed records, and returns the records."""
 
 _HEADER: Final = np.dtype(
     [
@@ -74,12 +74,12 @@ class LogRecords:
 
     offset: I64
     timestamp_ms: I64
-    producer_id: I64  # NO_PRODUCER where it has none
+    producer_id: I64  # NO_PRODUCER for none
     transactional: Mask  # written in a transaction, ends of transactions included
     marker: I64  # DATA, ABORT, COMMIT or OTHER
     key: Slices
     value: Slices
-    next_offset: int  # behind the last whole batch; where the read began if there is none
+    next_offset: int  # behind the last whole batch; the start of the read if there is none
     missing_until: int  # behind the last offset that has no record; -1: none is missing
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
     start : int
         The offset that was asked for; records before it, of its own batch, are left out.
     unpack : callable
-        Unpacks the records of a batch.
+        Decompresses the records of a batch.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
 
     Notes
     -----
-    Cost: two short loops in Python, one turn a batch and one a record of a batch that has several;
+    Cost: two short loops in Python, one step a batch and one a record of a batch that has several;
     the rest is O(bytes) in NumPy.
 
     References: KIP-98.
@@ -167,7 +167,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
 
 
 def _batch_places(data: bytes) -> I64:
-    """Where each whole batch begins, int64[n]."""
+    """Return where each whole batch begins, int64[n]."""
     read, size, found = _LENGTH_AND_MAGIC.unpack_from, len(data), []
     at, last = 0, size - _HEADER_SIZE
     while at <= last:
@@ -185,9 +185,9 @@ def _batch_places(data: bytes) -> I64:
 
 
 def _missing_until(start: int, base: I64, last: I64, n_records: I64) -> int:
-    """Behind the last offset from ``start`` on that has no record; -1 where all have one.
+    """Return the position behind the last offset from ``start`` without a record; -1 for none.
 
-    A cleaned batch does not say which of its records are gone, so all of it may be missing.
+    A cleaned batch does not say which of its records were removed, so all of it may be missing.
     """
     if not len(base):
         return -1
@@ -199,7 +199,7 @@ def _missing_until(start: int, base: I64, last: I64, n_records: I64) -> int:
 
 
 def _unpacked(data: bytes, at: I64, header: NDArray[Any], unpack: Unpack) -> tuple[bytes, I64, I64]:
-    """The bytes with all records, and where those of each batch begin and end."""
+    """Return the bytes with all records, and where those of each batch begin and end."""
     begin = at + _HEADER_SIZE
     end = at + _LENGTH_END + header["length"]
     codec = header["attributes"] & _CODEC
@@ -215,7 +215,7 @@ def _unpacked(data: bytes, at: I64, header: NDArray[Any], unpack: Unpack) -> tup
 
 
 def _record_places(data: bytes, begin: I64, end: I64, n_records: I64) -> tuple[I64, I64]:
-    """Where each record begins, and its batch; both int64[n]."""
+    """Return where each record begins, and its batch; both int64[n]."""
     wrong = np.flatnonzero((n_records < 0) | (n_records * _SMALLEST_RECORD > end - begin))
     if len(wrong):
         _refuse(Reason.BAD_COUNT, "records", int(begin[wrong[0]]) - 4)
@@ -228,7 +228,7 @@ def _record_places(data: bytes, begin: I64, end: I64, n_records: I64) -> tuple[I
 
 
 def _hop(data: bytes, at: int, end: int, n_records: int) -> list[int]:
-    """Where each record of a batch begins: the length in front of a record says where it ends."""
+    """Return where each record of a batch begins: the length before a record gives its end."""
     found = []
     for _ in range(n_records):
         found.append(at)
@@ -254,7 +254,7 @@ class _Read:
 
 
 def _read_records(data: U8, at: I64, batch_end: I64) -> _Read:
-    """Read every record of the places ``at``."""
+    """Read every record at the positions ``at``."""
     size, pos = _varints(data, at, batch_end, "length")
     end = pos + size
     # A record ends where the next one of its batch begins, and the last one with its batch.
@@ -271,7 +271,7 @@ def _read_records(data: U8, at: I64, batch_end: I64) -> _Read:
 
 
 def _runs(data: U8, pos: I64, end: I64, field: str) -> tuple[Slices, I64]:
-    """Bytes with their length in front of them, and the positions behind them."""
+    """Return bytes with their length in front of them, and the positions behind them."""
     size, pos = _varints(data, pos, end, field)
     null = size == _NULL
     size = np.where(null, 0, size)
@@ -283,7 +283,7 @@ def _runs(data: U8, pos: I64, end: I64, field: str) -> tuple[Slices, I64]:
 
 
 def _varints(data: U8, pos: I64, end: I64, field: str) -> tuple[I64, I64]:
-    """A number in zigzag form at each position, and the positions behind them."""
+    """Return a number in zigzag form at each position, and the positions behind them."""
     byte = data.take(np.minimum(pos, len(data) - 1))
     value = (byte & 0x7F).astype(np.uint64)
     pos = pos + 1
@@ -303,7 +303,7 @@ def _varints(data: U8, pos: I64, end: I64, field: str) -> tuple[I64, I64]:
 
 
 def _markers(key: Slices, control: Mask) -> I64:
-    """What ends a transaction, by the keys of control records: a version and a type, int16 each."""
+    """Return each transaction end's kind, by the keys of control records: version, type, int16."""
     found = np.full(len(key), DATA, np.int64)
     rows = np.flatnonzero(control)
     if len(rows):

@@ -7,9 +7,9 @@ subscription cannot be read, it has no topics, because a leader must not fail on
 member. Every count is checked against the bytes left, so no count makes a column large.
 
 **Strategy.** The blocks of topics in front are read by
-:mod:`~holdfast.core.wire.many.topic_blocks`. What follows is joined into one buffer and read in
-lock step, as columns over members (:mod:`~holdfast.core.wire.many.name_arrays`). Where a check
-fails, or a message is of a rare shape, that member alone is read the slow way
+:mod:`~holdfast.core.wire.many.topic_blocks`. The rest is joined into one buffer and read as columns
+over members (:mod:`~holdfast.core.wire.many.name_arrays`). Where a check fails, or a message is of
+a rare shape, that member alone is read the slow way
 (:mod:`~holdfast.core.wire.many.subscription_slow`).
 
 References: KIP-429, KIP-341, KIP-881.
@@ -33,14 +33,14 @@ from holdfast.core.wire.many.topic_blocks import TopicBlocks
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SubscriptionColumns:
-    """What the members of a group subscribe to and claim."""
+    """The topics and claims of the members of a group."""
 
     subscriptions: Subscriptions  # of known topics
     claims: ReportedClaims  # as written, with the topic name of each
     generation: I32  # int32[n_members]: of the claims, -1 none
     racks: list[str | None]  # rack of each member
-    # Members of a cooperative group whose claims stand in sticky user data alone: eager members in
-    # the middle of an upgrade, which gave everything up before they joined.
+    # Members of a cooperative group whose claims are in sticky user data alone: eager members in
+    # the middle of an upgrade, which revoked everything before they joined.
     user_data_claimants: tuple[int, ...] = ()
 
 
@@ -52,9 +52,8 @@ def decode_subscriptions(
     Parameters
     ----------
     cooperative : bool
-        Whether claims stand in the subscription (True) or in sticky user data. Where the one place
-        has none the other is tried, because a group in the middle of an upgrade has members of both
-        kinds.
+        Whether claims are in the subscription (True) or in sticky user data. If one has none, the
+        other is tried, because a group in the middle of an upgrade has members of both kinds.
 
     References: KIP-429, "Consumer protocol".
     """
@@ -67,7 +66,7 @@ def decode_subscriptions(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Suffixes:
-    """What stands behind the topics of each member."""
+    """The bytes behind the topics of each member."""
 
     buffer: U8
     names: NameArrays
@@ -166,7 +165,7 @@ def _merge(
 
 
 def _check_names(suffixes: _Suffixes, run_member: I32, unknown: I64) -> None:
-    """Mark members as odd that claim a topic whose name is no UTF-8; a known name is."""
+    """Mark members that claim a topic whose name is not UTF-8; a known name is valid."""
     raw = suffixes.buffer.tobytes() if len(unknown) else b""
     names_at, lengths = (
         suffixes.names.name_at[unknown].tolist(),
@@ -181,7 +180,7 @@ def _check_names(suffixes: _Suffixes, run_member: I32, unknown: I64) -> None:
 
 
 def _racks(suffixes: _Suffixes) -> list[str | None]:
-    """Rack of each member; an empty name is none."""
+    """Return the rack of each member; an empty name is none."""
     racks: list[str | None] = [None] * len(suffixes.rack_at)
     named = np.flatnonzero((suffixes.rack_length > 0) & ~suffixes.odd)
     raw = suffixes.buffer.tobytes() if len(named) else b""

@@ -1,7 +1,7 @@
 """Members whose subscription has a rare shape: they are read one by one, with the same result.
 
-**Rules.** A member whose subscription cannot be read has no topics. Claims are in member order in
-the end, however they were read.
+**Rules.** A member whose subscription cannot be read has no topics. Claims end up in member order,
+however they were read.
 
 References: KIP-429, KIP-341.
 """
@@ -24,7 +24,7 @@ NO_TOPICS = Subscription(version=0, topics=())
 
 
 class ClaimNames(Sequence[str]):
-    """Topic name of each claim, decoded only when asked for."""
+    """Topic name of each claim, decoded only on request."""
 
     def __init__(self, buffer: U8, arrays: NameArrays, run: I64):
         self.buffer, self.arrays, self.run = buffer, arrays, run
@@ -40,7 +40,7 @@ class ClaimNames(Sequence[str]):
 
 
 class OneByOne:
-    """Members read one by one, and their claims put in place among the others."""
+    """Members read one by one, whose claims are merged with the others."""
 
     def __init__(self, blocks: TopicBlocks, columns: tuple[I32, I32, I32], names: Sequence[str]):
         self.blocks, self.columns, self.names = blocks, columns, names
@@ -53,7 +53,7 @@ class OneByOne:
     def read(
         self, member: int, data: bytes, cooperative: bool
     ) -> tuple[StickyUserData, str | None]:
-        """Read one member; its claims wait for :meth:`merged`."""
+        """Read one member; its claims are kept for :meth:`merged`."""
         try:
             subscription = decode_subscription(data)
         except WireError:
@@ -71,7 +71,7 @@ class OneByOne:
         return claim, subscription.rack or None
 
     def merged(self) -> tuple[tuple[I32, I32, I32], Sequence[str]]:
-        """All claims in member order, and their names."""
+        """Return all claims in member order, and their names."""
         slow = np.array([row[:3] for row in self.claims], np.int64).reshape(-1, 3)
         both = [
             np.concatenate((fast, column.astype(np.int32)))
@@ -97,7 +97,7 @@ class _Merged(Sequence[str]):
 
 
 def claims_of(subscription: Subscription, *, cooperative: bool) -> StickyUserData:
-    """Claims where the assignor's kind of member has them, else where the other kind has them."""
+    """Return claims from the place where the assignor's members have them, else from the other."""
     first = read_claims(subscription, cooperative=cooperative)
     if first.partitions:
         return first

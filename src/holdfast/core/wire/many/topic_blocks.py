@@ -6,7 +6,7 @@ not in the table of known topics are checked and left out.
 
 **Strategy.** A head, which is a version and a block, that was read before is recognised by
 comparing bytes. If members have different heads, the blocks are read together: as one table if all
-names are alike in length, else in lock step (:mod:`~holdfast.core.wire.many.name_arrays`).
+names are equal in length, else in columnar steps (:mod:`~holdfast.core.wire.many.name_arrays`).
 
 References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
 """
@@ -27,11 +27,11 @@ from holdfast.core.wire.many.name_table import NameTable
 NO_HEAD = b"\xff\xff"
 """The head of a message that cannot be read: its version is -1."""
 PREFIX = 48
-"""Bytes of a message by which a head met before is looked up."""
+"""Bytes of a message by which a head read before is looked up."""
 SLOW = 2
-"""Heads read one by one before the rest is read in lock step."""
+"""Heads read one by one before the rest is read in columns."""
 WORTH = 16
-"""For every so many members with a known head, one more new head is read one by one."""
+"""Members with a known head for which one more new head is read one by one."""
 
 Found = tuple[I64, I32, list[bool], list[int]]
 """Blocks of many messages: CSR starts of their names, the topic of each name, whether each block is
@@ -42,7 +42,7 @@ _INT16 = Struct(">h").unpack_from
 
 
 def named_topics(messages: Sequence[bytes]) -> list[str]:
-    """Topics that stand in the subscriptions, each once; equal blocks are read once."""
+    """Return the topics of the subscriptions, each once; equal blocks are read once."""
     ends = TopicBlocks(NameTable(())).read(messages)
     pairs = zip(messages, ends.tolist(), strict=True)
     blocks = dict.fromkeys(data[2:end] for data, end in pairs if end)
@@ -103,11 +103,11 @@ class TopicBlocks:
         return ends
 
     def add(self, topics: bytes) -> int:
-        """Row of ``topics`` (sorted, unique, int32) in the table of distinct subscriptions."""
+        """Return the row of ``topics`` (sorted, unique, int32) among distinct subscriptions."""
         return self.rows.setdefault(topics, len(self.rows))
 
     def _read_one(self, data: bytes) -> tuple[int, int]:
-        """End of the block and its row, or (0, -1) if it cannot be read."""
+        """Return the end of the block and its row, or (0, -1) if it cannot be read."""
         index, found = self.table.index, set()
         try:
             (n_topics,) = _INT32(data, 2)
@@ -135,7 +135,7 @@ class TopicBlocks:
         member = np.repeat(np.arange(len(messages), dtype=np.int64) << 32, row_sizes(start))
         ours = topic >= 0
         key = member | topic if ours.all() else (member | topic)[ours]
-        if not (key[1:] > key[:-1]).all():  # names mostly stand in their order
+        if not (key[1:] > key[:-1]).all():  # names are mostly in their order
             key = distinct(key)
         bounds = (4 * np.searchsorted(key, np.arange(len(messages) + 1) << 32)).tolist()
         rows = (key & 0x7FFFFFFF).astype(np.int32).tobytes()
@@ -143,7 +143,7 @@ class TopicBlocks:
         unknown = np.flatnonzero(~ours)
         odd = set((np.searchsorted(start, unknown, side="right") - 1).tolist())
         odd.update(i for i, good in enumerate(readable) if not good)
-        for i in odd:  # check the names that are not ours, too
+        for i in odd:  # check unknown names, too
             end[i], row[i] = self._read_one(messages[i])
         version = [_INT16(data)[0] if at else -1 for data, at in zip(messages, end, strict=True)]
         return np.array((end, row, version), np.int64).T
@@ -176,7 +176,7 @@ class TopicBlocks:
         return names.start, topic, names.good.tolist(), (names.end - first).tolist()
 
     def subscriptions(self, row: I32) -> Subscriptions:
-        """The members' subscriptions, from the row of each member, numbered in the order met."""
+        """Return the members' subscriptions, from each member's row, numbered in the order met."""
         first = np.full(len(self.rows), len(row))
         first[row[::-1]] = np.arange(len(row))[::-1]  # the first member of a row is written last
         used = np.argsort(first)[: np.count_nonzero(first < len(row))]

@@ -5,9 +5,9 @@
 ``writer``           writes them
 ``reasons``          why bytes could not be read or a value not written
 ``structs``          an array of structs in a record
-``bits``             fields of single bits, for a share of the memory
+``bits``             fields of single bits, for a state shard
 ``topic_ids``        topic ids as Kafka's tools show them
-``offsets_partition``  in which partition of the offsets topic a group is
+``offsets_partition``  the partition of the offsets topic of a group
 ===================  ============================================================================
 
 **Rules.** A failure is a :class:`~holdfast.errors.WireError`. It names the reason, the schema, the

@@ -10,7 +10,7 @@ gamma(n), n > 0     one 0 fewer than n has binary digits, then the digits: 1 is 
 rice(n, k)          n >> k bits 1, a bit 0, then the last k bits of n
 ==================  ================================================================================
 
-**Rules.** The last byte is filled up with bits 0. A reader looks at no bit that is not there, and a
+**Rules.** The last byte is filled up with bits 0. A reader reads no bit beyond the end, and a
 length that it reads allocates nothing.
 
 **Strategy.** A text of bits is sliced and searched in C. Written fields are texts, so what many
@@ -32,12 +32,12 @@ _LONGEST_UVARINT = 5
 
 
 def number(value: int, width: int) -> str:
-    """A number of 0 to 2**width - 1."""
+    """Return the bits of a number of 0 to 2**width - 1."""
     return f"{value:0{width}b}" if width else ""
 
 
 def uvarint(value: int) -> str:
-    """A number from 0 on, in groups of eight bits."""
+    """Return the bits of a number from 0 on, in groups of eight bits."""
     groups = []
     while value > 0x7F:
         groups.append(f"{value & 0x7F | 0x80:08b}")
@@ -47,18 +47,18 @@ def uvarint(value: int) -> str:
 
 
 def gamma(value: int) -> str:
-    """A number from 1 on; small numbers are short."""
+    """Return the bits of a number from 1 on; small numbers are short."""
     digits = f"{value:b}"
     return "0" * (len(digits) - 1) + digits
 
 
 def rice(value: int, k: int) -> str:
-    """A number from 0 on that is about 2**k."""
+    """Return the bits of a number from 0 on that is about 2**k."""
     return f"{'1' * (value >> k)}0{number(value & (1 << k) - 1, k)}"
 
 
 def to_bytes(text: str) -> bytes:
-    """The text as bytes, filled up with bits 0."""
+    """Return the text as bytes, filled up with bits 0."""
     size = -(-len(text) // 8)
     return int(text.ljust(8 * size, "0") or "0", 2).to_bytes(size, "big")
 
@@ -84,7 +84,7 @@ class Bits:
         self.reader.fail(reason, field, min(at, len(self.text)) // 8, detail)
 
     def take(self, width: int, field: str) -> str:
-        """The next bits."""
+        """Read the next bits."""
         start = self.at
         if width > len(self.text) - start:
             self.fail(Reason.TRUNCATED, field, start, f"{width} bits expected")
@@ -92,15 +92,15 @@ class Bits:
         return self.text[start : self.at]
 
     def number(self, width: int, field: str) -> int:
-        """A number of so many bits."""
+        """Read a number of ``width`` bits."""
         return int(self.take(width, field), 2) if width else 0
 
     def flag(self, field: str) -> bool:
-        """One bit."""
+        """Read one bit."""
         return self.take(1, field) == "1"
 
     def uvarint(self, field: str) -> int:
-        """A number in groups of eight bits."""
+        """Read a number in groups of eight bits."""
         start, value, group = self.at, 0, 0x80
         for shift in range(0, 7 * _LONGEST_UVARINT, 7):
             if group < 0x80:
@@ -112,7 +112,7 @@ class Bits:
         return value
 
     def gamma(self, field: str) -> int:
-        """A number from 1 on."""
+        """Read a number from 1 on."""
         start = self.at
         one = self.text.find("1", start, start + _LONGEST_GAMMA)
         if one < 0:
@@ -122,7 +122,7 @@ class Bits:
         return self.number(one - start + 1, field)
 
     def rice(self, k: int, field: str) -> int:
-        """A number that is about 2**k."""
+        """Read a number that is about 2**k."""
         start = self.at
         zero = self.text.find("0", start)
         if zero < 0:

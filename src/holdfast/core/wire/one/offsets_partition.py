@@ -1,4 +1,4 @@
-"""In which partition of the offsets topic a group's records are.
+"""The partition of the offsets topic that holds a group's records.
 
 **Rules.** Kafka takes the hash of the group's name as Java has it: over UTF-16 units, in 32 bits
 with a sign. Its absolute value, and 0 for the one number that has none, is divided by the number of
@@ -14,7 +14,7 @@ import struct
 
 
 def string_hash(text: str) -> int:
-    """Java's ``hashCode`` of a string.
+    """Return Java's ``hashCode`` of a string.
 
     Returns
     -------
@@ -31,12 +31,12 @@ def string_hash(text: str) -> int:
 
 
 def offsets_partition(group: str, n_partitions: int) -> int:
-    """The partition of ``__consumer_offsets`` that holds every record of a group.
+    """Return the partition of ``__consumer_offsets`` that holds every record of a group.
 
     Parameters
     ----------
     n_partitions : int
-        Of the topic; 50 unless ``offsets.topic.num.partitions`` says otherwise.
+        Partitions of the topic; 50 unless ``offsets.topic.num.partitions`` differs.
 
     References: ``GroupMetadataManager.partitionFor``, Kafka 4.3.1.
     """

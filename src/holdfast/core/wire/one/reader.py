@@ -88,7 +88,7 @@ class Reader:
             self.fail(Reason.TRAILING_BYTES, field, detail=f"{self.n_left} bytes left over")
 
     def skip(self, n_bytes: int, field: str) -> None:
-        """Step over ``n_bytes`` (not negative)."""
+        """Skip ``n_bytes`` (not negative)."""
         if n_bytes > self.end - self.pos:
             self.fail(Reason.TRUNCATED, field, detail=f"{n_bytes} bytes expected")
         self.pos += n_bytes
@@ -96,23 +96,23 @@ class Reader:
     # Fixed size
 
     def int8(self, field: str) -> int:
-        """One signed byte."""
+        """Read one signed byte."""
         return self._fixed(INT8, field)
 
     def int16(self, field: str) -> int:
-        """Two bytes, signed, big endian."""
+        """Read two bytes, signed, big endian."""
         return self._fixed(INT16, field)
 
     def int32(self, field: str) -> int:
-        """Four bytes, signed, big endian."""
+        """Read four bytes, signed, big endian."""
         return self._fixed(INT32, field)
 
     def int64(self, field: str) -> int:
-        """Eight bytes, signed, big endian."""
+        """Read eight bytes, signed, big endian."""
         return self._fixed(INT64, field)
 
     def uuid(self, field: str) -> UUID:
-        """Sixteen bytes."""
+        """Read sixteen bytes."""
         pos = self.pos
         self.skip(16, field)
         return UUID(bytes=self.data[pos : pos + 16])
@@ -126,10 +126,10 @@ class Reader:
         value: int = layout.unpack_from(self.data, pos)[0]
         return value
 
-    # What several schemas have
+    # Shared by several schemas
 
     def leading_version(self, highest: int, lowest: int = 0) -> int:
-        """An int16 version: below ``lowest`` is refused, above ``highest`` is read as that one."""
+        """Read an int16 version: below ``lowest`` is refused, above ``highest`` is that one."""
         start = self.pos
         version = self.int16("version")
         if version < lowest:
@@ -138,7 +138,7 @@ class Reader:
         return self.version
 
     def delay_ms(self, field: str) -> int:
-        """An int32 of ms that remain; a negative one is refused."""
+        """Read an int32 of remaining ms; a negative one is refused."""
         start = self.pos
         time_ms = self.int32(field)
         if time_ms < 0:
@@ -148,7 +148,7 @@ class Reader:
     # Varints
 
     def uvarint(self, field: str) -> int:
-        """Unsigned varint of at most 32 bits: 1 to 5 bytes, least significant first."""
+        """Read an unsigned varint of at most 32 bits: 1 to 5 bytes, least significant first."""
         pos = self.pos
         if pos < self.end and (byte := self.data[pos]) < 0x80:  # mostly
             self.pos = pos + 1
@@ -174,32 +174,32 @@ class Reader:
     # Strings and bytes
 
     def string(self, field: str) -> str:
-        """An int16 length and UTF-8."""
+        """Read an int16 length and UTF-8."""
         start = self.pos
         return self._present(self.nullable_string(field), field, start)
 
     def nullable_string(self, field: str) -> str | None:
-        """An int16 length (-1: null) and UTF-8."""
+        """Read an int16 length (-1: null) and UTF-8."""
         start = self.pos
         return self._text(start, self.int16(field), field)
 
     def bytes_(self, field: str) -> bytes:
-        """An int32 length and bytes."""
+        """Read an int32 length and bytes."""
         start = self.pos
         return self._present(self.nullable_bytes(field), field, start)
 
     def nullable_bytes(self, field: str) -> bytes | None:
-        """An int32 length (-1: null) and bytes."""
+        """Read an int32 length (-1: null) and bytes."""
         start = self.pos
         return self._blob(start, self.int32(field), field)
 
     def compact_string(self, field: str) -> str:
-        """An unsigned varint length + 1 and UTF-8."""
+        """Read an unsigned varint length + 1 and UTF-8."""
         start = self.pos
         return self._present(self.nullable_compact_string(field), field, start)
 
     def nullable_compact_string(self, field: str) -> str | None:
-        """An unsigned varint length + 1 (0: null) and UTF-8."""
+        """Read an unsigned varint length + 1 (0: null) and UTF-8."""
         start = self.pos
         size = self.uvarint(field) - 1
         if size > INT16_MAX:
@@ -207,12 +207,12 @@ class Reader:
         return self._text(start, size, field)
 
     def compact_bytes(self, field: str) -> bytes:
-        """An unsigned varint length + 1 and bytes."""
+        """Read an unsigned varint length + 1 and bytes."""
         start = self.pos
         return self._present(self.nullable_compact_bytes(field), field, start)
 
     def nullable_compact_bytes(self, field: str) -> bytes | None:
-        """An unsigned varint length + 1 (0: null) and bytes."""
+        """Read an unsigned varint length + 1 (0: null) and bytes."""
         start = self.pos
         return self._blob(start, self.uvarint(field) - 1, field)
 
@@ -242,28 +242,28 @@ class Reader:
     # Arrays
 
     def array(self, field: str, element: Callable[[Reader], T], min_size: int) -> tuple[T, ...]:
-        """An int32 count and that many elements, each of at least ``min_size`` bytes (> 0)."""
+        """Read an int32 count and that many elements, each of at least ``min_size`` bytes (> 0)."""
         start = self.pos
         return self._present(self.nullable_array(field, element, min_size), field, start)
 
     def nullable_array(
         self, field: str, element: Callable[[Reader], T], min_size: int
     ) -> tuple[T, ...] | None:
-        """As :meth:`array`; a count of -1 is null."""
+        """Read as :meth:`array`; a count of -1 is null."""
         count = self.count(field, min_size)
         return None if count is None else self._items(count, field, element)
 
     def compact_array(
         self, field: str, element: Callable[[Reader], T], min_size: int
     ) -> tuple[T, ...]:
-        """An unsigned varint count + 1 and that many elements."""
+        """Read an unsigned varint count + 1 and that many elements."""
         start = self.pos
         return self._present(self.nullable_compact_array(field, element, min_size), field, start)
 
     def nullable_compact_array(
         self, field: str, element: Callable[[Reader], T], min_size: int
     ) -> tuple[T, ...] | None:
-        """As :meth:`compact_array`; 0 is null."""
+        """Read as :meth:`compact_array`; 0 is null."""
         count = self.compact_count(field, min_size)
         return None if count is None else self._items(count, field, element)
 
@@ -274,7 +274,7 @@ class Reader:
         names: tuple[str, ...],
         fill: Callable[[Reader, list[Any]], None],
     ) -> Structs | tuple[()]:
-        """``count`` structs (see :meth:`count`), whose values ``fill`` puts behind each other."""
+        """Read ``count`` structs (see :meth:`count`), whose values ``fill`` appends."""
         values: list[Any] = []
         index = 0
         try:
@@ -285,22 +285,22 @@ class Reader:
         return Structs(names, values) if count else ()
 
     def count(self, field: str, min_size: int) -> int | None:
-        """An int32 count (-1: null) of elements of at least ``min_size`` bytes (> 0) each."""
+        """Read an int32 count (-1: null) of elements of at least ``min_size`` bytes (> 0) each."""
         start = self.pos
         return self._count(start, self.int32(field), field, min_size)
 
     def compact_count(self, field: str, min_size: int) -> int | None:
-        """As :meth:`count`, an unsigned varint count + 1 (0: null)."""
+        """Read as :meth:`count`, an unsigned varint count + 1 (0: null)."""
         start = self.pos
         return self._count(start, self.uvarint(field) - 1, field, min_size)
 
     def int32s(self, field: str) -> tuple[int, ...]:
-        """An int32 count and that many int32."""
+        """Read an int32 count and that many int32."""
         start = self.pos
         return self._int32s(self._present(self.count(field, 4), field, start))
 
     def compact_int32s(self, field: str) -> tuple[int, ...]:
-        """An unsigned varint count + 1 and that many int32."""
+        """Read an unsigned varint count + 1 and that many int32."""
         start = self.pos
         return self._int32s(self._present(self.compact_count(field, 4), field, start))
 
@@ -328,11 +328,11 @@ class Reader:
             raise within(f"{field}[{len(items)}]", error) from None
         return tuple(items)
 
-    # The two arrays that messages are made of, without a call per element. What does not fit is
-    # read again by the plain way, which knows where and why it fails.
+    # The two arrays that messages are made of, without a call per element. On failure they are read
+    # again element by element, to find where and why.
 
     def strings(self, field: str) -> tuple[str, ...]:
-        """An int32 count and that many strings."""
+        """Read an int32 count and that many strings."""
         start, data, end = self.pos, self.data, self.end
         count = self._present(self.count(field, STRING_MIN), field, start)
         pos = self.pos
@@ -353,7 +353,7 @@ class Reader:
         return tuple(values)
 
     def topic_partitions(self, field: str) -> TopicPartitions:
-        """An int32 count and that many ``Topic string, Partitions []int32``."""
+        """Read an int32 count and that many ``Topic string, Partitions []int32``."""
         start, data, end = self.pos, self.data, self.end
         count = self._present(self.count(field, TOPIC_PARTITIONS_MIN), field, start)
         pos = self.pos
@@ -386,12 +386,12 @@ class Reader:
         Parameters
         ----------
         known : mapping of tag to (field, reader), optional
-            Tags to read. Others are stepped over and counted in ``n_unknown_tags``.
+            Tags to read. Others are skipped and counted in ``n_unknown_tags``.
 
         Returns
         -------
         dict of tag to value
-            Only tags that were there. A tag written twice keeps its last value, as in Kafka.
+            Only present tags. A tag written twice keeps its last value, as in Kafka.
 
         References: KIP-482; KIP-915 (unknown tags are skipped).
         """
@@ -428,10 +428,10 @@ class Reader:
 
 
 def read_topic_partitions(reader: Reader) -> tuple[str, tuple[int, ...]]:
-    """One ``Topic string, Partitions []int32``."""
+    """Read one ``Topic string, Partitions []int32``."""
     return reader.string("topic"), reader.int32s("partitions")
 
 
 def read_string(reader: Reader) -> str:
-    """A string as an array's element."""
+    """Read a string as an array's element."""
     return reader.string("")

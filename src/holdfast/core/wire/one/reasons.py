@@ -20,12 +20,12 @@ INT8, INT16, INT32, INT64 = (Struct(f) for f in (">b", ">h", ">i", ">q"))
 
 @lru_cache(maxsize=1024)
 def int32s_layout(count: int) -> Struct:
-    """Layout of ``count`` int32."""
+    """Return the layout of ``count`` int32."""
     return Struct(f">{count}i")
 
 
 class Reason(StrEnum):
-    """Why bytes could not be read or a value not written."""
+    """The reason why bytes could not be read or a value not written."""
 
     TRUNCATED = "truncated"  # the bytes end inside a field
     BAD_LENGTH = "bad-length"  # a length below -1, or a string or tagged field of a wrong size
@@ -35,8 +35,8 @@ class Reason(StrEnum):
     BAD_VARINT = "bad-varint"  # a varint that does not end, or exceeds its width
     BAD_VERSION = "bad-version"  # a version below 0, or one that this schema does not have
     TRAILING_BYTES = "trailing-bytes"  # bytes left over where none may be
-    BAD_MAGIC = "bad-magic"  # a frame that is not ours
-    OUT_OF_RANGE = "out-of-range"  # a value outside what its field may hold
+    BAD_MAGIC = "bad-magic"  # a frame of other software
+    OUT_OF_RANGE = "out-of-range"  # a value outside the range of its field
     UNKNOWN_TYPE = "unknown-type"  # a record type that is not known
 
 
@@ -46,12 +46,12 @@ _CODES = {reason: code for code, reason in enumerate(REASONS)}
 
 
 def reason_code(error: WireError) -> int:
-    """The number that stands for an error's reason in the batch form."""
+    """Return the number of an error's reason in the batch form."""
     return _CODES[Reason(error.reason)]
 
 
 def within(outer: str, error: WireError) -> WireError:
-    """The same error with ``outer`` in front of its field."""
+    """Return the same error with ``outer`` in front of its field."""
     return WireError(
         error.reason,
         schema=error.schema,

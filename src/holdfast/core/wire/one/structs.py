@@ -1,11 +1,12 @@
-"""An array of structs, kept as one flat list of values; a struct becomes a dict when asked for.
+"""An array of structs, kept as one flat list of values; a struct becomes a dict on request.
 
 **Rules.** The array compares, iterates and is sliced like the tuple of its dicts. It cannot be
-hashed, because dicts cannot. A caller may change a dict that it got: the array is not changed.
+hashed, because dicts cannot. A caller may change a dict that it received: the array does not
+change.
 
 **Strategy.** A dict takes about 200 bytes, while the smallest struct on the wire takes three. A
-hostile message must not fill our memory at that rate. In the flat list a value takes eight bytes
-for its place, and its own size, which is nothing for an empty value.
+hostile message must not fill the memory at that rate. In the flat list a value takes eight bytes
+for its slot, and its own size, which is 0 for an empty value.
 
 References: KIP-482 (compact types: an empty string, array or set of tags is one byte).
 """
@@ -25,7 +26,7 @@ class Structs(Sequence[dict[str, Any]]):
     names : tuple of str
         Fields of each struct, at least one.
     values : list
-        Of the first struct, then of the second, and so on; it belongs to this object from then on.
+        Values of the first struct, then of the second, and so on; the object takes over the list.
     """
 
     __slots__ = ("_names", "_values")

@@ -21,12 +21,12 @@ TEXT_LENGTH = 22
 
 
 def topic_id_text(topic_id: UUID) -> str:
-    """The id as Kafka's tools write it."""
+    """Return the id as Kafka's tools write it."""
     return base64.urlsafe_b64encode(topic_id.bytes)[:TEXT_LENGTH].decode("ascii")
 
 
 def read_topic_id(text: str) -> UUID:
-    """The id of a text in either form.
+    """Return the id of a text in either form.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def read_topic_id(text: str) -> UUID:
 
 
 def names_by_id(topics: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Names of topics by their ids, under both forms of each id.
+    """Return names of topics by their ids, under both forms of each id.
 
     Parameters
     ----------
     topics : iterable of (str, str)
-        Topic id and name; ids that have neither form stand as they are. The id 0 is left out: a
+        Topic id and name; ids that have neither form are kept unchanged. The id 0 is left out: a
         cluster before Kafka 2.8 gives it to every topic.
     """
     names: dict[str, str] = {}
@@ -58,7 +58,8 @@ def names_by_id(topics: Iterable[tuple[str, str]]) -> dict[str, str]:
             topic_id = read_topic_id(text)
         except ValueError:
             continue
-        if not topic_id.int:  # of every topic of a cluster without ids, which is no topic's id
+        # the id of every topic in a cluster without ids, which identifies none
+        if not topic_id.int:
             del names[text]
             continue
         names[topic_id_text(topic_id)] = names[str(topic_id)] = name

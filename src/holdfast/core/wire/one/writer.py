@@ -52,7 +52,7 @@ class Writer:
         self.version = version
 
     def done(self) -> bytes:
-        """Everything written."""
+        """Return everything written."""
         return bytes(self._out)
 
     def fail(self, reason: Reason, field: str, detail: str = "") -> NoReturn:
@@ -62,31 +62,31 @@ class Writer:
         )
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Write bytes unchanged."""
         self._out += data
 
     def int8(self, value: int, field: str) -> None:
-        """One signed byte."""
+        """Write one signed byte."""
         self._fixed(INT8, value, field)
 
     def int16(self, value: int, field: str) -> None:
-        """Two bytes."""
+        """Write two bytes."""
         self._fixed(INT16, value, field)
 
     def int32(self, value: int, field: str) -> None:
-        """Four bytes."""
+        """Write four bytes."""
         self._fixed(INT32, value, field)
 
     def int64(self, value: int, field: str) -> None:
-        """Eight bytes."""
+        """Write eight bytes."""
         self._fixed(INT64, value, field)
 
     def uuid(self, value: UUID) -> None:
-        """Sixteen bytes."""
+        """Write sixteen bytes."""
         self._out += value.bytes
 
     def delay_ms(self, value: int, field: str) -> None:
-        """Four bytes of ms; less than 0, or more than an int32, is refused."""
+        """Write four bytes of ms; less than 0, or more than an int32, is refused."""
         if not 0 <= value <= INT32_MAX:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is not 0 to {INT32_MAX}")
         self.int32(value, field)
@@ -98,7 +98,7 @@ class Writer:
             self.fail(Reason.OUT_OF_RANGE, field, f"{value!r}: {error}")
 
     def uvarint(self, value: int, field: str) -> None:
-        """Unsigned varint of at most 32 bits."""
+        """Write an unsigned varint of at most 32 bits."""
         if 0 <= value < 0x80:  # mostly
             self._out.append(value)
             return
@@ -110,25 +110,25 @@ class Writer:
         self._out.append(value)
 
     def string(self, value: str | None, field: str, *, nullable: bool = False) -> None:
-        """An int16 length and UTF-8; null only where ``nullable``."""
+        """Write an int16 length and UTF-8; null only where ``nullable``."""
         blob = self._encoded(value, field, nullable)
         self._out += INT16.pack(-1 if blob is None else len(blob))
         self._out += blob or b""
 
     def bytes_(self, value: bytes | None, field: str, *, nullable: bool = False) -> None:
-        """An int32 length and bytes."""
+        """Write an int32 length and bytes."""
         self._require(value, field, nullable)
         self._out += INT32.pack(-1 if value is None else len(value))
         self._out += value or b""
 
     def compact_string(self, value: str | None, field: str, *, nullable: bool = False) -> None:
-        """An unsigned varint length + 1 and UTF-8."""
+        """Write an unsigned varint length + 1 and UTF-8."""
         blob = self._encoded(value, field, nullable)
         self.uvarint(0 if blob is None else len(blob) + 1, field)
         self._out += blob or b""
 
     def compact_bytes(self, value: bytes | None, field: str, *, nullable: bool = False) -> None:
-        """An unsigned varint length + 1 and bytes."""
+        """Write an unsigned varint length + 1 and bytes."""
         self._require(value, field, nullable)
         self.uvarint(0 if value is None else len(value) + 1, field)
         self._out += value or b""
@@ -157,7 +157,7 @@ class Writer:
         *,
         nullable: bool = False,
     ) -> None:
-        """An int32 count and the elements."""
+        """Write an int32 count and the elements."""
         self._require(values, field, nullable)
         self._out += INT32.pack(-1 if values is None else len(values))
         self._items(values or (), field, element)
@@ -170,7 +170,7 @@ class Writer:
         *,
         nullable: bool = False,
     ) -> None:
-        """An unsigned varint count + 1 and the elements."""
+        """Write an unsigned varint count + 1 and the elements."""
         self._require(values, field, nullable)
         self.uvarint(0 if values is None else len(values) + 1, field)
         self._items(values or (), field, element)
@@ -184,7 +184,7 @@ class Writer:
             raise within(f"{field}[{index}]", error) from None
 
     def int32s(self, values: Sequence[int], field: str) -> None:
-        """An int32 count and that many int32."""
+        """Write an int32 count and that many int32."""
         layout = int32s_layout(len(values))
         self._out += INT32.pack(len(values))
         try:
@@ -194,7 +194,7 @@ class Writer:
             self.fail(Reason.OUT_OF_RANGE, f"{field}[{index}]", f"{values[index]!r}: {error}")
 
     def tagged(self, fields: Sequence[tuple[int, str, Callable[[Writer], None]]] = ()) -> None:
-        """Tagged fields, by ascending tag: (tag, field, what writes it)."""
+        """Write tagged fields, by ascending tag: (tag, field, function that writes it)."""
         self.uvarint(len(fields), "tagged_fields")
         for tag, field, write in sorted(fields, key=lambda entry: entry[0]):
             inner = Writer(self.schema, self.version)
@@ -216,11 +216,11 @@ def _is_int32(value: int) -> bool:
 
 
 def write_topic_partitions(writer: Writer, value: tuple[str, tuple[int, ...]]) -> None:
-    """One ``Topic string, Partitions []int32``."""
+    """Write one ``Topic string, Partitions []int32``."""
     writer.string(value[0], "topic")
     writer.int32s(value[1], "partitions")
 
 
 def write_string(writer: Writer, value: str) -> None:
-    """A string as an array's element."""
+    """Write a string as an array's element."""
     writer.string(value, "")

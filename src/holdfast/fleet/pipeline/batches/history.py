@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 DUMP_FOLDER: Final = "_dump"
-"""How the folder of a dump begins that a run takes of a live cluster."""
+"""Prefix of the folder of a run's dump of a live cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class History:
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
     ) -> pa.Table:
-        """One table; see :meth:`holdfast.fleet.tables.reading.Tables.table`."""
+        """Return one table; the options are those of ``Tables.table``."""
         return self.tables.table(name, flat=flat, groups=groups)
 
 
@@ -65,37 +65,37 @@ def run(
     overwrite: bool = False,
     note: Note | None = None,
 ) -> History:
-    """Write the history of every group to a folder of tables, in place of an earlier history.
+    """Write the history of every group to a folder of tables, replacing an earlier history.
 
     Parameters
     ----------
     session : callable or None
-        Gives a session, with the Kafka connector where ``source`` is a live cluster. A dump whose
-        steps all run in this process needs none, and none is asked for.
+        Returns a session, with the Kafka connector if ``source`` is a live cluster. A dump whose
+        steps all run in this process needs none, and never calls it.
     source : Dump, path or URL of one, or LiveCluster
         A live cluster is dumped first, into ``out_dir``.
     out_dir : path or URL
-        Folder of the tables; made if it is not there. Workers write to it too.
+        Folder of the tables; created if missing. Workers write to it too.
     auto_offset_reset : str
-        What a partition without a commit has to read: nothing for ``latest``, else the whole log.
+        ``auto.offset.reset`` for the lag without a commit: 0 for ``latest``, else the whole log.
     broker_logs : sequence of Path
-        Logs of group coordinators: causes that they state replace inferred ones.
+        Logs of group coordinators: their stated causes replace inferred ones.
     overwrite : bool
-        Replace what a stream (``watch``) has kept in the folder, too.
+        Replace tables that a stream (``watch``) wrote to the folder, too.
 
     Raises
     ------
     ConfigError
-        A stream keeps the folder, and ``overwrite`` was not said.
+        A stream writes to the folder, and ``overwrite`` is false.
     SourceError
-        The source or a log cannot be read, or nothing was read though it holds records; or the
-        folder holds what is not ours, or another process writes to it.
+        The source or a log cannot be read, or no record was read though it has some; or the folder
+        contains files that are not ours, or another process writes to it.
     """
     tables = Tables(storage_path(out_dir).absolute())
     check_target(tables.root, overwrite=overwrite)
     chosen = selection or Selection()
     with tables.writing():
-        _refuse_stream(tables.root, overwrite=overwrite)  # a stream may have begun meanwhile
+        _refuse_stream(tables.root, overwrite=overwrite)  # a stream may have started meanwhile
         dump, unread = _open(session, source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
@@ -108,20 +108,20 @@ def run(
         done = Batch(id=job.batch, files=job.files, notes=notes)
         tables.commit(done, replace=True, made_from=before)
         remove_staged(tables.root)
-        remove_state(tables.root)  # what a stream kept for its next batch: its tables are no more
+        remove_state(tables.root)  # state of a stream whose tables were replaced
         _remove_dumps(tables.root, dump.path)
     return History(tables=tables, dump=dump)
 
 
 def check_target(root: StoragePath, *, overwrite: bool = False) -> None:
-    """Refuse a folder whose history would be lost, or which is not a folder of tables.
+    """Refuse a folder whose history would be lost, or that is not a folder of tables.
 
     Raises
     ------
     ConfigError
-        A stream keeps it, and ``overwrite`` was not said.
+        A stream writes to it, and ``overwrite`` is false.
     SourceError
-        It holds what is not ours.
+        It contains files that are not ours.
     """
     check_folder(root)
     _refuse_stream(root, overwrite=overwrite)
@@ -135,14 +135,14 @@ def _refuse_stream(root: StoragePath, *, overwrite: bool) -> None:
     n_rows = Tables(root).rows("rebalances")
     line = holdfast_line("watch", "-b", SERVERS, "-o", str(root))
     raise ConfigError(
-        f"{root} is kept by a stream and holds {n_rows} rebalances, which the offsets topic may "
-        f"have compacted away: name another folder (-o), take what is new with `{line}`, or say "
+        f"{root} belongs to a stream and has {n_rows} rebalances, which the offsets topic may "
+        f"have compacted away: name another folder (-o), add new records with `{line}`, or give "
         "--overwrite to replace all of it"
     )
 
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
-    """Where the partitions of a dump begin and end, and where its share groups are."""
+    """Return the offsets of a dump's partitions, and positions of its share groups."""
     said = dump.offsets(), dump.share_state()
     return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
 
@@ -162,7 +162,7 @@ def _open(
     selection: Selection,
     note: Note | None,
 ) -> tuple[Dump, UnreadQuery | None]:
-    """The dump to be read; a cluster is dumped, and can be asked for first unread records."""
+    """Return the dump to be read, of a cluster with a query for first unread records."""
     if isinstance(source, Dump):
         return source, None
     if isinstance(source, str | StoragePath):
@@ -174,19 +174,19 @@ def _open(
 
 
 def taken_at_us(dump: Dump) -> int:
-    """When the dump was taken, in microseconds; the time or else of its newest record."""
+    """Return when the dump was taken, in microseconds; else the time of its newest record."""
     found = to_us(dump.taken_at)
     return dump.newest_us() if found is None else found
 
 
 def _complete_us(dump: Dump) -> int:
-    """The moment up to which the dump has every record, or else when it was taken."""
+    """Return the moment up to which the dump has every record, or else when it was taken."""
     found = to_us(dump.complete_at)
     return taken_at_us(dump) if found is None else found
 
 
 def topic_names(dump: Dump) -> dict[str, str]:
-    """Topic id, in either form, to name, as KIP-848 records need it."""
+    """Return the name of each topic id, in either form, for KIP-848 records."""
     topics = dump.topics()
     pairs = zip(topics["topic_id"].to_pylist(), topics["topic"].to_pylist(), strict=True)
     return names_by_id(pairs)

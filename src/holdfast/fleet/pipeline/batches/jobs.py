@@ -1,7 +1,7 @@
 """The steps of one batch: records of some groups to every table.
 
-**Rules.** All records of a group come to one task, in the order of the log. Where a step runs, in
-this process or on Spark, is no matter of this file (:mod:`holdfast.fleet.pipeline.steps`).
+**Rules.** All records of a group come to one task, in the order of the log. The runner decides
+where a step runs, in this process or on Spark (:mod:`holdfast.fleet.pipeline.steps`).
 
 **Strategy.**
 
@@ -12,11 +12,11 @@ split      all records, once                                       offset_commit
 groups     all other records, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
 lag        owners by the records, positions and end offsets        lag
-pauses     pauses by the records, members that went, commits of    pauses
-           those groups, and what had nothing to read by ``lag``
+gaps       gaps by the records, departed members, commits of       ownership_gaps
+           those groups, and idle times by ``lag``
 =========  ======================================================  ================================
 
-Step ``groups`` makes ``rebalances``; step ``gaps`` adds sums of pauses, and how members went.
+Step ``groups`` makes ``rebalances``; step ``gaps`` adds sums of gaps, and departures.
 ``split`` and ``groups`` are one step of the runner. The tasks write their files themselves
 (:mod:`holdfast.fleet.tables.folder.writing`).
 """
@@ -107,16 +107,16 @@ STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS, WAITING_STATE)
 
 @dataclass(slots=True)
 class Job:
-    """One batch in the making.
+    """One batch in progress.
 
     Parameters
     ----------
     keep_state : bool
         Write the state that the next batch needs.
     past : mapping
-        Files of :data:`STATE_TABLES` that the batch before wrote.
+        Files of :data:`STATE_TABLES` that the previous batch wrote.
     amended : list of str
-        Committed files that this batch's files stand for.
+        Committed files that this batch's files replace.
     """
 
     session: Session
@@ -165,17 +165,17 @@ class Job:
         self._run(Step(what="the records", inputs=inputs, schema=SPLIT, grouped=grouped))
 
     def lag(self, ends: Ends, unread: UnreadQuery | None = None) -> None:
-        """Make the lag, of the owners that the groups step wrote or that ``files`` names.
+        """Make the lag, with the owners that the groups step wrote or that ``files`` names.
 
-        ``unread`` asks a cluster for first unread records, for
+        ``unread`` queries a cluster for first unread records, for
         :mod:`holdfast.fleet.pipeline.history.lag`.
         """
         self.n_bad_share, self.taken_at_us = ends.n_bad_share, ends.taken_at_us
         owners, positions = self.files.pop(OWNERS, []), self.files.pop(POSITIONS, [])
         if self.keep_state:
             self.files[OWNERS] = owners
-        # Positions of share groups become a file, like those that the records gave. All of them are
-        # read anew each time: one that was kept may be of a group that is gone.
+        # Positions of share groups become a file, like those of the records. All of them are read
+        # again each time: an old one may be of a deleted group.
         positions += self._write(POSITIONS, ends.share)
         past = self._input(self.past.get(LATEST, []), "lag_input", by_table(_of_offsets_topic))
         inputs = [self._input(owners, "lag_input"), past, self._input(positions, "lag_input")]
@@ -191,14 +191,14 @@ class Job:
         self._run(step(unread), on_spark)
 
     def _unread(self, inputs: Sequence[Input], ends: Ends, unread: UnreadQuery) -> UnreadQuery:
-        """Ask the cluster before tasks of Spark make the lag: they cannot ask it."""
+        """Query the cluster before tasks of Spark make the lag: tasks cannot query it."""
         grouped = Grouping(task=partial(_oldest_unread, ends), out=OLDEST_UNREAD)
         step = Step(what="positions", inputs=inputs, schema=INPUT, grouped=grouped)
         assert self.session is not None, "a step that runs on Spark"
         return unread_in_advance(run_on_spark(self.session(), step), unread)
 
     def gaps(self) -> None:
-        """Make the bounds of pauses, and put their sums into ``rebalances``."""
+        """Make the bounds of ownership gaps, and put their sums into ``rebalances``."""
         if staged := self.files.pop(STAGED_GAPS, []):
             inputs = self._gap_inputs(staged)
             self._run(self._by_group("ownership_gaps", inputs, STAGED, _gaps_of_groups))
@@ -214,7 +214,7 @@ class Job:
         self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
 
     def _gap_inputs(self, staged: Files) -> list[Input]:
-        """Pauses, and what tells of the same groups: commits, log ends, what a stream kept."""
+        """Return gaps and evidence about their groups: commits, log ends, a stream's state."""
         columns = [BoundedParquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
         asked = partial(of_groups, groups=groups.to_pylist())
@@ -233,14 +233,14 @@ class Job:
         ]
 
     def _input(self, files: Files, name: str, into: BatchTask = unchanged) -> Input:
-        """Rows of a step's or a stored table, in the columns of its definition."""
+        """Return rows of a step's or a stored table, in the columns of its definition."""
         n_rows = sum(rows for _, rows in files)
         return Input(rows=rows_of_files(self._paths(files), arrow_schema(name), n_rows), into=into)
 
     def _by_group(
         self, what: str, inputs: Sequence[Input], schema: pa.Schema, made: OfGroups
     ) -> Step:
-        """A step whose tasks write tables."""
+        """Return a step whose tasks write tables."""
         grouped = writing_groups(str(self.tables.root), self.batch, schema, made)
         return Step(what=what, inputs=inputs, schema=schema, grouped=grouped)
 
@@ -248,12 +248,12 @@ class Job:
         self.collect(run(self.session, step, on_spark))
 
     def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Put a table of this batch in place of what it was; small, so in this process."""
+        """Replace a table of this batch by a changed one; small, so in this process."""
         if files := self.files.pop(name, []):
             self.files[name] = self._write(name, change(pa.concat_tables(self._tables(files))))
 
     def amend(self) -> None:
-        """Add the pauses of this batch that belong to rebalances of earlier ones to those.
+        """Attach this batch's gaps to the earlier rebalances that caused them.
 
         ``amended`` then names the files whose rows are in this batch's files instead.
         """
@@ -284,7 +284,7 @@ class Job:
         return checked_files(self.tables.root, [name for name, _ in files])
 
     def _write(self, name: str, rows: pa.Table) -> Files:
-        """Write rows of a table to a file of this batch; none where there are no rows."""
+        """Write rows of a table to a file of this batch; no file without rows."""
         writer = BatchWriter(str(self.tables.root), self.batch)
         writer.write(name, rows)
         return files_of(writer.close()).get(name, [])
@@ -311,7 +311,7 @@ class Job:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the records held that is in no table, for the manifest."""
+        """Return facts of the records that are in no table, for the manifest."""
         named = {str(record_type): n for record_type, n in sorted(self.unknown.items())}
         return {
             "n_unknown": self.unknown.total(),
@@ -329,24 +329,24 @@ class Job:
 
 
 def _of_offsets_topic(positions: pa.Table) -> pa.Table:
-    """Positions that a record of the offsets topic tells, not those of share groups."""
+    """Return positions from records of the offsets topic, without those of share groups."""
     return positions.filter(positions["delivered"].is_null())
 
 
 def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.Table]:
-    """Some of the tables that a step makes."""
+    """Return some of the tables that a step makes."""
     made = step(rows)
     return {name: made[name] for name in names}
 
 
 def _gaps_of_groups(rows: pa.Table) -> dict[str, pa.Table]:
-    """Rows of STAGED of whole groups to ``gaps``, SEEN and DEPARTURES."""
+    """Turn rows of STAGED of whole groups into ``ownership_gaps``, SEEN and DEPARTURES."""
     gaps, seen = narrow(rows)
     return {DEPARTURES: how_they_went(rows), "ownership_gaps": gaps, SEEN: seen}
 
 
 def _oldest_unread(ends: Ends, batches: Batches) -> Batches:
-    """A task that finds the records for which the cluster is asked."""
+    """Find the records to query from the cluster."""
     for rows in whole_groups(batches, INPUT):
         lag = lag_of_groups(rows, ends)["lag"]
         yield from oldest_unread(lag, furthest_behind(lag), ends.taken_at_us).to_batches()

@@ -1,9 +1,9 @@
-"""The last record of each key that a stream's state knows: what it looks for after a break.
+"""The last record of each key in a stream's state: what the stream looks up after a gap.
 
-**Rules.** State has the place of the record behind everything that counts: of the position of a
+**Rules.** State has the position of the record behind everything that counts: of the position of a
 group in a partition, of the last generation of a classic group, of each record of other groups. A
-tombstone, and what is not from the offsets topic (share groups have their positions elsewhere), is
-not looked for.
+tombstone, and rows that are not from the offsets topic (share groups have their positions
+elsewhere), are not looked up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Before = Mapping[int, int]
 
 
 def known_positions(latest: pa.Table, before: Before) -> pa.Table:
-    """Last records of positions, those before an offset of some partitions, as KNOWN_KEYS.
+    """Return last records of positions, those before an offset of some partitions, as KNOWN_KEYS.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def known_positions(latest: pa.Table, before: Before) -> pa.Table:
 
 
 def known_groups(state: CarriedState, before: Before) -> pa.Table:
-    """Last records about groups, those before an offset of some partitions, as KNOWN_KEYS."""
+    """Return last records about groups, before an offset of some partitions, as KNOWN_KEYS."""
     rows = pa.Table.from_pylist([*_generations(state), *_events(state)], schema=KNOWN_KEYS)
     near = _near(ints(rows, "partition"), ints(rows, "offset"), before)
     return rows.filter(pa.array(near))
 
 
 def _near(partition: I64, offset: I64, before: Before) -> Mask:
-    """Which places lie before the offset of their partition; none of a partition without one."""
+    """Return which positions are before the offset of their partition; none without an offset."""
     limit = np.zeros(max(before, default=-1) + 2, np.int64)
     for one, end in before.items():
         limit[one] = end
@@ -67,7 +67,7 @@ def _near(partition: I64, offset: I64, before: Before) -> Mask:
 
 
 def commit_keys(positions: pa.Table) -> pa.Array:
-    """Keys of commits of the columns ``group``, ``topic`` and ``partition``, as brokers write."""
+    """Return keys of commits of ``group``, ``topic`` and ``partition``, as brokers write."""
     group, topic = (
         positions[name].combine_chunks().cast(pa.binary()) for name in ("group", "topic")
     )
@@ -85,10 +85,10 @@ def _big_endian(numbers: Any, dtype: str) -> pa.Array:
 
 
 def _generations(state: CarriedState) -> Iterator[dict[str, Any]]:
-    """The last generation of each group, where it is that of a living classic group."""
+    """Yield the last generation of each group, if it is that of a living classic group."""
     for past in state.past:
         last: dict[str, dict[str, Any]] = {}
-        for row in past.head.to_pylist():  # the rows of a group stand in the order of the log
+        for row in past.head.to_pylist():  # the rows of a group are in the order of the log
             last[row["group"]] = row
         for group, row in last.items():
             if row["group_type"] == GroupType.CLASSIC and row["state"] != DEAD:

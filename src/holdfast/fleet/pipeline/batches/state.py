@@ -1,11 +1,11 @@
-"""What a stream keeps of each group between its batches: the least past that still counts.
+"""State of each group that a stream keeps between its batches: the least past that still counts.
 
-**Rules.** State is a function of the records read so far, so a batch that runs again makes the
-same state. A group's state is one row of :data:`STATE_ROWS`. It goes to the task of its group as a
-row of its own kind (:class:`~holdfast.fleet.pipeline.ingest.split.RowKind`), which is sorted
-before the group's records.
+**Rules.** State is a function of the records read so far, so a repeated batch makes the same
+state. A group's state is one row of :data:`STATE_ROWS`. It goes to the task of its group as a row
+of its own kind (:class:`~holdfast.fleet.pipeline.ingest.split.RowKind`), which is sorted before
+the group's records.
 
-**Strategy.** The value holds the context rows of
+**Strategy.** The value contains the context rows of
 :func:`holdfast.fleet.pipeline.history.movements.carry` as an Arrow stream each, and the KIP-848
 records that still count (the latest of each key), as JSON.
 """
@@ -34,7 +34,7 @@ STATE: Final = "_state"
 
 STATE_ROWS: Final = arrow_schema("state")
 GENERATION_TABLES: Final = ("generation_heads", "generation_members", "generation_owned")
-"""Tables of :class:`Generations`, in the order in which state holds them."""
+"""Tables of :class:`Generations`, in their order in the state."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class CarriedState:
 
 
 def state_task(selection: Selection) -> BatchTask:
-    """Rows of :data:`STATE_ROWS` of the chosen groups to rows of the split step."""
+    """Turn rows of :data:`STATE_ROWS` of the chosen groups into rows of the split step."""
 
     def run(batches: Batches) -> Batches:
         for rows in batches:
@@ -65,14 +65,15 @@ def state_task(selection: Selection) -> BatchTask:
 
 
 def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Table:
-    """State of all groups, one row each, as :data:`STATE_ROWS`.
+    """Return the state of all groups, one row each, as :data:`STATE_ROWS`.
 
     Parameters
     ----------
     past : Generations
         Context rows of :func:`holdfast.fleet.pipeline.history.movements.carry`, sorted.
     events : iterable of ConsumerGroupEvent
-        KIP-848 records of any groups, in the order of the log; only what still counts is kept.
+        KIP-848 records of any groups, in the order of the log; only those that still count are
+        kept.
     """
     code, first = group_codes(past)
     rows: list[dict[str, bytes]] = []
@@ -90,7 +91,7 @@ def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Ta
 
 
 def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
-    """Add the state in rows of kind STATE to what is carried, if a batch has written it."""
+    """Add the state in rows of kind STATE to the carried state, if a batch has written it."""
     for value in batch["message"].to_pylist():
         try:
             gens, events = _unpacked(value)
@@ -121,7 +122,7 @@ def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
     for rows, name, n in ((members, "row", head.num_rows), (owned, "member", members.num_rows)):
         place = rows[name].to_numpy()
         if len(place) and not 0 <= place.min() <= place.max() < n:
-            raise ValueError(f"a {name} that is not there")
+            raise ValueError(f"a missing {name}")
     events: list[ConsumerGroupEvent] = json.loads(parts[3])
     for event in events:
         event["old"] = True
@@ -129,14 +130,14 @@ def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
 
 
 def _table(stream: bytes, name: str) -> pa.Table:
-    """A table of an Arrow stream, every offset and string of it looked at.
+    """Read a table of an Arrow stream and validate each of its offsets and strings.
 
-    Arrow itself takes offsets from a stream as they are, and would read outside of the buffers.
+    Arrow itself trusts the offsets of a stream, and would read outside of the buffers.
     """
     table = pa.ipc.open_stream(stream).read_all()
     table.validate(full=True)
     if not table.schema.equals(arrow_schema(name)):
-        raise ValueError(f"other columns than {name} has")
+        raise ValueError(f"found other columns than those of {name}")
     return table
 
 
@@ -148,7 +149,7 @@ def _stream(table: pa.Table) -> bytes:
 
 
 def reported_until(past: Sequence[Generations]) -> dict[str, tuple[int, int]]:
-    """Place in the log of the last row of each group that was reported before."""
+    """Return the log position of the last row of each group that was reported before."""
     until: dict[str, tuple[int, int]] = {}
     for row in concat([Generations.empty(), *past]).head.to_pylist():
         place = int(row["log_partition"]), int(row["log_offset"])

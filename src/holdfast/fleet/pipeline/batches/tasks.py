@@ -1,11 +1,11 @@
-"""The second step of a batch: all rows of a group in, files of tables out.
+"""The second step of a batch: turns all rows of a group into files of tables.
 
 **Rules.** A task sees all records of a group, in the order of the log, and no other task sees the
-group. Only the names of its files go back to the driver. ``ASSIGNED_AT_ONCE`` partitions and
+group. Only the names of its files are returned to the driver. ``ASSIGNED_AT_ONCE`` partitions and
 ``CELLS_AT_ONCE`` cells bound its memory, whatever the size of a group.
 
-**Strategy.** Groups are collected until there are enough partitions, then all of them are worked on
-at once. The last group may go on in the next batch, so the least past that it needs is carried over
+**Strategy.** Groups are collected until they have enough partitions, then processed together. The
+last group may continue in the next batch, so the least past that it needs is carried over
 (:func:`holdfast.fleet.pipeline.history.movements.carry`). A task is a plain function over an
 iterator: the same code runs in a Spark worker, in a stream, and in a test without a JVM.
 """
@@ -57,9 +57,9 @@ ROWS_AT_ONCE: Final = 64
 def groups_task(
     root: str, batch: int, topic_names: Mapping[str, str], *, keep_state: bool = False
 ) -> BatchTask:
-    """Rows of :data:`~holdfast.fleet.pipeline.ingest.split.SPLIT` without their group to tables.
+    """Turn rows of :data:`~holdfast.fleet.pipeline.ingest.split.SPLIT`, without group, to tables.
 
-    Names of files that the split step wrote go back to the driver with the names of the files
+    Names of files that the split step wrote return to the driver with the names of the files
     written here. With ``keep_state`` the state of every group is written too.
     """
 
@@ -97,7 +97,7 @@ class GroupWork:
     n_waiting: int = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Decode records; work on them once they hold ``ASSIGNED_AT_ONCE`` partitions."""
+        """Decode records; process them once they have ``ASSIGNED_AT_ONCE`` partitions."""
         before = len(self.waiting.generations)
         read_groups(batch, self.waiting)
         for gens in self.waiting.generations[before:]:
@@ -106,7 +106,7 @@ class GroupWork:
             self._work(last_goes_on=True)
 
     def finish(self) -> None:
-        """Work on the groups that are left."""
+        """Process the remaining groups."""
         self._work(last_goes_on=False)
 
     def _work(self, *, last_goes_on: bool) -> None:
@@ -159,7 +159,7 @@ class GroupWork:
 
 
 def _split_last(past: Generations, *, goes_on: bool) -> tuple[Generations, Generations]:
-    """The past of groups that are done, and of the last one if it goes on."""
+    """Return the past of finished groups, and of the last one if it continues."""
     if not goes_on:
         return past, Generations.empty()
     _, first = group_codes(past)
@@ -175,23 +175,23 @@ def work(
     *,
     every_past: bool = False,
 ) -> Generations:
-    """Write every table of these generations.
+    """Write every table of some generations.
 
     Parameters
     ----------
     gens : Generations
         Sorted; whole groups, or with their past as context.
     keep : int64
-        Numbers of the groups that go on.
+        Numbers of the groups that continue.
     reconciled : Reconciled
-        Pauses that were recorded, so that none is inferred in their place, and names of topics.
+        Recorded ownership gaps, so that none is inferred instead, and names of topics.
     every_past : bool
-        The past of all groups is wanted, not only of those.
+        Whether to return the past of all groups, not only of ``keep``.
 
     Returns
     -------
     Generations
-        The past of those groups, sorted.
+        The past of the groups, sorted.
     """
     gens = without_conversions(gens)
     if gens.n_rows == 0:
@@ -248,7 +248,7 @@ def _write(
 
 
 def without_conversions(gens: Generations) -> Generations:
-    """Leave out tombstones of a group that goes on under the other protocol.
+    """Omit tombstones of a group that continues under the other protocol.
 
     When a group migrates online, a tombstone of one record type is followed at once by a record of
     the other type; its members and the partitions that they own stay.

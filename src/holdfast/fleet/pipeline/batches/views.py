@@ -4,8 +4,8 @@
 view, one row per partition, with the rows of ``Tables.table``. A view shows the batches that were
 committed when the view was made.
 
-**Strategy.** Spark itself reads files that are on a disk, so that a filter and a choice of columns
-reach the files. It has no credentials for a store: there its tasks read by Arrow.
+**Strategy.** Spark itself reads files on a disk, so that a filter and a choice of columns reach
+the files. For remote storage it has no credentials: there its tasks read by Arrow.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
-    """One table as a flat frame, in no order.
+    """Return one table as a flat frame, in no order.
 
     Raises
     ------
     SourceError
-        There is no such table, or nothing was committed.
+        The table is unknown, or nothing was committed.
     """
     definition, schema = TABLES[name], arrow_schema(name)
     files = tables.files(name)

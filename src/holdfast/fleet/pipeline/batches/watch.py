@@ -1,29 +1,28 @@
 """The history as a stream: batch after batch from the offsets topic, stopped and resumed at will.
 
-**Rules.** A batch is a span of offsets, and the commit that makes its rows visible says where it
-ends. So a visible batch is not done again, and a batch that was interrupted is done anew from the
-same offsets. The tables equal those of one run over the whole topic, row for row, except that a
-commit of a transaction that was open at the end of a batch narrows no pause of that batch.
+**Rules.** A batch is a span of offsets, and the commit that makes its rows visible records its
+end. So a visible batch is not repeated, and an interrupted batch is repeated from the same
+offsets. The tables equal those of one run over the whole topic, row for row, except that a commit
+of a transaction that was open at the end of a batch narrows no gap of that batch.
 
-Batches follow each other until the last one had a record at every offset: what compaction took
-away while an earlier batch was read has a later record of its key, and that one was read then
+Batches follow each other until the last one had a record at every offset: a record that compaction
+deleted while an earlier batch was read has a later record of its key, which was read then
 (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Records of open transactions are kept between
-batches, as state. Where new offsets have no record, a tombstone may be among the missing: then the
-records that state rests on are looked for, and a batch of tombstones deletes what is gone
+batches, as state. If new offsets have no record, a tombstone may be among the missing ones: then
+the records behind the state are looked up, and a batch of tombstones deletes the lost ones
 (:mod:`holdfast.fleet.pipeline.ingest.deletions`).
 
-**Strategy.** This process asks the cluster where its partitions end, and reads what is new as a
-batch like any other (:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`). Spark's own streams are
-not used: on Spark Connect a server would have to start our Python within 10 s, and how far a stream
-has read would stand in a checkpoint beside the tables, on a storage that Spark itself has to write
-to.
+**Strategy.** This process reads the end offsets of the cluster, and new records as a batch like
+any other (:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`). Spark's own streams are not used:
+on Spark Connect a server would have to start our Python within 10 s, and the progress of a stream
+would be in a checkpoint beside the tables, on a storage that Spark itself must write.
 
 A batch runs the jobs of :mod:`holdfast.fleet.pipeline.batches.jobs` over the new records and over
-what the batch before left: the state of every group (:mod:`holdfast.fleet.pipeline.batches.state`)
-and its positions. So no record is read twice. A batch of few records is worked off in this process,
-which is what nearly every batch is that follows a cluster: no worker is started for it. ``lag`` is
-a snapshot: each batch replaces it, and where nothing is new, log ends alone are read again. If a
-pause ends in a later batch than the one its rebalance is in, it is added to that rebalance.
+the result of the previous batch: the state of every group
+(:mod:`holdfast.fleet.pipeline.batches.state`) and its positions. So no record is read twice. A
+batch of few records, as nearly every batch that follows a cluster, runs in this process without
+workers. ``lag`` is a snapshot: each batch replaces it, and without new records only log ends are
+read again. A gap that ends in a later batch than its rebalance is added to that rebalance.
 """
 
 from __future__ import annotations
@@ -100,36 +99,36 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Stream:
-    """Takes the batches of a stream into a folder of tables.
+    """Adds the batches of a stream to a folder of tables.
 
     Parameters
     ----------
     snapshot : callable
         Reads topics and offsets of the cluster, once per batch, after its records are fixed.
     auto_offset_reset : str
-        What the lag of a partition without a commit is: 0 for ``latest``, else the whole log.
+        ``auto.offset.reset`` for the lag without a commit: 0 for ``latest``, else the whole log.
     broker_logs : sequence of Path
-        Logs of group coordinators, read anew for every batch with rebalances; one that is not
-        there at the moment (it is being rotated) is left out.
+        Logs of group coordinators, read again for every batch with rebalances; a log that is
+        missing at the moment (during rotation) is skipped.
     retention_days : float, optional
-        Rows that are older are dropped, but what still stands; None keeps everything.
+        Older rows are dropped, except current ones; None keeps every row.
     every_seconds : float, optional
-        Pause between two looks; noted, so that a reader can tell a stream that has died.
+        Poll interval; recorded, so that a reader can recognize a dead stream.
     unread : callable, optional
-        Asks the cluster for first unread records, once per batch and look.
+        Queries the cluster for first unread records, once per batch and poll.
     started_with : sequence of str
-        Options that start the stream again, without its folder and pause; noted for people.
+        Options that start the stream again, without its folder and interval; recorded for people.
     max_records : int, optional
-        About so many offsets in a batch, at most; each partition has its share of them.
+        Maximum offsets in a batch, approximately; each partition gets its fraction.
     before_batch : callable, optional
         Called before each batch with the number of its offsets, and of all that are new.
     after_batch : callable, optional
         Called with the tables and the batch id after each batch (metrics, a progress line).
     after_look : callable, optional
-        Called after log ends were read where nothing was new, or with why they could not be.
+        Called after log ends were read without new records, or with the error of that reading.
     complete_us : int, optional
-        The moment, in microseconds since 1970, up to which the next batch or look has every record;
-        None where it has not, or where that is not known.
+        The moment, in microseconds since 1970, up to which the next batch or poll has every
+        record; None if some are missing, or if it is unknown.
     """
 
     tables: Tables
@@ -148,12 +147,12 @@ class Stream:
     complete_us: int | None = None
 
     def process(self, part: LogPart, session: Session = None) -> int:
-        """Take the next batch in; returns its number.
+        """Add the next batch; return its number.
 
         Parameters
         ----------
         session : callable, optional
-            Gives a session for a part whose steps do not all run in this process.
+            Returns a session for a part whose steps do not all run in this process.
 
         Raises
         ------
@@ -201,14 +200,14 @@ class Stream:
         return batch_id
 
     def left(self) -> tuple[Offsets, pa.Table]:
-        """How far the folder's batches have read, and what waits there; nothing for a new one."""
+        """Return the end offsets of the folder's batches, and waiting records; empty at first."""
         known = self.tables.committed()
         if not known:
             return {}, WAITING.empty_table()
         return ends_of_batch(known[-1]) or {}, self._state(WAITING_STATE, "waiting")
 
     def known(self, before: Offsets) -> pa.Table:
-        """Last records of keys before an offset of some partitions, as KNOWN_KEYS."""
+        """Return last records of keys before an offset of some partitions, as KNOWN_KEYS."""
         state = CarriedState()
         for batch in self._state(STATE, "state").rename_columns(["group", "message"]).to_batches():
             read_state(batch, state)
@@ -216,19 +215,19 @@ class Stream:
         return pa.concat_tables([positions, known_groups(state, before)])
 
     def _state(self, name: str, definition: str) -> pa.Table:
-        """A table of the state that the last batch left."""
+        """Return a table of the state of the last batch."""
         files = self.tables.committed()[-1].notes["state"].get(name, [])
         paths = checked_files(self.tables.root, [file for file, _ in files])
         rows = [BoundedParquet(path).read() for path in paths]
         return pa.concat_tables([arrow_schema(definition).empty_table(), *rows])
 
     def look(self, spark: SparkSession) -> bool:
-        """Read log ends again, and make the lag of the newest batch by them; no record is read.
+        """Read log ends again, and update the newest batch's lag; read no record.
 
         Returns
         -------
         bool
-            False where there is no batch yet.
+            False without a batch.
 
         Raises
         ------
@@ -252,7 +251,7 @@ class Stream:
         return True
 
     def _looked(self, cluster: ClusterSnapshot) -> dict[str, Any]:
-        """When log ends and records were read, and how often they are, as notes of a batch."""
+        """Return when and how often log ends and records are read, as notes of a batch."""
         complete_at = "" if self.complete_us is None else moment_text(self.complete_us)
         return {
             "taken_at": cluster.taken_at,
@@ -278,12 +277,12 @@ def _names(cluster: ClusterSnapshot) -> dict[str, str]:
 
 
 def check_watched(tables: Tables) -> None:
-    """Refuse a folder that a stream cannot go on with, before anything slow is started.
+    """Refuse a folder that a stream cannot continue, before anything slow is started.
 
     Raises
     ------
     SourceError
-        It holds the tables of another run, or what is not ours.
+        It contains the tables of another run, or files that are not ours.
     """
     check_folder(tables.root)
     known = tables.committed()
@@ -294,7 +293,7 @@ def check_watched(tables: Tables) -> None:
 def _of_another_run(root: StoragePath) -> SourceError:
     line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
-        f"{root} holds the tables of another run, such as a history: a stream needs its own "
+        f"{root} contains the tables of another run, such as a history: a stream needs its own "
         f"folder, an empty or a new one (`{line}`)"
     )
 
@@ -317,14 +316,14 @@ def watch(
 ) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
-    What is asked is as in :class:`Stream`. Without ``every_seconds`` the records so far are read,
-    and it ends.
+    Options are those of :class:`Stream`. Without ``every_seconds`` it reads the present records
+    and ends.
 
     Raises
     ------
     SourceError
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
-        process writes to the folder, or it holds what no stream has kept.
+        process writes to the folder, or it contains tables that no stream wrote.
     """
     tables = Tables(storage_path(out_dir).absolute())
     check_watched(tables)
@@ -370,13 +369,13 @@ def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = tim
 
 @dataclass(slots=True)
 class _CatchingUp:
-    """Takes all that is new, part by part.
+    """Adds all new records, part by part.
 
     Parameters
     ----------
     knows_all : bool
-        State holds all that the topic held once. Before that nothing can have been deleted that
-        state still has.
+        Whether state has all records that the topic ever had. Before that no record of the state
+        can have been deleted.
     """
 
     feed: KafkaFeed
@@ -384,18 +383,18 @@ class _CatchingUp:
     knows_all: bool
 
     def take(self, ends: LogEnds, queried_us: int) -> int:
-        """Take parts until nothing that was cleaned is missed; returns how many there were.
+        """Add parts until no cleaned offset is missing; return their number.
 
         Parameters
         ----------
         queried_us : int
-            When ``ends`` were asked for, in microseconds since 1970: the tables are complete up to
-            then with the last of the parts.
+            When ``ends`` were read, in microseconds since 1970: with the last of the parts the
+            tables are complete up to then.
 
         Raises
         ------
         SourceError
-            The topic was cleaned faster than it was read, and no other look follows.
+            The topic was cleaned faster than it was read, and no other poll follows.
         """
         n_taken, missing = 0, set[int]()
         for _ in range(MOST_READS):
@@ -418,7 +417,7 @@ class _CatchingUp:
         return n_taken
 
     def _next(self, ends: LogEnds) -> LogPart | None:
-        """The next part; before it, what was deleted meanwhile is taken out of the tables."""
+        """Return the next part; before it, delete from the tables what was deleted meanwhile."""
         done, waiting = self.into.left()
         by_spark, here = spans(done, ends, waiting, self.into.max_records)
         if not by_spark and not here:
@@ -451,7 +450,7 @@ class _CatchingUp:
 
 
 def _read(into: Stream, read: Callable[[], T]) -> T | None:
-    """What a question to the cluster gives; None where it cannot be read now, which is told."""
+    """Return a cluster's answer; None if it cannot be read now, which is reported."""
     try:
         return read()
     except SourceError as error:

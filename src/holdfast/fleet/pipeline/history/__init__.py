@@ -1,8 +1,9 @@
-"""What happened to groups, as columns.
+"""The history of groups, as columns.
 
 ``consumer_groups`` reads records of groups whose assignments the broker computes
-(:mod:`holdfast.core.kinds.rows` lists them); ``dense`` lays out owners. ``movements`` finds what
-moved, ``needed`` how much had to move, ``rebalances`` the causes, ``signs`` who went and how,
-``broker_log`` causes that a broker states in the texts of ``broker_texts``, ``gaps`` what had no
-owner, ``lag`` how far groups are behind, and for how long, ``lag_slope`` how fast that changes.
+(:mod:`holdfast.core.kinds.rows` lists them); ``dense`` lays out owners. ``movements`` finds moves,
+``needed`` the least number of them, ``rebalances`` the causes, ``departures`` departed members and
+why, ``broker_log`` causes that a broker states in the texts of ``broker_texts``,
+``ownership_gaps`` partitions without an owner, ``lag`` how far and for how long groups are behind,
+``lag_slope`` how fast that changes.
 """

@@ -1,15 +1,16 @@
-"""Causes of rebalances as a broker's own log states them, in place of inferred ones.
+"""Replace inferred causes of rebalances by those that a broker's own log states.
 
-**Rules.** A log changes nothing but the cause of the rebalance that it names, by a group and a
-generation that the tables have. A stated cause never replaces a cause that says more: a ``restart``
-is a ``join`` of a member that was there before. A stated cause that contradicts the members who
-came and went is not believed: the cause stays inferred, and an anomaly says so. If the reason is
-not known, ``stated_reason`` has its words and the cause stays inferred.
+**Rules.** A log changes only the cause of the rebalance that it names, by a group and a generation
+that the tables have. A stated cause never replaces a more specific one: a ``restart`` is a
+``join`` of a previous member. A stated cause that contradicts the joined and departed members is
+not believed: the cause stays inferred, and an anomaly records that. If the reason is unknown,
+``stated_reason`` has its words and the cause stays inferred.
 
-**Strategy.** :mod:`holdfast.fleet.pipeline.ingest.envelopes` has the lines as the broker wrote
-them, and :mod:`holdfast.fleet.pipeline.history.broker_texts` what they say. Here the lines of
-several files become one log, by their times. A rebalance has the reasons of all numbers since the
-one before it. Members who came and went again in between are no contradiction.
+**Strategy.** :mod:`holdfast.fleet.pipeline.ingest.envelopes` extracts the lines as the broker
+wrote them, and :mod:`holdfast.fleet.pipeline.history.broker_texts` their meaning. This module
+merges the lines of several files into one log, by their times. A rebalance has the reasons of all
+numbers since the one before it. Members that joined and left again in between are no
+contradiction.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ STATED: Final = "stated"
 CONTRADICTED: Final = "contradicted_cause"
 """Kind of anomaly: a log states a cause that cannot be."""
 MAX_REASON: Final = 1_000
-"""Characters of a reason that are kept."""
+"""Stored characters of a reason."""
 
 _CHANGES: Final = frozenset(
     {
@@ -73,7 +74,7 @@ MORE_SPECIFIC: Final = {
     "join_and_leave": frozenset({"restart"}),
     "rejoin": _CHANGES,
 }
-"""Inferred causes that stand although another one is stated."""
+"""Inferred causes that stay although another one is stated."""
 
 _OTHERS: Final = (
     "over_capacity",
@@ -83,7 +84,7 @@ _OTHERS: Final = (
     "subscription_change",
     "rejoin",
 )
-"""Causes by which nobody comes or goes; of several, the first one is stated."""
+"""Causes without joined or departed members; of several, the first one is stated."""
 
 _SAMPLE: Final = 200
 """Messages that show what the layout of a log has behind a message."""
@@ -91,12 +92,12 @@ _SAMPLE: Final = 200
 
 @dataclass(slots=True)
 class BrokerLogs:
-    """Logs of group coordinators, in any order, as one.
+    """Logs of group coordinators, in any order, merged into one.
 
     Parameters
     ----------
     notes : list of str
-        What is to be said of files that say nothing, or lack their end; known when the statements
+        Notes about files without statements, or without their end; complete when the statements
         are read.
     """
 
@@ -104,7 +105,7 @@ class BrokerLogs:
     notes: list[str] = field(default_factory=list)
 
     def statements(self, groups: Iterable[str]) -> list[Statement]:
-        """What the logs say about some groups.
+        """Return what the logs state about some groups.
 
         Raises
         ------
@@ -116,7 +117,7 @@ class BrokerLogs:
         return statements_of((text for _, text in merged), groups)
 
     def _messages(self, path: Path) -> Iterator[tuple[float, str]]:
-        """Messages of one file; one without a time has that of the message before it."""
+        """Yield messages of one file; one without a time has that of the message before it."""
         file, time, n_found = TextFile(path), -math.inf, 0
         for entry in messages(file):
             time, n_found = time if entry.time is None else entry.time, n_found + 1
@@ -131,12 +132,12 @@ class BrokerLogs:
 
 
 def read_statements(lines: Iterable[str], groups: Iterable[str]) -> list[Statement]:
-    """What the lines of one log say about some groups."""
+    """Return what the lines of one log state about some groups."""
     return statements_of((entry.text for entry in messages(lines)), groups)
 
 
 def messages(lines: Iterable[str]) -> Iterator[CollectedLine]:
-    """What group coordinators say in the lines of one log, oldest first, in their own words."""
+    """Yield the texts of group coordinators in the lines of one log, oldest first."""
     file = unwrapped(lines)
     found = (
         CollectedLine(moment_of(entry), entry.text[at:])
@@ -151,7 +152,7 @@ def messages(lines: Iterable[str]) -> Iterator[CollectedLine]:
 
 
 def together(causes: Collection[str | None]) -> str | None:
-    """One cause for several: that members came and went, or the first that says most."""
+    """Return one cause for several: joined and left members, or the first most specific one."""
     went = next((cause for cause in DEPARTURES if cause in causes), None)
     if "leave" in causes and went != "leave":
         went = "leave_and_timeout"
@@ -161,29 +162,29 @@ def together(causes: Collection[str | None]) -> str | None:
 
 
 def reason_of(words: Iterable[Word]) -> str:
-    """The broker's words, joined and cut."""
+    """Return the broker's words, joined and cut."""
     return "; ".join(word.text for word in words if word.text)[:MAX_REASON]
 
 
 def unmistakable(statements: Sequence[Statement]) -> list[Statement]:
-    """Statements about generations that the log names once.
+    """Return statements about generations that the log names once.
 
-    A group that was deleted and made anew counts its generations from the start. Only the whole
-    history shows which of the two groups a line is about; a batch of a stream does not have it.
+    A group that was deleted and recreated counts its generations from the start. Only the whole
+    history shows which of the two groups a line concerns; a batch of a stream does not have it.
     """
     times = Counter((one.group, one.generation, one.classic) for one in statements)
     return [one for one in statements if times[one.group, one.generation, one.classic] == 1]
 
 
 def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.Table, pa.Table]:
-    """Rebalances with the causes that a log states, and the statements that cannot be.
+    """Return rebalances with the causes that a log states, and the contradicted statements.
 
     Parameters
     ----------
     rebalances : Table
         As the table ``rebalances``; the rows of a group in the order of the log.
     statements : sequence of Statement
-        In the order of the broker's log. Where a group lived several times under one name, its
+        In the order of the broker's log. If a group existed several times under one name, its
         generations are counted again; the last statement belongs to the last of them.
 
     Returns
@@ -191,7 +192,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
     Table
         The same rows; ``cause``, ``confidence``, ``cause_basis`` and ``stated_reason`` may differ.
     Table
-        Rows of ``anomalies``: stated causes that the members who came and went contradict.
+        Rows of ``anomalies``: stated causes that the joined and departed members contradict.
     """
     statements_of: dict[_Key, list[Statement]] = {}
     for one in statements:
@@ -229,10 +230,10 @@ _ASKED: Final = (
 
 
 def resolved(words: Sequence[Word], row: Mapping[str, Any]) -> tuple[str | None, str]:
-    """The cause that words state for a rebalance, and what contradicts it; "" if nothing does.
+    """Return the cause that words state for a rebalance, and a contradiction; "" without one.
 
-    Members who came and went again, or went and came back, cancel each other out. A generation that
-    no record shows may have had members whom no record shows.
+    Members that joined and left again, or left and came back, cancel each other out. A generation
+    without a record may have had members without a record.
     """
     came, went = row["n_joined"] or 0, row["n_left"] or 0
     if not came:
@@ -251,16 +252,16 @@ def resolved(words: Sequence[Word], row: Mapping[str, Any]) -> tuple[str | None,
     if went and not leaves:
         wrong.append(f"{went} went")
     if not came and joins - both and not hidden:
-        wrong.append("nobody came")
+        wrong.append("no member joined")
     if not went and sure - both and not hidden:
-        wrong.append("nobody went")
+        wrong.append("no member left")
     return cause, f"the log states {cause!r}, but {' and '.join(wrong)}" if wrong else ""
 
 
 def _words_of(
     row: Mapping[str, Any], statements_of: Mapping[_Key, list[Statement]]
 ) -> tuple[Word, ...]:
-    """What was said of a rebalance, by all numbers since the last; taken out of the statements."""
+    """Take the words about a rebalance, of all numbers since the last, out of the statements."""
     group, generation, before = row["group"], row["generation"], row["previous_generation"]
     first = generation
     if isinstance(before, int):

@@ -1,21 +1,20 @@
-"""What group coordinators log about a group that says why it rebalances: Kafka 2.5 to 4.3.
+"""Log texts of group coordinators that state why a group rebalances: Kafka 2.5 to 4.3.
 
 **Rules.** A line counts only if it is about a known group. Names of groups, clients and reasons
-come from strangers and may look like any line: where a line can be read in several ways, the way
-with the longest known name of a group is taken.
+come from strangers and may look like any line: if a line can be parsed in several ways, the one
+with the longest known name of a group counts.
 
-What lines say of a group waits until a line gives it a number: "Stabilized group" and "is now
-empty" the generation of a classic group, "Bumped group epoch" and "Computed a new target
-assignment" the epoch of another one. "Preparing to rebalance" names the generation that ends. A
-text marked ``brief`` may lead to a rebalance in the same request, or to none: it waits for one
-line. A text marked ``-`` states nothing. Who leaves a share or a streams group bumps the epoch by
-one, and no line says so.
+The statement of a line waits until a line gives it a number: "Stabilized group" and "is now empty"
+the generation of a classic group, "Bumped group epoch" and "Computed a new target assignment" the
+epoch of another one. "Preparing to rebalance" names the generation that ends. A text marked
+``brief`` may lead to a rebalance in the same request, or to none: it waits for one line. A text
+marked ``-`` states nothing. A member that leaves a share or a streams group increases the epoch by
+one, without a line.
 
-**Strategy.** :data:`MEMBERS` has a cause and Kafka's own words, with ``{g}`` for the group, ``{m}``
-for the member, ``{n}`` for a number, ``{r}`` for a reason, ``{p}`` for a member's protocol and
-``{}`` for anything else. Capital letters do not count, nor the full stop at the end, and
-``[GroupId`` is ``[Group``. ``tests/pipeline/test_broker_texts.py`` looks for the words in Kafka's
-classes.
+**Strategy.** :data:`MEMBERS` has a cause and Kafka's own words, with ``{g}`` for the group,
+``{m}`` for the member, ``{n}`` for a number, ``{r}`` for a reason, ``{p}`` for a member's protocol
+and ``{}`` for anything else. Case is ignored, and the full stop at the end, and ``[GroupId`` is
+``[Group``. ``tests/pipeline/test_broker_texts.py`` searches the words in Kafka's classes.
 
 References: KIP-345, KIP-800, KIP-848, KIP-932, KIP-1071.
 """
@@ -82,7 +81,7 @@ epoch        [Group {g}][MemberId {}] Bumped streams group epoch to {n} {}
 target       [Group {g}] Computed a new target assignment for epoch {n} {}
 begins       Preparing to rebalance group {g} in state {s} with old generation {n} {}(reason: {r})
 """
-"""Texts that give a number to what was said before."""
+"""Texts that give a number to earlier statements."""
 
 REASONS: Final = """
 join                   Adding new member {m} with group instance id {}
@@ -102,7 +101,7 @@ sync_timeout           the member failed to sync within timeout
 rebalance_timeout      the classic member failed to join within the rebalance timeout
 rebalance_timeout      it failed to transition from epoch {}
 """
-"""What stands for ``{r}``, up to "; client reason: "."""
+"""Texts for ``{r}``, up to "; client reason: "."""
 
 DEPARTURES: Final = (
     *("session_timeout", "rebalance_timeout", "sync_timeout", "poll_timeout"),
@@ -123,23 +122,23 @@ _COORDINATOR: Final = re.compile(
     r"\[Group(?:Coordinator \d+\]: |Coordinator id=\d+ [^\]]*\] |MetadataManager brokerId=\d+\] )"
 )
 _HEADS: Final = ("[GroupId ", "Preparing to rebalance group ")
-"""Where the words begin in a log whose layout leaves out the coordinator's name."""
+"""Begin of the words in a log whose layout omits the coordinator's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """One thing that a log says about a group.
+    """One statement of a log about a group.
 
     Parameters
     ----------
     cause : str or None
-        What it states; None for words that are not known.
+        Stated cause; None for unknown words.
     text : str
-        The broker's words; empty where other words of the same event say it.
+        The broker's words; empty if other words of the same event state it.
     member : str or None
-        Id of the member that it is about.
+        Id of the member concerned.
     certain : bool
-        False for a join that may be that of a member who was there before.
+        False for a join that may be that of a previous member.
     """
 
     cause: str | None
@@ -159,13 +158,13 @@ class Statement:
 
 
 def rows_of(table: str) -> list[tuple[str, str]]:
-    """Rows of a table above: what a text states, and the text."""
+    """Return the rows of a table above: the cause, and the text."""
     rows = re.sub(r"\n +", " ", table).strip().splitlines()
     return [(mark, text) for mark, text in (re.split(" {2,}", row, maxsplit=1) for row in rows)]
 
 
 def _pattern(text: str, end: str = r"\.?") -> re.Pattern[str]:
-    """A text with letters, up to the end of a line."""
+    """Return the pattern of a text with letters, up to the end of a line."""
     parts = re.split(r"\{(\w?)\}", text)  # literal, letter, literal, ...
     values = [re.escape(part) if at % 2 == 0 else _VALUES[part] for at, part in enumerate(parts)]
     return re.compile("".join(values) + end + r"\Z", re.DOTALL | re.IGNORECASE)
@@ -183,10 +182,10 @@ class BrokerText:
         self._suffix = _pattern(suffix)
 
     def read(self, line: str, groups: _Groups) -> tuple[str, int, dict[str, str]] | None:
-        """The longest known group that a line is about, where its name ends, and other values.
+        """Return the longest known group of a line, the end of its name, and other values.
 
-        A name may hold what ends a name any number of times, so a line is cut where a known name
-        may end and nowhere else.
+        A name may contain the text that ends a name any number of times, so a line is cut only
+        where a known name may end.
         """
         begin = len(self._begin)
         if self._begin == "[group " and line.startswith("[GroupId "):
@@ -205,7 +204,7 @@ class BrokerText:
 
 
 class _Groups:
-    """Known groups; of several at one place, the longest name first."""
+    """Known groups; if several match at one position, the longest name first."""
 
     def __init__(self, names: Iterable[str]):
         self._names = frozenset(names)
@@ -213,7 +212,7 @@ class _Groups:
         self._line, self._at = "", dict[int, list[str]]()
 
     def at(self, line: str, begin: int) -> list[str]:
-        """Groups whose name stands at a place of a line."""
+        """Return groups whose name begins at a position of a line."""
         if line is not self._line:
             self._line, self._at = line, {}
         if begin not in self._at:
@@ -222,7 +221,7 @@ class _Groups:
         return self._at[begin]
 
     def before(self, line: str, end: int) -> Iterator[str]:
-        """Groups whose name ends at a place of a line."""
+        """Yield groups whose name ends at a position of a line."""
         found = (line[end - length : end] for length in self._lengths if length <= end)
         return (group for group in found if group in self._names)
 
@@ -233,7 +232,7 @@ _REASONS: Final = [(cause, _pattern(text)) for cause, text in rows_of(REASONS)]
 
 
 def stated(reason: str) -> Word:
-    """What a reason states, by the broker's own part of it."""
+    """Return what a reason states, by the broker's own part of it."""
     own = reason.partition("; client reason: ")[0]
     for cause, pattern in _REASONS:
         if match := pattern.match(own):
@@ -243,13 +242,13 @@ def stated(reason: str) -> Word:
 
 
 def _why_it_left(cause: str, words: str) -> str:
-    """The cause of a departure, by what the member itself said of it."""
+    """Return the cause of a departure, by the member's own reason."""
     is_late = cause == "leave" and says_poll_timeout(words)
     return "poll_timeout" if is_late else cause
 
 
 def words_at(line: str) -> int:
-    """Where a coordinator's own words begin in a line; -1 for a line of another kind."""
+    """Return where a coordinator's own words begin in a line; -1 for a line of another kind."""
     prefix = _COORDINATOR.search(line)
     first = min((at for head in _HEADS if (at := line.find(head)) >= 0), default=-1)
     if prefix is not None and (first < 0 or prefix.start() < first):
@@ -259,11 +258,11 @@ def words_at(line: str) -> int:
 
 @dataclass(slots=True)
 class _PendingWords:
-    """What was said of one group and has no number yet.
+    """Statements about one group without a number yet.
 
-    ``present``: ids of members who came and did not go; ``gone``: of those who went. ``begun``: the
-    generation that a classic group prepares. ``epoch``: the last one that a line named, or that
-    follows; ``last``: place of its statement. ``silent``: a share or streams group.
+    ``present``: ids of members that joined and did not leave; ``gone``: of those that left.
+    ``begun``: the generation that a classic group prepares. ``epoch``: the last one that a line
+    named, or that follows; ``last``: index of its statement. ``silent``: a share or streams group.
     """
 
     waiting: list[Word] = field(default_factory=list)
@@ -276,19 +275,19 @@ class _PendingWords:
     silent: bool = False
 
     def take(self) -> tuple[Word, ...]:
-        """Hand over everything that waits."""
+        """Take all waiting words."""
         words = (*self.waiting, *self.brief)
         self.waiting, self.brief = [], []
         return words
 
 
 def statements_of(messages: Iterable[str], groups: Iterable[str]) -> list[Statement]:
-    """What coordinators say about some groups.
+    """Return what coordinators state about some groups.
 
     Parameters
     ----------
     messages : iterable of str
-        Their own words, oldest first, without what the layout of a log has around them.
+        Their own words, oldest first, without the parts of a log's layout.
     """
     reader = _LogReader(groups)
     for line in messages:
@@ -332,9 +331,9 @@ class _LogReader:
             self._word(group, word, brief=text.brief)
 
     def _word(self, group: str, word: Word, *, brief: bool) -> None:
-        """Hold what a line says of a member until a line gives it a number."""
+        """Store a line's statement about a member until a line gives it a number."""
         pending, member, goes = self.pending[group], word.member, word.cause in DEPARTURES
-        if goes and member in pending.gone:  # Kafka 3 says it again when the round is over
+        if goes and member in pending.gone:  # Kafka 3 logs it again when the round ends
             return
         if member is not None and word.cause == "join":
             if member in pending.present:
@@ -376,15 +375,15 @@ class _LogReader:
         pending.epoch = number
 
     def _begins(self, group: str, generation: int, word: Word) -> None:
-        """A classic round begins; what waits is part of it, and may be the same event."""
+        """Begin a classic round; waiting words are part of it, and may be the same event."""
         self.ends(group)
         pending = self.pending[group]
         if word.cause == "protocol_change" and pending.waiting:
-            # the record that was converted lacks who left
+            # the converted record lacks the members that left
             self._add_statement(group, generation - 1, pending.take(), classic=True)
         told = pending.take()
         if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in told}):
-            # What the client said stands in the line before.
+            # The client's reason is in the line before.
             word = word if "leave" in why else replace(word, cause="poll_timeout", text="")
         same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in told]
         if word.cause in DEPARTURES and word.member is not None:
@@ -392,7 +391,7 @@ class _LogReader:
         pending.waiting, pending.begun, pending.epoch = [*same, word], generation, None
 
     def ends(self, group: str) -> None:
-        """The round of a classic group is over, if one goes on."""
+        """End the round of a classic group, if one is open."""
         pending = self.pending[group]
         if pending.begun is not None and (words := pending.take()):
             self._add_statement(group, pending.begun, words, classic=True)

@@ -1,25 +1,25 @@
-"""Records of a KIP-848, share or streams group, folded into its generations and its pauses.
+"""Fold the records of a KIP-848, share or streams group into its generations and ownership gaps.
 
 **Rules.** A generation is a target assignment: its epoch, and each member's partitions. The record
-of the assignment epoch completes the generation; in a group without members the record of the group
-epoch does. Members and targets are those of the newest records before that record; a tombstone
-deletes one. Records name a topic by its id. If the topics table does not have the id, the id stands
-in place of the name. A task of a streams group stands under its subtopology, in place of a topic;
-the topic-partitions that it reads are those of its number in the topics that the group's topology
-names.
+of the assignment epoch completes the generation; in a group without members the record of the
+group epoch does. Members and targets are those of the newest records before that record; a
+tombstone deletes one. Records name a topic by its id. If the topics table does not have the id,
+the id replaces the name. A task of a streams group is listed under its subtopology, instead of a
+topic; the topic-partitions that it reads are those of its number in the topics that the group's
+topology names.
 
-A target says which member shall have a partition. The record of a member's current assignment (type
-8, or 22 with active tasks) says which partitions the member has. A member gives a partition up with
-its first such record that does not name the partition, not even as pending revocation. A partition
-is served again with the first record in which a member has it assigned. The pause is at least the
-time between these two records, and at most the time since the last record in which the old owner
-had the partition, or since the old owner's last commit of it. After the first such record of a
-group, no pause of the group is inferred from its targets. The partitions of a share group have no
-owner of their own, so they have no pauses.
+A target names the future member of a partition. The record of a member's current assignment (type
+8, or 22 with active tasks) names its present partitions. A member revokes a partition with its
+first such record that does not name the partition, not even as pending revocation. A partition is
+served again with the first record in which a member has it assigned. The gap is at least the time
+between these two records, and at most the time since the last record in which the old owner had
+the partition, or since the old owner's last commit of it. After the first such record of a group,
+no gap of the group is inferred from its targets. The partitions of a share group have no owner of
+their own, so they have no gaps.
 
-**Strategy.** There are few such records (a handful per member and epoch), so a loop folds them.
-Partitions that were given up and that no member has taken yet are kept between the batches of a
-stream, as an event of type RELEASED.
+**Strategy.** Such records are few (a handful per member and epoch), so a loop folds them. Revoked
+partitions that no member has taken yet are kept between the batches of a stream, as an event of
+type RELEASED.
 
 References: KIP-848, "Records"; KIP-932; KIP-1071; KIP-1263.
 """
@@ -51,7 +51,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
 from holdfast.fleet.tables.columns.values import ints
 
 RELEASED: Final = -8
-"""Type of the event that a stream keeps: partitions given up that no member has taken yet."""
+"""Type of the event that a stream keeps: revoked partitions that no member has taken yet."""
 RECONCILED: Final = "reconciled"
 
 Given = list[tuple[int, str, list[int]]]
@@ -80,25 +80,25 @@ class _Owners:
 
     members_now: dict[str, tuple[int, set[Tp], set[Tp]]] = field(default_factory=dict)
     released: dict[Tp, tuple[int, int, int]] = field(default_factory=dict)
-    """A partition that was given up: when its owner was last known to have it, when and where."""
+    """Revoked partitions: when their owner last had each, by time and position."""
     last: ConsumerGroupEvent | None = None
     reads: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Reconciled:
-    """What the records of current assignments say.
+    """Result of the records of current assignments.
 
     Parameters
     ----------
     topic_names : mapping
         Topic id to name.
     pauses, open : list of dict
-        Rows of :data:`~holdfast.fleet.pipeline.history.ownership_gaps.STAGED`: pauses that are
-        over, and partitions given up that no member took.
+        Rows of :data:`~holdfast.fleet.pipeline.history.ownership_gaps.STAGED`: ended gaps, and
+        revoked partitions that no member took.
     since : dict of group to (log partition, log offset)
-        Where the first such record of each group stands; before all there is where it was read
-        in an earlier batch.
+        Position of the first such record of each group; before all positions if an earlier batch
+        read it.
     released : list of ConsumerGroupEvent
         Events of type :data:`RELEASED` for the next batch.
     """
@@ -110,7 +110,7 @@ class Reconciled:
     released: list[ConsumerGroupEvent] = field(default_factory=list)
 
     def table(self, *, with_open: bool) -> pa.Table:
-        """The pauses as STAGED."""
+        """Return the gaps as STAGED."""
         return pa.Table.from_pylist(self.gaps + self.open * with_open, schema=STAGED)
 
     def covered(self, gens: Generations) -> Mask:
@@ -131,19 +131,19 @@ def fold(
     topic_names: Mapping[str, str],
     reported: Mapping[str, tuple[int, int]],
 ) -> tuple[Generations, Reconciled]:
-    """Generations and pauses of groups whose assignments the broker computes.
+    """Fold generations and gaps of groups whose assignments the broker computes.
 
     Parameters
     ----------
     events : iterable of ConsumerGroupEvent
         Of any groups, in any order; those marked ``old`` were reported in an earlier batch.
     reported : mapping
-        Group to (log partition, log offset): generations up to there are not wanted again.
+        Group to (log partition, log offset): generations up to that position were reported.
 
     Returns
     -------
     (Generations, Reconciled)
-        The generations sorted by group and place in the log.
+        The generations sorted by group and position in the log.
     """
     rows, out = _RecordRows(), Reconciled(topic_names=topic_names)
     groups: dict[tuple[str, str], _GroupColumns] = {}
@@ -210,7 +210,7 @@ def _apply(
 
 
 def _given(records: EpochRecords, value: Any, topic_names: Mapping[str, str]) -> Given:
-    """A target assignment by role and topic, sorted; nothing for a tombstone."""
+    """Return a target assignment by role and topic, sorted; empty for a tombstone."""
     if value is None:
         return []
     return sorted(
@@ -225,7 +225,7 @@ def _given(records: EpochRecords, value: Any, topic_names: Mapping[str, str]) ->
 
 
 def _topics_read(value: Any) -> dict[str, list[str]]:
-    """Topics that each subtopology reads, sorted; nothing for a tombstone."""
+    """Return the topics that each subtopology reads, sorted; empty for a tombstone."""
     parts = () if value is None else value["subtopologies"]
     return {
         part["subtopologyId"]: sorted(
@@ -236,7 +236,7 @@ def _topics_read(value: Any) -> dict[str, list[str]]:
 
 
 def _sources(given: Given, reads: Mapping[str, list[str]]) -> list[dict[str, Any]]:
-    """What a member reads for its active tasks, as rows; no reader where several tasks share it."""
+    """Return what a member reads for its active tasks, as rows; no reader if it is shared."""
     tasks = [(place, numbers) for role, place, numbers in given if role == ACTIVE]
     numbers: dict[str, set[int]] = {}
     readers: dict[str, set[str]] = {}
@@ -297,7 +297,7 @@ def _append(
                 "rack": member["rackId"],
                 "rebalance_timeout_ms": member.get("rebalanceTimeoutMs"),
                 "session_timeout_ms": None,
-                # The broker knows what a regular expression names; its records do not say it.
+                # The broker resolves a regular expression; its records do not contain the topics.
                 "subscribed_topics": None
                 if member.get("subscribedTopicRegex")
                 else member.get("subscribedTopicNames", topics),
@@ -356,7 +356,7 @@ def _tps(value: Any, records: EpochRecords, name: str) -> set[Tp]:
 
 
 def _keep(own: _Owners, out: Reconciled) -> None:
-    """Note what a group's members gave up and nobody has taken."""
+    """Record what a group's members revoked and no member has taken."""
     if (last := own.last) is None:
         return
     kept = sorted(own.released.items())

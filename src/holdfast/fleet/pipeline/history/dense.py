@@ -1,12 +1,12 @@
 """The owners of many groups' partitions in one dense layout: a cell per generation and partition.
 
-**Rules.** A cell holds one owner, so two owners of a partition cannot be written down: the member
-with the smallest id stays, and the partition is reported. A partition id comes from a stranger and
-never decides alone how much is allocated: where ids are sparse, they are renumbered by sorting.
+**Rules.** A cell contains one owner, so two owners of a partition cannot be represented: the
+member with the smallest id stays, and the partition is reported. A partition id comes from a
+stranger and never alone decides how much is allocated: sparse ids are renumbered by sorting.
 
 **Strategy.** Groups are ordered by their number of generations, most first. The cells of all
 groups' first generations come first, then those of all second generations, and so on. So one
-generation of every group is one slice, and the slices only get shorter (lock step).
+generation of every group is one slice, and the slices only get shorter (columnar decoding).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from holdfast.fleet.tables.columns.values import codes, ints, numbered
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dense:
-    """The layout, and the owners in it.
+    """The layout, and its owners.
 
     Parameters
     ----------
     group_of, first_row, ordinal : int64
-        Group of each row; first row of each group; place of a row inside its group.
+        Group of each row; first row of each group; index of a row inside its group.
     tp_group, tp_topic, tp_partition : int64[n_tps]
         Group, topic (index into ``topics``) and partition of each topic-partition.
     n_active, step_start : int64[n_steps]
@@ -37,10 +37,10 @@ class Dense:
     identity : int32[n_member_rows]
         A number for the member's instance id, or else for its member id.
     member_key, member_order : int64[n_member_rows]
-        Row and identity as one number; the same identity in the next row has ``width`` more. What
-        sorts these numbers.
+        Row and identity as one number; the same identity in the next row has ``width`` more. The
+        sort order of these numbers.
     doubles : (row, tp, member row) int64 columns
-        Every claim on a cell that has more than one.
+        Every claim on a cell with more than one claim.
     """
 
     group_of: I64
@@ -60,17 +60,17 @@ class Dense:
     doubles: tuple[I64, I64, I64]
 
     def row(self, tps: I64, ordinals: I64) -> I64:
-        """Row of the generation with this ordinal in the group of each topic-partition."""
+        """Return the row of the generation ``ordinals`` in the group of each topic-partition."""
         return self.first_row[self.tp_group[tps]] + ordinals
 
     def member(self, row: I64, identity: I64) -> I64:
-        """Member row of an identity in a row; -1 for none, or if either is -1."""
+        """Return the member row of an identity in a row; -1 for none, or if either is -1."""
         wanted = np.where((row >= 0) & (identity >= 0), row * self.width + identity, -1)
         return index_in(wanted, self.member_key, self.member_order)
 
 
 def group_codes(gens: Generations) -> tuple[I64, I64]:
-    """Number of the group of each row, ascending from 0, and the first row of each group."""
+    """Return the number of each row's group, ascending from 0, and the first row of each group."""
     begins = new_runs(numbered(gens.head["group"]))
     return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
@@ -83,7 +83,7 @@ def identities(members: pa.Table) -> I32:
 
 
 def cells_needed(gens: Generations) -> I64:
-    """Upper bound of the cells of each group, int64[n_groups]: rows x assigned partitions."""
+    """Return an upper bound of each group's cells, int64[n_groups]: rows x assigned partitions."""
     group_of, first_row = group_codes(gens)
     starts, _ = list_parts(gens.owned["partitions"])
     row = ints(gens.members, "row")[ints(gens.owned, "member")]
@@ -149,7 +149,7 @@ def dense(gens: Generations) -> Dense:
 
 
 def _topic_partitions(key: I64, counts: I64, partition: I64) -> tuple[I64, I64, I64]:
-    """Dense topic-partitions: the key and partition of each, and the one of each assigned."""
+    """Return dense topic-partitions: key and partition of each, and the one of each assigned."""
     keys, topic_of = np.unique(key, return_inverse=True)
     flat_topic = np.repeat(topic_of, counts)
     size = np.zeros(len(keys), np.int64)
@@ -168,7 +168,7 @@ def _topic_partitions(key: I64, counts: I64, partition: I64) -> tuple[I64, I64, 
 def _settle_doubles(
     gens: Generations, owner: I32, cell: I64, identity: I32, flat: tuple[I64, I64, I64]
 ) -> tuple[I64, I64, I64]:
-    """In a cell that was written twice, leave the smallest member id; return all its owners."""
+    """Leave the smallest member id in a cell that was written twice; return all its owners."""
     if int(np.count_nonzero(owner != NO_OWNER)) == len(cell):
         none = np.zeros(0, np.int64)
         return none, none, none

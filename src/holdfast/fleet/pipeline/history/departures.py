@@ -1,33 +1,33 @@
-"""Members that went, and whether they had left or were silent, as far as the records tell.
+"""Members that departed, and whether they left or timed out, as far as the records show.
 
-**Rules.** A member went if it is in a generation and not in the next one of its group, which is not
-context. That shows that it went, and not how. Two kinds of signs say that it was still alive: a
-commit of a partition that it owned, and the record of the generation before, for which every member
-of a classic group had joined. What follows from the last sign:
+**Rules.** A member departed if it is in a generation and not in the next one of its group, which
+is not context. That proves the departure, and not its reason. Two kinds of evidence prove that it
+was still alive: a commit of a partition that it owned, and the record of the generation before,
+for which every member of a classic group had joined. Conclusions from the last evidence:
 
 ==================  ==============================================================================
-cause               where members went and none came
+cause               condition, if members departed and none joined
 ==================  ==============================================================================
-leave               every member that went gave a sign less than a session before the record: its
-                    session could not have ended
-session_timeout     the last sign of every one of them is a commit, a session to a session and
+leave               the last evidence of every departed member is less than a session before the
+                    record: its session could not have ended
+session_timeout     the last evidence of each of them is a commit, a session to a session and
                     ``AFTER_SESSION_MS`` before the record, and less than its rebalance timeout:
-                    clients say goodbye, and brokers remove a member, when it is so long too late
-poll_timeout        the last sign of every one of them lies about its rebalance timeout before the
+                    clients leave, and brokers remove a member, when it is that late
+poll_timeout        the last evidence of each of them is about its rebalance timeout before the
                     record (:mod:`holdfast.core.model.poll_interval`), and no session could have
                     ended then
 leave_or_timeout    anything else
 ==================  ==============================================================================
 
-A member that commits rarely, or reads nothing, gives no sign, so a long silence proves nothing by
-itself. ``silent_seconds`` has it where it stands out: the member had committed under the generation
-before, and most of the group's other partitions were committed within ``LIVELY_MS`` before the
-record. The records of a KIP-848 group do not have its session, so only a sign within
-``SHORTEST_SESSION_MS``, the least session that brokers take by default, tells a leave there.
+A member that commits rarely, or reads nothing, gives no evidence, so a long silence alone proves
+nothing. ``silent_seconds`` has the silence if it is exceptional: the member had committed under
+the generation before, and most of the group's other partitions were committed within ``LIVELY_MS``
+before the record. The records of a KIP-848 group do not have its session, so only evidence within
+``SHORTEST_SESSION_MS``, the least session that brokers accept by default, proves a leave there.
 
-**Strategy.** The groups step stages a row for each member that went (:func:`departure_rows`). The
+**Strategy.** The groups step stages a row for each departed member (:func:`departure_rows`). The
 step that has the commits finds the last one of the member's partitions, and :func:`how_they_went`
-sums up the members of each rebalance. The confidences are those of ``bench/causes.py``:
+summarizes the members of each rebalance. The confidences are those of ``bench/causes.py``:
 docs/measured/causes.md has the table.
 """
 
@@ -65,32 +65,32 @@ from holdfast.fleet.tables.columns.schemas import (
 from holdfast.fleet.tables.columns.values import floats, ints, replaced
 
 DEPARTURES: Final = "_departures"
-"""Staged by the pauses job for ``rebalances``: how the members of a row went."""
+"""Staged by the gaps job for ``rebalances``: departures of the members of a row."""
 
 UNRESOLVED: Final = "leave_or_timeout"
 RESOLVED: Final = {"leave": 0.96, "session_timeout": 0.95, "poll_timeout": 0.98}
-"""Causes that signs tell, and how often they are right."""
+"""Causes that the evidence determines, and the fraction of correct ones."""
 
 AFTER_SESSION_MS: Final = 10_000
-"""A member may have died so long after its last commit, or its group may have noticed so late."""
+"""Longest time from a member's last commit to its death, or to its group's notice of that."""
 SHORTEST_SESSION_MS: Final = 6_000
 """``group.min.session.timeout.ms`` of a broker that is not configured."""
 LONGEST_SESSION_MS: Final = 60_000
 """``group.consumer.max.session.timeout.ms`` of a broker that is not configured."""
 LIVELY_MS: Final = 120_000
-"""A partition whose last commit is no older is read by a member that works."""
+"""A partition with a commit within this time is read by a working member."""
 JOIN_MS: Final = 2_000
-"""A session begins anew when a round is joined, which is before the round's record."""
+"""A session restarts when a round is joined, which is before the round's record."""
 
 _KEY: Final = ("group", "generation", "timestamp")
 _EVIDENCE: Final = ("last_seen", "session_timeout_ms", "rebalance_timeout_ms")
-"""What is the same in every row of a member that went."""
+"""Columns that are equal in every row of a departed member."""
 _CHANGED: Final = ("cause", "confidence", "silent_seconds", "unseen_ms")
-"""Columns of rebalances that departures tell."""
+"""Columns of rebalances that departures determine."""
 
 
 def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
-    """Rows of members that are not in the next generation of their group."""
+    """Return rows of members that are not in the next generation of their group."""
     row, key = ints(gens.members, "row"), layout.member_key
     follows = np.append(~events.fresh[1:], False) if gens.n_rows else events.fresh
     return np.flatnonzero(follows[row] & ~np.isin(key + layout.width, key))
@@ -99,9 +99,9 @@ def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
 def departure_rows(
     gens: Generations, layout: Dense, events: Events, reads: TaskTopics | None = None
 ) -> pa.Table:
-    """A row of STAGED for each member that went and what it owned, in rows that are not context.
+    """Return a row of STAGED for each departed member and its partitions, except of context.
 
-    Its ``last_seen`` is the record of the generation before, where that is a sign. ``reads`` as in
+    Its ``last_seen`` is the record of the generation before, if that is evidence. ``reads`` as in
     :func:`~holdfast.fleet.pipeline.history.ownership_gaps.gap_candidates`.
     """
     member = members_that_went(gens, layout, events)
@@ -135,12 +135,12 @@ def departure_rows(
 
 
 def how_they_went(rows: pa.Table) -> pa.Table:
-    """The cause of each rebalance in which members went, by their signs, and their silence.
+    """Return the cause of each rebalance with departed members, and their silence.
 
     Parameters
     ----------
     rows : Table of STAGED
-        Members that went from whole groups, and commits in any order.
+        Departed members of whole groups, and commits in any order.
 
     Returns
     -------
@@ -178,10 +178,10 @@ def how_they_went(rows: pa.Table) -> pa.Table:
 
 
 def _lively(left: pa.Table, read: ReadBy, commits: pa.Table, seen: I64) -> F64:
-    """Of each row of a member that went, which part of the group's other partitions works.
+    """Return, per row of a departed member, the working fraction of the group's other partitions.
 
-    That is, was committed within ``LIVELY_MS`` before the record without the member. -1 where there
-    is no other, and where none of the member's own was silent for so long.
+    A partition works if it was committed within ``LIVELY_MS`` before the record without the
+    member. -1 without other partitions, and if none of the member's own was silent that long.
 
     Notes
     -----
@@ -215,14 +215,14 @@ def _lively(left: pa.Table, read: ReadBy, commits: pa.Table, seen: I64) -> F64:
 
 
 def _silent_seconds(members: pa.Table, commit: I64, lively: F64) -> F64:
-    """Seconds from a member's last commit to the record without it; -1 where that says nothing."""
+    """Return seconds from a member's last commit to the record without it; -1 if inconclusive."""
     record, joined = ints(members, "timestamp"), ints(members, "last_seen")
     known = (commit > joined) & (joined > 0) & (lively >= 0.5)
     return np.where(known, (record - commit) / 1e6, -1.0)
 
 
 def _cause_codes(members: pa.Table, commit: I64) -> I64:
-    """How each member went: an index into RESOLVED, or one more."""
+    """Return how each member departed: an index into RESOLVED, or one more."""
     record, joined = ints(members, "timestamp"), ints(members, "last_seen")
     known = members["session_timeout_ms"].is_valid().to_numpy()
     session = np.where(known, ints(members, "session_timeout_ms"), SHORTEST_SESSION_MS) * 1000
@@ -239,13 +239,13 @@ def _cause_codes(members: pa.Table, commit: I64) -> I64:
 
 
 def _unseen_ms(members: pa.Table, commit: I64) -> I64:
-    """Milliseconds from a member's last sign to the record without it; -1 where it gave none."""
+    """Return milliseconds from a member's last evidence to the record without it; -1 for none."""
     last = np.maximum(commit, ints(members, "last_seen"))
     return np.where(last > 0, (ints(members, "timestamp") - last) // 1000, -1).astype(np.int64)
 
 
 def _late_for_poll(members: pa.Table, commit: I64, poll_ms: I64) -> tuple[Mask, Mask]:
-    """Which members went when their poll interval was over; which when a session may have ended."""
+    """Return who left at the end of the poll interval; and whose session may have ended."""
     joined = ints(members, "last_seen")
     unseen_ms = _unseen_ms(members, commit).astype(np.float64)
     known = members["session_timeout_ms"].is_valid().to_numpy()
@@ -257,7 +257,7 @@ def _late_for_poll(members: pa.Table, commit: I64, poll_ms: I64) -> tuple[Mask, 
 
 
 def with_departures(rebalances: pa.Table, departures: Sequence[pa.Table]) -> pa.Table:
-    """Rebalances with the silence of those who went, and ``leave_or_timeout`` as signs tell it."""
+    """Return rebalances with departed members' silence, and ``leave_or_timeout`` resolved."""
     causes = {_key(row): row for table in departures for row in table.to_pylist()}
     rows = rebalances.select([*_KEY, *_CHANGED]).to_pylist()
     for row in rows if causes else ():

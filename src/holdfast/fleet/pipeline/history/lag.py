@@ -1,21 +1,20 @@
-"""How far every group is behind: commits, owners and end offsets put together.
+"""Lag of every group: commits, owners and end offsets joined.
 
 **Rules.** A partition has a row if it has a commit or an owner. Of the records of a partition the
-last one in the log counts; a tombstone means that there is no commit. A commit that has expired
-counts as none, unless a member owns the partition (Kafka keeps the commit then). Without a commit
-there is no lag; beside it stands what ``auto.offset.reset`` leaves to read: nothing for ``latest``,
-the whole log for any other value. A commit
-beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If the
-cluster does not have the topic, the lag is unknown. A share group has a start offset in place of a
-commit; records behind it that are done already do not count, and where that is not known, neither
-is the lag. Of its several readers of a partition one is named. ``lag_seconds_basis`` says what
-``lag_seconds`` is. Where a cluster can be asked, it is the age of the first unread record
-(``record``), or so much at least (``at_least``); otherwise it is how long the group has stood at
-its position (``position``). It is 0 only where no record is unread. Only partitions with lag and a
-commit are asked for: those furthest behind, and no more than one question may name
-(:mod:`holdfast.cluster.first_unread`). A commit is ``not_subscribed`` where the subscriptions of
-all members of the last generation are known, and none of them names the topic. How fast a lag
-changes is known by two readings (:mod:`holdfast.fleet.pipeline.history.lag_slope`).
+last one in the log counts; a tombstone means no commit. An expired commit counts as none, unless a
+member owns the partition (Kafka keeps the commit then). Without a commit the lag is null; another
+column has the lag by ``auto.offset.reset``: 0 for ``latest``, the whole log for any other value. A
+commit beyond the end or before the beginning of the log is clamped, and ``clamped`` says so. If
+the cluster does not have the topic, the lag is unknown. A share group has a start offset instead
+of a commit; records behind it that are processed already do not count, and if their number is
+unknown, so is the lag. Of its several readers of a partition one is named. ``lag_seconds_basis``
+names the meaning of ``lag_seconds``. If a cluster can be queried, it is the age of the first
+unread record (``record``), or a lower bound (``at_least``); otherwise it is the time since the
+group reached its position (``position``). It is 0 only if no record is unread. Only partitions
+with lag and a commit are queried: those furthest behind, and at most as many as one query may name
+(:mod:`holdfast.cluster.first_unread`). A commit is ``not_subscribed`` if the subscriptions of all
+members of the last generation are known, and none of them names the topic. The rate of a lag needs
+two readings (:mod:`holdfast.fleet.pipeline.history.lag_slope`).
 
 **Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.split`), owners and subscriptions of a
 group come to one task, as rows of one table; one sort by partition brings each position and its
@@ -69,7 +68,7 @@ OWNERS: Final = "_owners"
 """Staged by the groups job: what the members of each group own now, in the shape of INPUT."""
 
 OLDEST_UNREAD: Final = arrow_schema("oldest_unread")
-"""Records to be asked for, and how far behind their groups are."""
+"""Records to be queried, and how far behind their groups are."""
 
 UnreadQuery = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
 """Finds the first unread record of partitions."""
@@ -77,16 +76,16 @@ UnreadQuery = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """Where every partition begins and ends (``offsets`` of a dump), and when that was so.
+    """Begin and end offset of every partition (``offsets`` of a dump), and when they were read.
 
     Parameters
     ----------
     reset : str
         ``latest``, or anything else for the whole log.
     share : Table of POSITION, optional
-        Where share groups are (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
+        Positions of share groups (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
     earlier : EarlierLag, optional
-        An earlier reading of the lag, for how fast it changes.
+        An earlier reading of the lag, for its rate of change.
     """
 
     offsets: pa.Table
@@ -108,7 +107,7 @@ class Ends:
         reset: str,
         earlier: EarlierLag | None = None,
     ) -> Ends:
-        """The ends by ``offsets``, and share groups by the records of their topic."""
+        """Make the ends of ``offsets``, and positions of share groups of their topic's records."""
         share, n_bad = share_positions(share_state, names, selection)
         return cls(
             offsets=offsets,
@@ -123,14 +122,14 @@ class Ends:
 def lag_of_groups(
     rows: pa.Table, ends: Ends, unread: UnreadQuery | None = None
 ) -> dict[str, pa.Table]:
-    """The table ``lag`` of whole groups, and LATEST.
+    """Return the table ``lag`` of whole groups, and LATEST.
 
     Parameters
     ----------
     rows : Table of INPUT
-        Positions, several of a partition in any order, and what every member owns.
+        Positions, several of a partition in any order, and every member's assignment.
     unread : callable, optional
-        Asks the cluster, or knows what it said.
+        Queries the cluster, or returns earlier answers.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)))
@@ -142,7 +141,7 @@ def lag_of_groups(
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:
-    """What the members of the generations at ``rows`` own and ask for, as rows of :data:`INPUT`."""
+    """Return assignments and subscriptions of generations at ``rows``, as :data:`INPUT`."""
     last = gens.take(rows)
     subscribed = _subscriptions(last)
     last = replace(last, owned=last.owned.filter(pa.array(_reads_itself(last))))
@@ -161,7 +160,7 @@ def owners_of(gens: Generations, rows: I64) -> pa.Table:
 
 
 def _subscriptions(gens: Generations) -> pa.Table:
-    """Topics that members ask for, each once, of generations whose members are all known to ask."""
+    """Return subscribed topics, each once, of generations with all subscriptions known."""
     lists = gens.members["subscribed_topics"].combine_chunks()
     row = ints(gens.members, "row")
     known = ~np.isin(row, row[np.asarray(lists.is_null())])
@@ -178,7 +177,7 @@ def _subscriptions(gens: Generations) -> pa.Table:
 
 
 def _reads_itself(gens: Generations) -> Mask:
-    """Rows of ``owned`` that name partitions of topics, with a member that reads them."""
+    """Return rows of ``owned`` that name partitions of topics, with a member that reads them."""
     role = gens.roles
     row = ints(gens.members, "row")[ints(gens.owned, "member")]
     tasks = marked(gens.head, lambda kind, _: not kind.topics)
@@ -188,12 +187,12 @@ def _reads_itself(gens: Generations) -> Mask:
 
 
 def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
-    """The table ``lag`` of whole groups.
+    """Return the table ``lag`` of whole groups.
 
     Parameters
     ----------
     rows : Table of INPUT
-        One position for each partition that has a commit, and what every member owns.
+        One position for each partition that has a commit, and every member's assignment.
     """
     row, partition, is_owner = _partitions(rows)
     if len(row) == 0:
@@ -225,7 +224,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
 
 
 def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
-    """Every partition of rows of INPUT: its row, its number, and if a member owns it."""
+    """Return every partition of rows of INPUT: row, number, and whether a member owns it."""
     owners = np.flatnonzero(rows["partition"].is_null().to_numpy())
     positions = np.flatnonzero(rows["partition"].is_valid().to_numpy())
     starts, owned = list_parts(rows["partitions"].take(pa.array(owners)))
@@ -235,7 +234,7 @@ def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
 
 
 def _not_subscribed(rows: pa.Table, at: I64, commit: I64) -> pa.Array:
-    """Whether no member asks for the topic of a commit; null where that is not known."""
+    """Return whether no member subscribes to the topic of a commit; null if unknown."""
     group, topic = numbered(rows["group"]), numbered(rows["topic"])
     asks = rows["partition"].is_null().to_numpy()
     tells = asks & rows["member_id"].is_null().to_numpy()
@@ -250,7 +249,7 @@ def _is_tombstone(rows: pa.Table, commit: I64) -> Mask:
 
 
 def _end_rows(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
-    """Row of ``ends.offsets`` for each partition, -1 where the cluster does not have it."""
+    """Return the row of ``ends.offsets`` for each partition, -1 if the cluster lacks it."""
     n, wanted = len(at), take(rows["topic"], at)
     chunks = [wanted] if isinstance(wanted, pa.Array) else wanted.chunks
     topic = numbered(pa.chunked_array([*chunks, *ends.offsets["topic"].chunks], pa.string()))
@@ -259,14 +258,14 @@ def _end_rows(rows: pa.Table, ends: Ends, at: I64, partition: I32 | I64) -> I64:
 
 
 def _shared(rows: pa.Table, commit: I64, owner: I64) -> tuple[Mask, I64]:
-    """Which partitions a share group reads, and what it has done there; -1 where not known."""
+    """Return which partitions a share group reads, and its processed records; -1 if unknown."""
     value = ints(rows, "delivered")
     found = _is_shared(rows, commit) | _is_shared(rows, owner)
     return found, np.where(commit >= 0, value[np.maximum(commit, 0)], -1)
 
 
 def _is_shared(rows: pa.Table, row: I64) -> Mask:
-    """Which of the rows, -1 for none, are of share groups."""
+    """Return which of the rows, -1 for none, are of share groups."""
     known = rows["delivered"].is_valid().to_numpy()
     found: Mask = (row >= 0) & known[np.maximum(row, 0)]
     return found
@@ -292,11 +291,11 @@ def _lag_columns(
     lag = np.where(has, end - np.clip(current, begin, np.maximum(begin, end)), 0)
     shared, done = _shared(rows, commit, owner)
     lag -= np.where(shared, np.maximum(done, 0), 0)
-    # What a share group has done is known to its coordinator alone.
+    # Only its coordinator knows the processed records of a share group.
     known_lag = known & has & (~shared | (done >= 0))
     beyond, before = has & known & (current > end), has & known & (current < begin)
     stood = (ends.taken_at_us - since) / 1e6
-    untold = (lag > 0) & (stood <= 0)  # the clocks differ: not even since when it stands is known
+    untold = (lag > 0) & (stood <= 0)  # the clocks differ: even the time at the position is unknown
     status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
     return {
         "current_offset": pa.array(current, mask=~has),
@@ -329,12 +328,12 @@ def _lag_columns(
 
 
 def with_record_ages(rows: pa.Table, unread: UnreadQuery, taken_at_us: int) -> pa.Table:
-    """The table ``lag`` with ages of records in place of times at positions, where they are known.
+    """Return the table ``lag`` with ages of records instead of times at positions, where known.
 
     Parameters
     ----------
     unread : callable
-        Asks the cluster, or knows what it said.
+        Queries the cluster, or returns earlier answers.
     taken_at_us : int
         When the log ends were read, in microseconds since 1970.
     """
@@ -351,7 +350,7 @@ def with_record_ages(rows: pa.Table, unread: UnreadQuery, taken_at_us: int) -> p
 
 
 def unread_in_advance(records: pa.Table, unread: UnreadQuery) -> UnreadQuery:
-    """Ask for the records furthest behind; the answers can be sent to tasks."""
+    """Query the records furthest behind; the answers can be sent to tasks."""
     order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_ASKED]
     wanted = _wanted(records.take(pa.array(order)))
     return partial(_first_unread, dict(zip(wanted, unread(wanted) if wanted else (), strict=True)))
@@ -364,7 +363,7 @@ def _first_unread(
 
 
 def furthest_behind(rows: pa.Table) -> I64:
-    """Rows of ``lag`` whose oldest unread record is asked for, the largest lag first."""
+    """Return rows of ``lag`` whose oldest unread record is queried, the largest lag first."""
     lag = ints(rows, "lag")
     subscribed = pc.equal(rows["status"], "committed").to_numpy(zero_copy_only=False) & (lag > 0)
     at = np.flatnonzero(subscribed)
@@ -372,7 +371,7 @@ def furthest_behind(rows: pa.Table) -> I64:
 
 
 def oldest_unread(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:
-    """The oldest unread record of each of these rows of ``lag``."""
+    """Return the oldest unread record of some rows of ``lag``."""
     stood = np.nan_to_num(rows["lag_seconds"].to_numpy(zero_copy_only=False)[at])
     first = np.maximum(ints(rows, "current_offset")[at], ints(rows, "log_start_offset")[at])
     picked = rows.select(["topic", "partition", "lag"]).take(pa.array(at))

@@ -1,11 +1,11 @@
-"""How fast lags change, and how long until groups have caught up, by an earlier reading of the lag.
+"""Rate of change of lags, and time until groups have caught up, by an earlier reading of the lag.
 
-**Rules.** Lags rise and fall with every commit, so the slope is smoothed: an earlier reading counts
-for less the longer ago it was, ``exp(-age / SMOOTHING_S)``. The slope is null where one of two
-readings is not known, where the log ends before the earlier end (another topic of that name), and
-where the commit lies outside of the log: records that are deleted there are not read. The time
-until caught up is 0 where no record is unread, and null where the lag does not fall by
-:data:`~holdfast.core.model.lag.LEAST_FALL`: less may be what is left of an earlier fall.
+**Rules.** Lags rise and fall with every commit, so the slope is smoothed: an earlier reading
+counts less the older it is, ``exp(-age / SMOOTHING_S)``. The slope is null if one of two readings
+is unknown, if the log ends before the earlier end (another topic of that name), and if the commit
+is outside of the log: records deleted there are not read. The time until caught up is 0 if no
+record is unread, and null unless the lag falls by :data:`~holdfast.core.model.lag.LEAST_FALL`:
+less may be the rest of an earlier fall.
 
 References: exponential smoothing over uneven intervals, as of load averages.
 """
@@ -44,7 +44,7 @@ class EarlierLag:
 
     @classmethod
     def of(cls, tables: Tables) -> EarlierLag | None:
-        """What the newest batch of a stream has read; None where there is no batch yet."""
+        """Return the reading of a stream's newest batch; None without a batch."""
         if not tables.committed():
             return None
         taken_at_us = to_us(str(tables.newest_notes().get("taken_at")))
@@ -54,7 +54,7 @@ class EarlierLag:
 
 
 def with_slopes(lag: pa.Table, earlier: EarlierLag | None, taken_at_us: int) -> pa.Table:
-    """The table ``lag`` with the columns ``lag_per_second`` and ``catch_up_seconds``.
+    """Return the table ``lag`` with the columns ``lag_per_second`` and ``catch_up_seconds``.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _slopes(lag: pa.Table, earlier: EarlierLag, seconds: float) -> F64:
 
 
 def _earlier_rows(lag: pa.Table, rows: pa.Table) -> I64:
-    """Row of ``rows`` for the partition of each row of ``lag``, -1 for none."""
+    """Return the row of ``rows`` for the partition of each row of ``lag``, -1 for none."""
     group, topic = (numbered_together(lag, rows, name) for name in ("group", "topic"))
     both = group * (int(topic.max()) + 1) + topic
     _, pair = np.unique(both, return_inverse=True)

@@ -1,15 +1,15 @@
-"""What moved between successive generations, and which partitions stood still.
+"""Moves between successive generations, and partitions without an owner.
 
-**Rules.** Two generations of a group are successive if no record of the group stands between them
-in the log, whatever their numbers. After a tombstone the group begins anew. The first known
+**Rules.** Two generations of a group are successive if no record of the group is between them in
+the log, whatever their numbers. After a tombstone the group starts again. The first known
 generation has no generation before it, so nothing has moved in it. A partition without an owner
 *moved through a gap* if its next owner is another member than its last owner; it is *gained* if it
-comes back to its last owner or never had one. A static member that returns under a new member id is
-the same member.
+comes back to its last owner or never had one. A static member that returns under a new member id
+is the same member.
 
-**Strategy.** Lock step over :mod:`holdfast.fleet.pipeline.history.dense`: one slice per generation
-ordinal, with the last owner of every topic-partition carried along. Events are columns, never
-Python objects.
+**Strategy.** Columnar steps over :mod:`holdfast.fleet.pipeline.history.dense`: one slice per
+generation ordinal, with the last owner of every topic-partition carried along. Events are columns,
+never Python objects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNOWNED, EAGER, HANDOVER = range(3)
 BASES = ("unowned", "eager", "handover")
 
 RESTART_WINDOW_SECONDS = 300
-"""A member with the client id and host of one that went at most so long ago is the same one."""
+"""Longest absence of a member that is recognized by client id and host, in seconds."""
 
 EventParts = list[tuple[I32 | I64, ...]]
 """Columns of events, one tuple per generation ordinal."""
@@ -51,18 +51,18 @@ EventParts = list[tuple[I32 | I64, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Events:
-    """Changes of ownership, and the partitions that stood still, as columns.
+    """Changes of ownership, and ownership gaps, as columns.
 
     Parameters
     ----------
     row, tp, kind, before, after, from_row : int64
         One entry per change: row of the new generation, topic-partition, index into KINDS,
-        identities, and the row in which ``before`` owned it last (-1 for none).
+        identities, and the last row in which ``before`` owned it (-1 for none).
     gap_row, gap_tp, gap_basis, gap_last_row : int64
         One entry per partition that has an owner again in ``gap_row``.
     fresh, dead, stops, converted : bool[n_rows]
-        Nothing counts before the row; it is a tombstone; members stop during its rebalance; the
-        broker wrote the group anew for another protocol (:func:`conversions`).
+        No earlier row counts; the row is a tombstone; members stop during its rebalance; the
+        broker rewrote the group for another protocol (:func:`conversions`).
     """
 
     row: I64
@@ -85,7 +85,7 @@ class Events:
 
 
 def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
-    """(fresh, dead, stops): nothing before it; a tombstone; members stop during its rebalance."""
+    """Return (fresh, dead, stops): no row before; a tombstone; members stop meanwhile."""
     dead = np.array([s == DEAD for s in gens.head["state"].to_pylist()], bool)
     fresh = layout.ordinal == 0
     fresh[1:] |= dead[:-1]
@@ -94,7 +94,7 @@ def row_flags(gens: Generations, layout: Dense) -> tuple[Mask, Mask, Mask]:
 
 
 def works_on(kind: GroupKind, protocol: str | None) -> bool:
-    """Whether members of such a group keep working through a rebalance."""
+    """Return whether members of such a group keep working through a rebalance."""
     if kind.group_type is not GroupType.CLASSIC:
         return True
     if kind.cooperative is not None:
@@ -104,9 +104,9 @@ def works_on(kind: GroupKind, protocol: str | None) -> bool:
 
 
 def conversions(gens: Generations, layout: Dense) -> Mask:
-    """Rows in which the broker wrote a group anew for another protocol, under the same number.
+    """Return rows in which the broker rewrote a group for another protocol, under the same number.
 
-    Nobody joins for it, and nobody stops; but the members that are not taken along have left.
+    No member joins for it, and none stops; but members that are not converted have left.
     """
     kind, generation = numbered(gens.head["group_type"]), ints(gens.head, "generation")
     found = np.zeros(gens.n_rows, np.bool_)
@@ -115,9 +115,9 @@ def conversions(gens: Generations, layout: Dense) -> Mask:
 
 
 def _nobody_claims(gens: Generations, layout: Dense) -> Mask:
-    """Rows of kinds whose claims tell, in which no member claims anything.
+    """Return rows of kinds with meaningful claims, in which no member claims anything.
 
-    That is so only if some member owned something in the row before.
+    A row counts only if a member owned a partition in the row before.
     """
     tell = marked(gens.head, lambda kind, _: kind.claims_show_stops)
     if not tell.any():
@@ -157,7 +157,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
     for step, (start, count) in enumerate(zip(layout.step_start, layout.n_active, strict=True)):
         now = layout.owner[start : start + count]
         before, held, since = previous[:count], last[:count], last_ordinal[:count]
-        # Topic-partitions whose group starts afresh in this step are compared with themselves.
+        # Topic-partitions whose group starts in this step are compared with themselves.
         special = _special(layout, step, count, fresh | dead)
         if special is not None:
             rows = layout.row(special, np.full(len(special), step))
@@ -184,7 +184,7 @@ def compare(gens: Generations, layout: Dense) -> Events:
 
 
 def _special(layout: Dense, step: int, count: int, marked: Mask) -> I64 | None:
-    """Topic-partitions of groups whose row at this step is marked; None where there is none."""
+    """Return topic-partitions of groups whose row at this step is marked; None for none."""
     rows = layout.first_row + step
     inside = np.append(layout.first_row[1:], len(layout.group_of)) > rows
     hit = np.zeros(len(rows), bool)
@@ -199,7 +199,7 @@ def _step(
     stops: Mask,
     out: tuple[EventParts, EventParts],
 ) -> None:
-    """Append one step's changes and pauses to ``out``."""
+    """Append one step's changes and gaps to ``out``."""
     changes, gaps = out
     now, before, held, since = owners
     tp = np.flatnonzero(now != before)
@@ -221,7 +221,7 @@ def _step(
     rows = layout.first_row + step
     rows = rows[rows < np.append(layout.first_row[1:], len(layout.group_of))]
     if step and bool(stops[rows].any()):
-        # Under an eager protocol every partition that has an owner before and after stood still.
+        # Under an eager protocol every partition with an owner before and after has a gap.
         tps = np.flatnonzero((now != NO_OWNER) & (before != NO_OWNER))
         stopped = layout.row(tps, np.full(len(tps), step))
         still = stops[stopped]
@@ -237,7 +237,7 @@ def _columns(names: tuple[str, ...], parts: EventParts) -> dict[str, I64]:
 
 
 def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
-    """The table ``movements`` of the rows that are not context."""
+    """Return the table ``movements`` of the rows that are not context."""
     new = ~gens.head["context"].to_numpy()
     keep = new[events.row] & ~events.fresh[events.row]
     # In log order, and inside a generation by topic and partition.
@@ -265,20 +265,20 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
 
 
 def take(column: ArrowColumn, index: I64) -> ArrowColumn:
-    """Values at ``index``; -1 gives null."""
+    """Return values at ``index``; -1 gives null."""
     if len(column) == 0:
         return pa.nulls(len(index), column.type)
     return column.take(pa.array(index, mask=index < 0))
 
 
 def without_owner(layout: Dense, events: Events, groups: I64) -> I64:
-    """Topic-partitions of some groups that had an owner once and have none now."""
+    """Return topic-partitions of some groups that had an owner and have none now."""
     tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
     return tp[np.isin(layout.tp_group[tp], groups)]
 
 
 def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:
-    """The least past of some groups that the next generations must be compared with.
+    """Return the least past of some groups that the next generations must be compared with.
 
     Parameters
     ----------
@@ -288,9 +288,9 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
     Returns
     -------
     Generations
-        Marked as context: the last generation whole; for every partition without an owner the
-        generation in which it had one last, and the one after it; the members (not what they
-        owned) of all generations in the restart window, and of the one before it.
+        Marked as context: the last generation whole; for every partition without an owner the last
+        generation in which it had one, and the one after it; the members (without their
+        partitions) of all generations in the restart window, and of the one before it.
     """
     if len(groups) == 0:
         return Generations.empty()
@@ -307,7 +307,7 @@ def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Gene
 
 
 def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -> I64:
-    """Rows from which a member could still count as restarted, and the row before the first."""
+    """Return rows from which a member could count as restarted, and the row before them."""
     time = ints(gens.head, "timestamp")
     since = np.full(len(layout.first_row), np.iinfo(np.int64).max)
     since[groups] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
@@ -319,7 +319,7 @@ def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -
 def _owning_only(
     gens: Generations, layout: Dense, events: Events, is_gap: I64, owned_row: I64
 ) -> Generations:
-    """The same rows and members, owning only these partitions."""
+    """Return the same rows and members, owning only the given partitions."""
     member = layout.member(owned_row, events.last[is_gap].astype(np.int64))
     topic, partition = layout.tp_topic[is_gap], layout.tp_partition[is_gap]
     order = np.lexsort((partition, topic, member))
@@ -337,7 +337,7 @@ def _owning_only(
     sources = gens.owned.filter(pa.array(gens.roles == SOURCE))
     row = ints(gens.members, "row")[ints(sources, "member")]
     sources = sources.filter(pa.array(np.isin(row, owned_row)))
-    if sources.num_rows:  # commits of what the tasks read narrow a pause that ends later
+    if sources.num_rows:  # commits of what the tasks read narrow a gap that ends later
         owned = pa.concat_tables([owned.select(OWNED_ROWS.names).cast(OWNED_ROWS), sources])
         owned = owned.take(pa.array(np.argsort(ints(owned, "member"), kind="stable")))
     return Generations(head=gens.head, members=gens.members, owned=owned)

@@ -1,4 +1,4 @@
-"""Needed moves where members subscribe to different topics, by an assignor that proves its result.
+"""Needed moves of members with different subscriptions, by an assignor that proves its result.
 
 **Rules.** The number has the meaning of :func:`holdfast.core.model.measure_history.needed_moves`,
 which counts groups whose members all subscribe to the same topics: of the partitions that have an
@@ -32,7 +32,7 @@ from holdfast.fleet.tables.columns.values import ints
 def needed_of_unequal(
     gens: Generations, layout: Dense, events: Events, unequal: Mask
 ) -> tuple[I64, Mask]:
-    """Least moves of rows whose members subscribe to different topics.
+    """Return the least moves of rows whose members subscribe to different topics.
 
     Returns
     -------
@@ -73,11 +73,11 @@ class _RowGroups:
         )
         before = layout.member(events.row[order], events.before[order])
         came = (events.kind[order] == MOVED) | (events.kind[order] == MOVED_THROUGH_GAP)
-        self.event_before = np.where(came, before, NO_OWNER)  # gained: nobody owned it
+        self.event_before = np.where(came, before, NO_OWNER)  # gained: it had no owner
         self.event_moved = came
 
     def solve(self, row: int) -> int | None:
-        """Moves that this row needed; None if that is not proven."""
+        """Return the needed moves of a row; None if they are not proven."""
         members = np.arange(self.member_start[row], self.member_start[row + 1])
         at, member = gather(self.owned_start, members)
         place, which = gather(self.part_start, at)
@@ -98,7 +98,7 @@ class _RowGroups:
         return int(np.count_nonzero(had_owner)) - result.quality.kept
 
     def _group(self, members: I64, topic: I64, claim_member: I64) -> Group:
-        """The row as a group; ``topic`` is sorted, one entry per partition."""
+        """Return the row as a group; ``topic`` is sorted, one entry per partition."""
         there, counts = np.unique(topic, return_counts=True)
         names = [f"{number:09d}" for number in range(len(there))]
         topics = Topics.from_counts(dict(zip(names, counts.tolist(), strict=True)))
@@ -113,7 +113,7 @@ class _RowGroups:
         )
 
     def _subscribed_in(self, member: int, there: I64) -> tuple[int, ...]:
-        """Topics of the row that a member subscribes to, as places in ``there``."""
+        """Return topics of the row that a member subscribes to, as indices into ``there``."""
         subscribed = np.unique(
             self.subscribed[self.subscribed_start[member] : self.subscribed_start[member + 1]]
         )

@@ -1,27 +1,28 @@
-"""Narrow the bounds of pauses by commits, and sum pauses up in their rebalances.
+"""Narrow the bounds of ownership gaps by commits, and sum gaps up in their rebalances.
 
-An owner that committed was still there.
+An owner that committed was still alive.
 
 **Rules.** The lower bound comes from the group's records alone. The upper bound is the time since
-the last sign of the old owner. A commit of the partition is such a sign if it stands in the log
-before the record in which the partition has no owner (or, if the partition was handed over, before
-the record that names the new owner). A group's commits and records are in one partition of the log,
-so their order is certain.
+the last evidence of the old owner. A commit of the partition is such evidence if it is in the log
+before the record in which the partition has no owner (or, if the partition moved, before the
+record that names the new owner). A group's commits and records are in one partition of the log, so
+their order is certain.
 
-A partition of which no record waits does not stand still. That is known if the group stood at one
-offset from before the pause, and no record was at that offset until after it: the log ended there
-when log ends were read later, or a cluster told the time of the record that came. Everything else
-may have stood still, and ``is_idle`` is null. Log ends are read for groups that are there: a batch
+A partition without a waiting record has no downtime. That is known if the group's offset was the
+same from before the gap until after it, and no record was at that offset meanwhile: the log ended
+there when log ends were read later, or a cluster reported the time of the record that came. Every
+other gap may be downtime, and ``is_idle`` is null. Log ends are read for existing groups: a batch
 of a stream may know what a later run over the whole history, which finds the group empty, cannot.
 
-A pause belongs to the last rebalance of its group and generation that is not later than its end.
-Sums do not depend on the order in which pauses are added.
+A gap belongs to the last rebalance of its group and generation that is not later than its end.
+Sums do not depend on the order in which gaps are added.
 
-**Strategy.** Commits and pauses of a group come to one task. One sort by (partition, place) matches
-all pairs at once: the last commit seen is carried forward. A stream does not read old commits
-again. It keeps the latest commit of each partition. For a partition that has lost its owner, it
-also keeps the last commit before that; rows of basis ``open`` ask for it. Log ends come as rows of
-basis ``idle``, one for each partition that has nothing to read, or had nothing for a while.
+**Strategy.** Commits and gaps of a group come to one task. One sort by (partition, position)
+matches all pairs at once: the last commit seen is carried forward. A stream does not read old
+commits again. It keeps the latest commit of each partition. For a partition that has lost its
+owner, it also keeps the last commit before that; rows of basis ``open`` request it. Log ends come
+as rows of basis ``idle``, one for each partition that has nothing to read, or had nothing for a
+while.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ SEEN: Final = "_seen"
 """Kept by a stream: last commits of partitions without an owner, as rows of :data:`STAGED`."""
 
 STAGED: Final = arrow_schema("gap_input")
-"""Pauses, of which commits before ``log_offset`` count; or commits: basis ``commit``, a
-``partition``, their time in ``timestamp`` and their place; or ``open``: no owner yet; or ``left``:
-a member that went, and what it owned; or ``idle``: no record of a ``partition`` waited from
-``last_seen`` to ``timestamp``."""
+"""Gaps, for which commits before ``log_offset`` count; or commits: basis ``commit``, a
+``partition``, their time in ``timestamp`` and their position; or ``open``: no owner yet; or
+``left``: a departed member and its partitions; or ``idle``: no record of a ``partition`` waited
+from ``last_seen`` to ``timestamp``."""
 
 COMMIT: Final = "commit"
 OPEN: Final = "open"
@@ -92,19 +93,19 @@ def gap_candidates(
     covered: Mask | None = None,
     reads: TaskTopics | None = None,
 ) -> pa.Table:
-    """Pauses by the group records alone; commits narrow their upper bound later.
+    """Return gaps by the group records alone; commits narrow their upper bound later.
 
     Parameters
     ----------
     covered : bool[n_rows], optional
-        Rows whose pauses the records of current assignments tell; they are left out.
+        Rows whose gaps come from records of current assignments; they are omitted.
     reads : mapping, optional
         :meth:`~holdfast.fleet.pipeline.ingest.generations.Generations.reads` of the same rows.
 
     Returns
     -------
     Table of STAGED
-        ``last_seen`` is the record in which the partitions had an owner last.
+        ``last_seen`` is the last record in which the partitions had an owner.
     """
     new = ~gens.head["context"].to_numpy()
     if covered is not None:
@@ -136,14 +137,14 @@ def gap_candidates(
 
 
 def staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
-    """Rows of STAGED about the generations at ``row``: commits before record ``limit`` count."""
+    """Return rows of STAGED about generations at ``row``; commits before ``limit`` count."""
     columns: Arrays = {n: take(gens.head[n], row) for n in ("group", "generation", "timestamp")}
     columns["log_offset"] = take(gens.head["log_offset"], limit)
     return filled_table(columns | known, STAGED, len(row))
 
 
 def read_by(reads: TaskTopics, row: I64, owned_in: ArrowColumn) -> pa.Array:
-    """What the tasks of each subtopology read in the generation at ``row``; null for topics."""
+    """Return what tasks of each subtopology read in the generation at ``row``; null for topics."""
     dtype = STAGED.field("reads").type
     if not reads:
         return pa.nulls(len(row), dtype)
@@ -158,7 +159,7 @@ def open_gaps(
     groups: I64,
     reads: TaskTopics | None = None,
 ) -> pa.Table:
-    """Partitions of some groups that had an owner once and have none now, as pauses without an end.
+    """Return partitions of some groups that lost their last owner, as gaps without an end.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def open_gaps(
     Returns
     -------
     Table of STAGED
-        Of basis ``open``: a later step looks for the last commit before the owner was lost.
+        Rows of basis ``open``: a later step finds the last commit before the owner was lost.
     """
     tp = without_owner(layout, events, groups)
     row = layout.row(tp, events.last_ordinal[tp]) + 1
@@ -184,7 +185,7 @@ def open_gaps(
 
 
 def commit_rows(positions: pa.Table) -> pa.Table:
-    """Rows of ``POSITION`` (:mod:`holdfast.fleet.pipeline.ingest.split`) as commits."""
+    """Return rows of ``POSITION`` (:mod:`holdfast.fleet.pipeline.ingest.split`) as commits."""
     found = positions.filter(positions["offset"].is_valid())
     n = found.num_rows
     columns: Arrays = {name: found[name] for name in ("group", "topic", "partition", "log_offset")}
@@ -194,7 +195,7 @@ def commit_rows(positions: pa.Table) -> pa.Table:
 
 
 def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
-    """When nothing of a partition waited to be read, among STAGED.
+    """Return the times in which no record of a partition waited, as rows of STAGED.
 
     Parameters
     ----------
@@ -203,9 +204,9 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
 
     Notes
     -----
-    Since its first commit at the offset at which the group stands there is nothing to read, until
-    the log ends were read if no record lies behind it, else until the time of the next record,
-    where that is its own. In a log that never had a record there never was anything to read.
+    Since its first commit at its present offset the group has nothing to read, until the log ends
+    were read if no record is behind the offset, else until the time of the next record, if that is
+    its own. In a log without any record there was never anything to read.
     """
     may_wait = np.asarray(lag["has_unread"].fill_null(True))
     behind = np.where(may_wait, ints(lag, "lag"), 0)
@@ -227,12 +228,12 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
 
 
 def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the table ``gaps`` of whole groups, and the last commits of open pauses.
+    """Return the table ``ownership_gaps`` of whole groups, and the last commits of open gaps.
 
     Parameters
     ----------
     rows : Table of STAGED
-        Pauses, commits and idle times in any order.
+        Gaps, commits and idle times in any order.
     """
     commits = rows.filter(pc.equal(rows["basis"], COMMIT))
     idle = rows.filter(pc.equal(rows["basis"], IDLE))
@@ -252,7 +253,7 @@ def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 class ReadBy(NamedTuple):
-    """Topic-partitions of which commits are asked for, and the row of a table that asks."""
+    """Topic-partitions whose commits are requested, and the requesting row of a table."""
 
     row: I64
     topic: pa.Array
@@ -260,14 +261,14 @@ class ReadBy(NamedTuple):
 
 
 def read_of(rows: pa.Table) -> tuple[I64, I64, I64, ReadBy]:
-    """The partitions of ``rows``, and the commits that tell of each.
+    """Return the partitions of ``rows``, and the topic-partitions whose commits count for each.
 
-    Those of the partition; or of a task, those of the same number of each topic that it reads.
+    For a partition its own; for a task those of its number in each topic that it reads.
 
     Returns
     -------
     (int64, int64, int64, ReadBy)
-        Row and number of each partition; its place among them for each entry of what is read.
+        Row and number of each partition; its index among them for each entry of what is read.
     """
     starts, values = list_parts(rows["partitions"])
     row, partition = np.repeat(np.arange(rows.num_rows), np.diff(starts)), values.astype(np.int64)
@@ -287,14 +288,14 @@ def read_of(rows: pa.Table) -> tuple[I64, I64, I64, ReadBy]:
 
 
 def times_of(commits: pa.Table, found: I64) -> I64:
-    """Times of commits by their row; 0 for none."""
+    """Return times of commits by their row; 0 for none."""
     if commits.num_rows == 0:
         return np.zeros(len(found), np.int64)
     return np.where(found >= 0, ints(commits, "timestamp")[np.maximum(found, 0)], 0)
 
 
 def _bounded(gaps: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Table) -> pa.Table:
-    """Rows of ``gaps``: partitions with the same last sign, and alike idle, stay together."""
+    """Return rows of ``gaps``, each of partitions with equal evidence and equal idle time."""
     until = ints(gaps, "timestamp")
     since = np.where(gaps["unowned_since"].is_null().to_numpy(), until, ints(gaps, "unowned_since"))
     last_seen = np.maximum(ints(gaps, "last_seen")[row], np.minimum(seen, since[row]))
@@ -314,7 +315,7 @@ def _bounded(gaps: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Table
 
 
 def _is_idle(gaps: pa.Table, row: I64, partition: I64, last_seen: I64, idle: pa.Table) -> Mask:
-    """Which partitions are known to have had nothing to read all through their pause."""
+    """Return which partitions are known to have had nothing to read during their whole gap."""
     n = len(row)
     if not (n and idle.num_rows):
         return np.zeros(n, np.bool_)
@@ -328,9 +329,9 @@ def _is_idle(gaps: pa.Table, row: I64, partition: I64, last_seen: I64, idle: pa.
 
 
 def keys_of(gaps: pa.Table, read: ReadBy, others: pa.Table) -> tuple[I64, I64]:
-    """Number of each topic-partition that is asked for, and behind them of those of other rows.
+    """Return the number of each requested topic-partition, followed by those of other rows.
 
-    Beside it stands the number of its group.
+    The second result is the number of its group.
     """
     asked = pa.table({"group": gaps["group"].take(pa.array(read.row)), "topic": read.topic})
     group, topic = (numbered_together(asked, others, name) for name in ("group", "topic"))
@@ -342,7 +343,7 @@ def keys_of(gaps: pa.Table, read: ReadBy, others: pa.Table) -> tuple[I64, I64]:
 
 
 def last_commits(gaps: pa.Table, read: ReadBy, commits: pa.Table) -> I64:
-    """Row of the last commit of each partition before the place of its pause; -1 for none."""
+    """Return the row of each partition's last commit before its gap's position; -1 for none."""
     row = read.row
     if not (len(row) and commits.num_rows):
         return np.full(len(row), -1, np.int64)
@@ -352,14 +353,14 @@ def last_commits(gaps: pa.Table, read: ReadBy, commits: pa.Table) -> I64:
 
 
 def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = False) -> I64:
-    """The last known row of the same keys before each row that asks; -1 for none.
+    """Return the last known row with the same keys before each requesting row; -1 for none.
 
     Parameters
     ----------
     keys, at : int64[n]
-        First of the rows that ask, then of those that are known.
+        First of the requesting rows, then of the known ones.
     or_same : bool
-        A known row at the very place counts, too.
+        Whether a known row at the same position counts, too.
     """
     is_known = np.arange(len(at)) >= n_asking
     order = np.lexsort((is_known != or_same, at, *keys[::-1]))
@@ -378,18 +379,18 @@ def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = 
 
 
 OWNING: Final = (*_KEYS, "previous_generation", "timestamp")
-"""Columns of ``rebalances`` that say which pauses belong to a row."""
+"""Columns of ``rebalances`` that determine which gaps belong to a row."""
 
 
 def late_gaps(gaps: Sequence[pa.Table], rebalances: Sequence[pa.Table]) -> pa.Table:
-    """Return the pauses that belong to none of these rebalances."""
+    """Return the gaps that belong to none of ``rebalances``."""
     rows = pa.concat_tables([arrow_schema("ownership_gaps").empty_table(), *gaps])
     own = pa.concat_tables([arrow_schema("rebalances").empty_table(), *rebalances])
     return rows.filter(pa.array(_rebalance_of(rows, own) < 0))
 
 
 def gaps_of_each(gaps: pa.Table, rebalances: Sequence[pa.Table]) -> list[pa.Table]:
-    """The pauses that belong to rows of each of these tables, which have :data:`OWNING`."""
+    """Return the gaps that belong to rows of each of the tables, which have :data:`OWNING`."""
     of = _rebalance_of(gaps, pa.concat_tables(rebalances))
     ends = np.cumsum([rows.num_rows for rows in rebalances])
     table = np.where(of < 0, -1, np.searchsorted(ends, of, side="right"))
@@ -397,7 +398,7 @@ def gaps_of_each(gaps: pa.Table, rebalances: Sequence[pa.Table]) -> list[pa.Tabl
 
 
 def add_gaps(rebalances: pa.Table, gaps: pa.Table) -> pa.Table:
-    """Rebalances with the partition-seconds of these pauses added, rows in their order."""
+    """Return rebalances with the partition-seconds of gaps added, rows in their order."""
     rebalances = conform(rebalances, TABLES["rebalances"], "rebalances")
     of = _rebalance_of(gaps, rebalances)
     belongs = np.flatnonzero(of >= 0)
@@ -414,11 +415,11 @@ def add_gaps(rebalances: pa.Table, gaps: pa.Table) -> pa.Table:
 
 
 def _rebalance_of(gaps: pa.Table, rebalances: pa.Table) -> I64:
-    """Row of the rebalance that each pause belongs to; -1 for none.
+    """Return the row of the rebalance that each gap belongs to; -1 for none.
 
-    It is the last one of its group and generation that is not later than the end of the pause: a
-    group that was deleted and made anew counts its generations from the start. A group that was
-    converted has its last generation twice: pauses belong to the first of the two.
+    It is the last one of its group and generation that is not later than the end of the gap: a
+    group that was deleted and recreated counts its generations from the start. A converted group
+    has its last generation twice: gaps belong to the first of the two.
     """
     n = gaps.num_rows
     first = pc.not_equal(rebalances["generation"], rebalances["previous_generation"])

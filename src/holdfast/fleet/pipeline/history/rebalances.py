@@ -1,37 +1,37 @@
-"""One row per rebalance: which members came and went, the probable cause, and the cost.
+"""One row per rebalance: its joined and departed members, the probable cause, and the cost.
 
 **Rules.** A cause is inferred from two successive generations and from nothing else, so it has a
 confidence (:mod:`holdfast.fleet.pipeline.history.broker_log` replaces it by a stated cause). A
 generation that is written again under its own number (a static member was replaced, or the group
-was converted to another protocol) is no rebalance, unless members went: a group that goes back from
-KIP-848 to classic loses the member that left in that very record. The numbers are those of
-:mod:`holdfast.core.model.measure_history`.
+was converted to another protocol) is not a rebalance, unless members departed: a group that
+returns from KIP-848 to classic loses the member that left in that very record. The numbers are
+those of :mod:`holdfast.core.model.measure_history`.
 
-**Strategy.** Members that came and members that went are set differences on (row, identity)
-numbers. A member that came counts as restarted if a member with the same client id and host went
-at most ``RESTART_WINDOW_SECONDS`` before. Each member that went is matched once, the newest first.
+**Strategy.** Joined and departed members are set differences on (row, identity) numbers. A joined
+member counts as restarted if a member with the same client id and host departed at most
+``RESTART_WINDOW_SECONDS`` before. Each departed member is matched once, the newest first.
 
 ===========================  ==========================================================  ===========
 cause                        when                                                        confidence
 ===========================  ==========================================================  ===========
-first_seen                   nothing is known before it                                  1.0
-restart                      every member that came had gone a short while before        0.98
-join                         members came, none went                                     0.97
-leave                        members went, none came; each had announced that it stops    0.96
-leave_or_timeout             members went, none came; their last signs may tell how,     0.97
-                             :mod:`holdfast.fleet.pipeline.history.departures`
+first_seen                   no earlier record is known                                  1.0
+restart                      every joined member had departed a short while before       0.98
+join                         members joined, none departed                               0.97
+leave                        members departed, none joined; each had announced it        0.96
+leave_or_timeout             members departed, none joined; their last evidence may      0.97
+                             resolve it, :mod:`holdfast.fleet.pipeline.history.departures`
 join_and_leave               both, and they do not match                                 0.75
 protocol_change              same members; the group was converted to another protocol   0.9
 announced_leave              same members; one of them announces that it stops (Designs  0.9
-                             I to III), and gives up what it has
-scheduled_rebalance          same members; a planned time has come: a delay of Connect   0.83
-                             or of Designs II and III, or a probing one of Streams
-cooperative_follow_up        same members; withheld partitions are handed out            0.97
+                             I to III), and revokes its partitions
+scheduled_rebalance          same members; a planned time was reached: a delay of        0.83
+                             Connect or of Designs II and III, or a probing rebalance
+cooperative_follow_up        same members; pending revocations are assigned              0.97
 configuration_change         same workers; Connect's leader has read newer configs       0.9
 subscription_change          same members, other subscriptions                           0.9
 partition_count_change       same members, same topics, other partitions                 0.8
 leader_change                same members, another leader                                0.6
-spurious                     nothing is different                                        0.97
+spurious                     nothing differs                                             0.97
 ===========================  ==========================================================  ===========
 """
 
@@ -95,10 +95,11 @@ PLAN_TOLERANCE_MS: Final = 200
 
 
 def turnover(gens: Generations, layout: Dense, events: Events) -> dict[str, I64]:
-    """Members that came, that went and that came back with each row, int64[n_rows] each.
+    """Count joined, departed and returned members of each row, int64[n_rows] each.
 
-    Beside the columns of ``rebalances``: ``announced``, members that say for the first time that
-    they stop, and ``left_as_announced``, those of ``n_left`` that had said so.
+    In addition to the columns of ``rebalances``: ``announced``, members that announce for the
+    first time that they stop, and ``left_as_announced``, those of ``n_left`` that had announced
+    it.
     """
     n = gens.n_rows
     row = ints(gens.members, "row")
@@ -121,7 +122,7 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> dict[str, I64]
 
 
 def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
-    """Count, per row, the members that came and had gone a short while before."""
+    """Count, per row, the joined members that had departed a short while before."""
     row = ints(gens.members, "row")
     group = layout.group_of[row]
     client = pc.binary_join_element_wise(
@@ -133,7 +134,7 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
     time = ints(gens.head, "timestamp")
     restarted = np.zeros(gens.n_rows, np.int64)
     gone: dict[tuple[int, int], list[int]] = {}
-    # A member that went is gone from the next row on, and may be back in that very row.
+    # A departed member is absent from the next row on, and may be back in that very row.
     moves = [(int(row[m]) + 1, 0, int(group[m]), int(who[m])) for m in went]
     moves += [(int(row[m]), 1, int(group[m]), int(who[m])) for m in came]
     for at, is_back, of_group, client_code in sorted(moves):
@@ -146,10 +147,10 @@ def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
 
 
 def _subscriptions(gens: Generations) -> tuple[I64, Mask]:
-    """A number of each row's set of subscriptions, and whether its members all ask the same."""
+    """Return a number of each row's set of subscriptions, and whether all members' are equal."""
     lists = pc.fill_null(gens.members["subscribed_topics"], pa.scalar([], pa.list_(pa.string())))
     subscribed = numbered(pc.binary_join(lists, "\0"))
-    # A commutative mix of the distinct subscriptions: their order and number say nothing.
+    # A commutative mix of the distinct subscriptions, independent of their order and number.
     pair = np.unique(ints(gens.members, "row") << 32 | subscribed)
     mixed = ((pair & 0xFFFFFFFF).astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
@@ -159,14 +160,14 @@ def _subscriptions(gens: Generations) -> tuple[I64, Mask]:
 
 
 def _after(row_before: Mask) -> Mask:
-    """Rows that follow a row of which something is so."""
+    """Return rows that follow a marked row."""
     found = np.zeros(len(row_before), np.bool_)
     found[1:] = row_before[:-1]
     return found
 
 
 def _causes(gens: Generations, events: Events, did: Mapping[str, Any], subscribed: I64) -> I64:
-    """Index into CAUSES of each row."""
+    """Return the index into CAUSES of each row."""
     joined, left = did["n_joined"] > 0, did["n_left"] > 0
     shares = marked(gens.head, lambda kind, _: kind.is_shared)
     withheld = _after((did["n_lost"] > 0) & ~shares)
@@ -195,9 +196,9 @@ def _causes(gens: Generations, events: Events, did: Mapping[str, Any], subscribe
 
 
 def numbers(gens: Generations, layout: Dense, events: Events, same: Mask) -> dict[str, Any]:
-    """Count what each row did: columns of ``rebalances``, one entry per row.
+    """Count the changes of each row: columns of ``rebalances``, one entry per row.
 
-    ``same`` marks rows whose members all subscribe to the same topics; ``proven`` is true where
+    ``same`` marks rows whose members all subscribe to the same topics; ``proven`` is true if
     ``n_needed_moves`` is known to be the least.
     """
     n, fresh = gens.n_rows, events.fresh
@@ -228,7 +229,7 @@ def numbers(gens: Generations, layout: Dense, events: Events, same: Mask) -> dic
 
 
 def _loads(gens: Generations, layout: Dense) -> I64:
-    """Partitions of each member row; of two owners only the first counts."""
+    """Return the partitions of each member row; of two owners only the first counts."""
     starts, _ = list_parts(gens.owned["partitions"])
     held = np.bincount(ints(gens.owned, "member"), np.diff(starts), gens.members.num_rows)
     row, tp, member = layout.doubles
@@ -238,7 +239,7 @@ def _loads(gens: Generations, layout: Dense) -> I64:
 
 
 def _loads_before(layout: Dense, events: Events, load: I64) -> I64:
-    """How many of the partitions owned now each member row owned last."""
+    """Return how many of the presently owned partitions each member row owned last."""
     before = load.copy()
     arrived = events.kind != LOST
     to = layout.member(events.row[arrived], events.after[arrived])
@@ -250,9 +251,9 @@ def _loads_before(layout: Dense, events: Events, load: I64) -> I64:
 
 
 def reader_numbers(gens: Generations, fresh: Mask) -> dict[str, I64]:
-    """What rebalances do to share groups, where many members read one partition at once.
+    """Count the effects of rebalances on share groups, in which many members read one partition.
 
-    Nothing moves there, for no member takes anything away from another: a pair of a member and a
+    No partition moves there, since no member takes one from another: a pair of a member and a
     partition is kept, gained or lost. A partition counts once, however many members read it.
 
     Returns
@@ -291,12 +292,12 @@ def reader_numbers(gens: Generations, fresh: Mask) -> dict[str, I64]:
 def rebalance_table(
     gens: Generations, layout: Dense, events: Events, whole: Generations | None = None
 ) -> pa.Table:
-    """The table ``rebalances`` of the rows that are not context; pauses are filled in later.
+    """Return the table ``rebalances`` of the rows that are not context; gaps are filled in later.
 
     Parameters
     ----------
     whole : Generations, optional
-        The same with what members share, where ``gens`` has only what a member alone owns.
+        The same rows with shared partitions, if ``gens`` has only what a member alone owns.
     """
     n, fresh, head = gens.n_rows, events.fresh, gens.head
     subscribed, same = _subscriptions(gens)
@@ -343,12 +344,12 @@ def rebalance_table(
 def anomaly_table(
     gens: Generations, layout: Dense, events: Events, topic_names: Mapping[str, str]
 ) -> pa.Table:
-    """The table ``anomalies`` of the rows that are not context.
+    """Return the table ``anomalies`` of the rows that are not context.
 
     Parameters
     ----------
     topic_names : mapping
-        Topic id to name. A topic whose id is not known has the id in place of its name.
+        Topic id to name. A topic with an unknown id has the id instead of its name.
     """
     rows: list[dict[str, Any]] = []
     head, ids = gens.head, gens.members["member_id"]
@@ -400,7 +401,7 @@ def anomaly_table(
 
 
 def _in_one_location(gens: Generations) -> list[tuple[int, list[int]]]:
-    """Members that say that they live in one place, for each row and place; no static ones."""
+    """Return members that report one location, for each row and location; no static ones."""
     column = gens.members["location"]
     says = column.is_valid().to_numpy() & ~gens.members["group_instance_id"].is_valid().to_numpy()
     at = np.flatnonzero(says)
@@ -418,7 +419,7 @@ def _in_one_location(gens: Generations) -> list[tuple[int, list[int]]]:
 
 
 def _failed(gens: Generations) -> dict[tuple[int, str, int], dict[str, str]]:
-    """The error of each worker at which a resource has failed: by row, kind and number, by id."""
+    """Return the error of each worker with a failed resource: by row, kind and number, by id."""
     rows = np.flatnonzero(gens.roles == FAILED)
     picked = gens.owned.take(pa.array(rows)).to_pylist()
     row, ids = ints(gens.members, "row"), gens.members["member_id"]

@@ -6,11 +6,11 @@ A record batch has the columns ``key`` and ``value`` (binary). It may have ``par
 in :mod:`holdfast.fleet.pipeline.ingest.split`, the records of groups in
 :mod:`holdfast.fleet.pipeline.ingest.decode_groups`.
 
-**Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and nothing
-else. A record of an unknown type is counted. Rows come out in no particular order within a batch;
-``log_partition`` and ``log_offset`` say where each stood. No array is built element by element. An
-id becomes its canonical text. A time in milliseconds becomes a UTC timestamp in microseconds; it is
-null if below 0 or beyond year 9999.
+**Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and
+nothing else. A record of an unknown type is counted. Rows come out in no particular order within a
+batch; ``log_partition`` and ``log_offset`` are their positions. No array is built element by
+element. An id becomes its canonical text. A time in milliseconds becomes a UTC timestamp in
+microseconds; it is null if below 0 or beyond year 9999.
 
 **Strategy.** Good records are read in one pass. If fewer rows come out than went in, the batch is
 read once more for records that are bad or of an unknown type; clean data do not pay for that.
@@ -51,7 +51,7 @@ _COUNTED: Final = ("partition", "partitions", "generation", "epoch", "assignment
 
 
 def key_types(keys: pa.Array) -> tuple[Mask, I64]:
-    """Which keys are long enough to have a record type, bool[n], and the types of those."""
+    """Return which keys are long enough to have a record type, bool[n], and the types of those."""
     column = binary_column(keys)
     start = column.start.astype(np.int64)
     has_type = np.diff(start) >= 2
@@ -62,7 +62,7 @@ def key_types(keys: pa.Array) -> tuple[Mask, I64]:
 
 
 def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
-    """Records that do not parse, whole, with the reason and the place; and those of unknown types.
+    """Return unparsable records, whole, with reason and position; and counts of unknown types.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
         ``position`` counts in the key or in the value, whichever does not parse; a record without
         a key has neither ``record_type`` nor ``key_hex``.
     Counter
-        Records of each type that is not known.
+        Number of records of each unknown type.
 
     References: KIP-915 (an unknown version of a known type does not parse).
     """
@@ -86,10 +86,10 @@ def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
 
 
 def placed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Records that have a place in a log and a time, and the others as rows of BAD, or None.
+    """Return records with a log position and a time, and the others as rows of BAD, or None.
 
-    A partition or an offset below 0, or none at all, is not one that a broker has written, nor is a
-    time outside of what a table can hold, or none; such a time is null in its row.
+    A broker writes neither a partition or an offset below 0 or null, nor a time that a table does
+    not accept, or null; such a time is null in its row.
     """
     place = [pc.fill_null(batch.column(name), -1) for name in ("partition", "offset")]
     in_time = holdable_times(batch.column("timestamp"))
@@ -105,7 +105,7 @@ def placed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None
 
 
 def _out_of_range(rows: I64) -> BadRows:
-    """Rows with a value that no table holds, or that no broker has written."""
+    """Return rows with a value that no table accepts, or that no broker has written."""
     n_rows = len(rows)
     return BadRows(
         rows=rows,
@@ -137,7 +137,7 @@ def _chunks(batch: pa.RecordBatch, types: Collection[int] | None) -> Iterator[Ch
 
 
 def families(batch: pa.RecordBatch, types: Collection[int]) -> Iterator[Family]:
-    """The records of these types whose numbers a broker can have written, by type and version."""
+    """Yield records of some types with possible numbers, by type and version."""
     for chunk in _chunks(batch, types):
         for family in chunk.families:
             good = ~_out_of_count(family)
@@ -146,12 +146,12 @@ def families(batch: pa.RecordBatch, types: Collection[int]) -> Iterator[Family]:
 
 
 def _out_of_count(family: Family) -> Mask:
-    """Which records have a partition, generation or epoch below 0, bool[n]: no broker's has one."""
+    """Return records with a partition, generation or epoch below 0, bool[n]: brokers have none."""
     return _below_zero(family.key, len(family)) | _below_zero(family.value, len(family))
 
 
 def _below_zero(columns: Columns, n_rows: int) -> Mask:
-    """Which structs have such a number, or a list that has one, bool[n_rows]."""
+    """Return which structs have such a number, or a list that has one, bool[n_rows]."""
     found = np.zeros(n_rows, np.bool_)
     for name, column in columns.items():
         if isinstance(column, Numbers) and name in _COUNTED:
@@ -164,13 +164,13 @@ def _below_zero(columns: Columns, n_rows: int) -> Mask:
 
 
 def _taken(family: Family, rows: I64) -> Family:
-    """Some rows of a family."""
+    """Return some rows of a family."""
     key, value = take(family.key, rows), take(family.value, rows)
     return replace(family, rows=family.rows[rows], key=key, value=value, n_unknown_tags=None)
 
 
 def log_positions(batch: pa.RecordBatch, rows: I64) -> Arrays:
-    """Where the rows stood in the log, as far as the batch says."""
+    """Return the log positions of rows, as far as the batch has them."""
     names = {"timestamp": "timestamp", "log_partition": "partition", "log_offset": "offset"}
     here = batch.schema.names
     return {
@@ -179,7 +179,7 @@ def log_positions(batch: pa.RecordBatch, rows: I64) -> Arrays:
 
 
 def record_sizes(batch: pa.RecordBatch, rows: I64) -> I64:
-    """Bytes of each record, as its broker compares them with its limit."""
+    """Return the bytes of each record, as its broker compares them with its limit."""
     key, value = (binary_column(_pick(batch.column(name), rows)) for name in ("key", "value"))
     return batch_bytes(*(np.diff(column.start).astype(np.int64) for column in (key, value)))
 
@@ -197,7 +197,7 @@ def _pick(array: pa.Array, rows: I64) -> pa.Array:
 
 
 def binary_column(array: pa.Array | pa.ChunkedArray) -> Binary:
-    """Buffers of a binary or string array, without a copy unless it is in chunks."""
+    """Return buffers of a binary or string array, without a copy unless it is in chunks."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
@@ -216,7 +216,7 @@ def binary_column(array: pa.Array | pa.ChunkedArray) -> Binary:
 
 
 def numbers(values: Ints, valid: Mask | None = None) -> pa.Array:
-    """An integer array; null where not ``valid``."""
+    """Make an integer array; null where not ``valid``."""
     dtype = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(
         dtype, len(values), [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(values))]
@@ -224,7 +224,7 @@ def numbers(values: Ints, valid: Mask | None = None) -> pa.Array:
 
 
 def millis(values: Ints) -> pa.Array:
-    """Times in ms since the epoch, int64[n]."""
+    """Convert times in ms since the epoch, int64[n]."""
     valid = (values >= 0) & (values <= _YEAR_9999_MS)
     micros = np.where(valid, values, 0) * 1000
     return pa.Array.from_buffers(
@@ -235,18 +235,18 @@ def millis(values: Ints) -> pa.Array:
 
 
 def text(column: Column) -> pa.Array:
-    """Strings of a :class:`Text`."""
+    """Return the strings of a :class:`Text`."""
     assert isinstance(column, Text)
     return _runs(pa.string(), column.data, column.start, column.valid)
 
 
 def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
-    """Topic ids, uint8[n, 16], as Kafka's tools write them; each is written once."""
+    """Format topic ids, uint8[n, 16], as Kafka's tools do; each one once."""
     ids = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values)])
     coded = ids.dictionary_encode()
     n_ids = len(coded.dictionary)
     different = np.frombuffer(coded.dictionary.buffers()[1], np.uint8, 16 * n_ids)
-    padded = np.zeros((n_ids, 18), np.uint8)  # 24 characters, of which the last two say nothing
+    padded = np.zeros((n_ids, 18), np.uint8)  # 24 characters, of which the last two are padding
     padded[:, :16] = different.reshape(-1, 16)
     letters = np.frombuffer(urlsafe_b64encode(padded.tobytes()), np.uint8).reshape(n_ids, 24)
     data, start = letters[:, :TEXT_LENGTH].reshape(-1), np.arange(n_ids + 1) * TEXT_LENGTH
@@ -255,7 +255,7 @@ def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
 
 
 def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
-    """A list array from row starts."""
+    """Make a list array from row starts."""
     return pa.Array.from_buffers(
         pa.list_(child.type),
         len(start) - 1,
@@ -265,18 +265,18 @@ def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
 
 
 def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:
-    """One value in every row."""
+    """Return one value in every row."""
     return pa.nulls(n_rows, dtype) if value is None else pa.repeat(pa.scalar(value, dtype), n_rows)
 
 
 def ints(column: Column) -> Ints:
-    """Values of a column of numbers."""
+    """Return the values of a column of numbers."""
     assert isinstance(column, Numbers)
     return column.values
 
 
 def items(column: Column) -> Items:
-    """A column of lists."""
+    """Return a column of lists."""
     assert isinstance(column, Items)
     return column
 

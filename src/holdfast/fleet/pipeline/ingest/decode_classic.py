@@ -1,8 +1,8 @@
 """Records of classic groups as generations: members, subscriptions and assigned partitions.
 
-**Rules.** No Spark; no loop per record, but for messages that say more than partitions of topics
+**Rules.** No Spark; no loop per record, except for messages with more than topic-partitions
 (:mod:`holdfast.fleet.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
-``readable`` is False where an assignment does not parse, or names a partition that cannot be.
+``readable`` is False if an assignment does not parse, or names an impossible partition.
 
 References: KIP-429, KIP-345.
 """
@@ -49,18 +49,18 @@ from holdfast.fleet.tables.columns.holdable import CONNECTOR
 from holdfast.fleet.tables.columns.schemas import filled_table
 
 DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
-"""Protocols whose assignments say when the next round is due."""
+"""Protocols whose assignments contain the time of the next round."""
 
 
 def group_generations(
     family: Family, position: Arrays, *, subscriptions: bool = True
 ) -> Generations:
-    """Records of one version as generations.
+    """Decode records of one version as generations.
 
     Parameters
     ----------
-    place : dict of name to Array
-        The group of each record, and where it stood in the log.
+    position : dict of name to Array
+        The group of each record, and its position in the log.
     """
     n_rows = len(family)
     head = {
@@ -112,7 +112,7 @@ def group_generations(
 
 
 def _with_partitions_alone(gens: Generations) -> Generations:
-    """Generations in which a member that was given a number below the lowest is not readable."""
+    """Mark a member as unreadable if it was assigned a number below the lowest."""
     member, (starts, partitions) = (
         values.ints(gens.owned, "member"),
         list_parts(gens.owned["partitions"]),
@@ -130,9 +130,9 @@ def _with_partitions_alone(gens: Generations) -> Generations:
 
 
 def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
-    """What remained of the delay in each round of Design II or III, in ms; null where none runs.
+    """Return the rest of the delay in each round of Design II or III, in ms; null without one.
 
-    A leader tells all members the same, so the first one whose assignment parses is asked.
+    A leader sends all members the same delay, so the first assignment that parses decides.
     """
     chosen = np.asarray(pc.fill_null(pc.is_in(head["protocol"], pa.array(DEFERRING)), False))
     chosen = chosen & _rows_where(head["protocol_type"], CONSUMER_PROTOCOL)
@@ -147,7 +147,7 @@ def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
 
 
 def _announced_delay(assignment: bytes) -> int | None:
-    """The delay in one member's assignment, 0 for none; None if the bytes do not parse."""
+    """Return the delay in one member's assignment, 0 for none; None if the bytes do not parse."""
     try:
         return decode_member_assignment(assignment).delay_ms if assignment else None
     except WireError:
@@ -184,7 +184,7 @@ def _member_fields(columns: Columns) -> Arrays:
 
 
 def _above_zero(column: Column) -> pa.Array:
-    """Time-outs; null where 0 or less, which no broker takes and a printed text does not know."""
+    """Return timeouts; null for 0 or less: brokers refuse it, and printed texts mean unknown."""
     found = ints(column)
     return numbers(found, found > 0)
 
@@ -206,9 +206,10 @@ def _bytes(column: Column) -> Slices:
 
 
 def _announced(subscription: Slices, reported: list[Messages], n_members: int) -> pa.Array:
-    """What each member announces, int32; null where it stays, or says nothing.
+    """Return what each member announces, int32; null if it stays, or announces nothing.
 
-    ``reported`` is of plain consumers, and of others whose subscriptions may carry a frame of ours.
+    ``reported`` is of plain consumers, and of others whose subscriptions may contain a frame of
+    ours.
     """
     found = np.zeros(n_members, np.int32)
     for messages in reported:
@@ -222,14 +223,14 @@ _LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
 
 
 def _may_leave(subscribed: Messages) -> I64:
-    """Members whose user data begins as a frame of ours that does not say that they stay."""
+    """Return members whose user data begins as a frame of ours and may announce a leave."""
     rows, flags, _ = _frames(subscribed)
     found: I64 = rows[flags & LEAVING_BITS != Leaving.STAYS]
     return found
 
 
 def _frames(subscribed: Messages) -> tuple[I64, I64, Slices]:
-    """Members whose user data begins as a frame of ours, its flags, and all user data."""
+    """Return members whose user data begins as a frame of ours, its flags, and all user data."""
     frames = subscribed.columns["userData"]
     assert isinstance(frames, Slices)
     rows = np.flatnonzero(frames.size > len(SUBSCRIPTION_MAGIC))
@@ -242,9 +243,9 @@ def _frames(subscribed: Messages) -> tuple[I64, I64, Slices]:
 
 
 def _locations(reported: list[Messages], n_members: int) -> pa.Array:
-    """The digest of where each member lives, int32; null where it does not say.
+    """Return the digest of each member's location, int32; null without one.
 
-    It stands behind the flags and a number of one to five bytes, of which all but the last one have
+    It is behind the flags and a number of one to five bytes, of which all but the last one have
     their first bit set (:mod:`holdfast.core.wire.layouts.container`).
     """
     found, known = np.zeros(n_members, np.int32), np.zeros(n_members, bool)
@@ -270,7 +271,7 @@ def _locations(reported: list[Messages], n_members: int) -> pa.Array:
 
 
 def _announced_by_one(subscription: bytes) -> int:
-    """The same of one message; what is no frame of ours announces nothing."""
+    """Return what one message announces; a message without a frame of ours announces nothing."""
     try:
         return decode_member_subscription(subscription).leaving
     except WireError:
@@ -278,7 +279,7 @@ def _announced_by_one(subscription: bytes) -> int:
 
 
 def _partition_lists(owned: Items) -> pa.Array:
-    """The lists of partitions, each ascending."""
+    """Return the lists of partitions, each ascending."""
     partitions = items(owned.columns["partitions"])
     values, start = ints(partitions.columns[""]), partitions.start
     falls = values[1:] < values[:-1]

@@ -39,13 +39,13 @@ from holdfast.fleet.pipeline.ingest.decode_classic import group_generations
 from holdfast.fleet.pipeline.ingest.generations import Generations
 
 _OLD_PROTOCOL: Final = "classicMemberMetadata"
-"""What a member says by the classic protocol: nobody asks, and a stream would keep its bytes."""
+"""Member data of the classic protocol: unused, and a stream would keep its bytes."""
 
 
 class ConsumerGroupEvent(TypedDict):
     """One record of a KIP-848, share or streams group, fit for JSON.
 
-    A stream keeps those that still count.
+    A stream keeps the events that still count.
     """
 
     type: int
@@ -65,7 +65,7 @@ class ConsumerGroupEvent(TypedDict):
 
 @dataclass(slots=True)
 class Decoded:
-    """What batches of records of groups hold."""
+    """Decoded batches of records of groups."""
 
     generations: list[Generations] = field(default_factory=list)
     consumer: list[ConsumerGroupEvent] = field(default_factory=list)
@@ -94,16 +94,16 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
 
 
 def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterator[Generations]:
-    """Records of classic groups: generations, their members, and each member's partitions.
+    """Yield records of classic groups: generations, their members, and each member's partitions.
 
     Yields
     ------
     Generations
-        In the order of the log as far as the batch is. ``state`` is Stable, Empty, or Dead for a
-        tombstone (generation -1, no members). What a subscription says (``rack``,
-        ``subscribed_topics``, ``n_claimed``) is null where it was not read: another protocol
-        type, empty, or unreadable. A member owns nothing where its assignment was not read;
-        ``readable`` is False where the assignment does not parse. ``partitions`` ascend.
+        In the order of the log, if the batch is. ``state`` is Stable, Empty, or Dead for a
+        tombstone (generation -1, no members). Subscription fields (``rack``,
+        ``subscribed_topics``, ``n_claimed``) are null if it was not read: another protocol type,
+        empty, or unreadable. A member owns nothing if its assignment was not read; ``readable`` is
+        False if the assignment does not parse. ``partitions`` ascend.
 
     References: KIP-429, KIP-345.
     """
@@ -115,7 +115,7 @@ def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterato
 
 
 def events(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[ConsumerGroupEvent]:
-    """Records of one type of KIP-848, share groups or Streams groups.
+    """Yield records of one type of KIP-848, share groups or Streams groups.
 
     Ids are text. An absent tagged struct is None.
 
@@ -145,7 +145,7 @@ def _structs(columns: Columns) -> list[dict[str, Any]]:
 
 
 def _values(column: Column) -> Any:
-    """A list of what Python has for a column of the decoder; no such record has bytes."""
+    """Return a decoder's column as a list of Python values; no such record has bytes."""
     match column:
         case Numbers():
             return column.values.tolist()

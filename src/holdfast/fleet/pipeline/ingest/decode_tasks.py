@@ -1,12 +1,12 @@
-"""What members of classic groups were given that is more than partitions of topics.
+"""Assignments of classic groups' members with more than topic-partitions.
 
-**Rules.** The row of a kind says who reads the two messages of a member
-(:mod:`holdfast.core.kinds.rows`). What it reads stands in place of the partitions that the consumer
-protocol names, and those stay with the role SOURCE: an active task reads them. What has failed at a
-worker is there with the role FAILED. Bytes that do not parse give nothing, and the member is not
+**Rules.** The row of a kind names the reader of a member's two messages
+(:mod:`holdfast.core.kinds.rows`). Its result replaces the partitions that the consumer protocol
+names, and those stay with the role SOURCE: an active task reads them. A failed resource of a
+worker has the role FAILED. Bytes that do not parse give nothing, and the member is not
 ``readable``.
 
-**Strategy.** Such members are few, so their messages are read one by one; what was read becomes
+**Strategy.** Such members are few, so their messages are read one by one; the results become
 columns at once.
 """
 
@@ -30,14 +30,14 @@ from holdfast.fleet.tables.columns.values import ints, replaced, times_ms
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GivenTasks:
-    """What the members of some generations were given.
+    """Assignments of the members of some generations.
 
     Parameters
     ----------
     given : list of (Given or None), [n]
-        What each says; None where its messages do not parse.
+        Assignment of each; None if its messages do not parse.
     readable : bool[n]
-        Whether they parse, or there is nothing to be read.
+        Whether they parse, or no message is to be read.
     """
 
     member: I64
@@ -45,14 +45,14 @@ class GivenTasks:
     readable: Mask
 
     def each(self, name: str, unread: int) -> I64:
-        """One number of each member, int64[n]."""
+        """Return one number of each member, int64[n]."""
         return np.array(
             [unread if one is None else getattr(one, name) for one in self.given], np.int64
         )
 
 
 def blobs(column: Slices, rows: I64) -> list[bytes]:
-    """Some values of a column of bytes; empty where there is none."""
+    """Return some values of a column of bytes; empty for null."""
     data, some = column.data.data, column.take(rows)
     size = some.size if some.valid is None else np.where(some.valid, some.size, 0)
     ends = (some.begin + size).tolist()
@@ -60,14 +60,14 @@ def blobs(column: Slices, rows: I64) -> list[bytes]:
 
 
 def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> Generations:
-    """Generations with tasks in place of the topic-partitions that are read for them.
+    """Return generations with tasks instead of the topic-partitions that are read for them.
 
     Parameters
     ----------
     gens : Generations
-        As the consumer protocol says.
+        Decoded by the consumer protocol.
     subscription, assignment : Slices
-        Of all members.
+        Messages of all members.
     """
     row = ints(gens.members, "row")
     mine = marked(gens.head, lambda kind, _: kind.read is not None)[row]
@@ -88,7 +88,7 @@ def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> G
 def _read_rounds(
     head: pa.Table, row: I64, subscribed: Sequence[bytes], assigned: Sequence[bytes]
 ) -> list[Given | None]:
-    """What the members say, round by round; ``row`` is the round of each."""
+    """Read the members' messages, round by round; ``row`` is the round of each."""
     rounds, first = np.unique(row, return_index=True)
     names = ("group_type", "protocol_type", "protocol")
     kinds = zip(*(head[name].take(pa.array(rounds)).to_pylist() for name in names), strict=True)
@@ -124,7 +124,7 @@ def _with_rounds(gens: Generations, found: GivenTasks) -> pa.Table:
     row = ints(gens.members, "row")[found.member]
     at_ms = times_ms(gens.head, "timestamp")
     delay, next_ms = ints(gens.head, "delay_ms").copy(), np.full(gens.n_rows, NEVER_MS)
-    delay[row] = -1  # what is said below, or nothing
+    delay[row] = -1  # set below, or unknown
     runs, planned = found.each("delay_ms", 0), found.each("next_ms", NEVER_MS)
     np.maximum.at(delay, row, np.where(runs > 0, runs, -1))
     np.minimum.at(next_ms, row, np.where(planned == 0, NEVER_MS, planned))  # at once: not planned
@@ -158,7 +158,7 @@ def _with_claims(members: pa.Table, found: GivenTasks) -> pa.Table:
 
 
 def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
-    """The rows of ``owned`` with what the members were given behind what they read for it."""
+    """Return rows of ``owned``, and behind them the assignments of the members."""
     member = ints(owned, "member")
     known = np.array([one is not None for one in found.given], np.bool_)
     read = np.isin(member, found.member[known])

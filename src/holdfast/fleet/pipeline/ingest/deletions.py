@@ -1,14 +1,14 @@
-"""Keys that were deleted, of which no tombstone is left: known by the record that is gone.
+"""Deleted keys without a tombstone: recognized by their missing record.
 
-**Rules.** Compaction takes a record away when a later one has its key, and a tombstone when it is
-old (``delete.retention.ms``). So a key whose last known record is gone, and that has no record
-behind it, was deleted. It gets a tombstone of ours where the log was read on from, behind the key's
-last record. The members of a group are deleted right there, before whatever was read later of the
-group. A commit is deleted at the first offset from there on that has no record, so that each row of
-``offset_commits`` has a place of its own.
+**Rules.** Compaction deletes a record when a later one has its key, and a tombstone when it is old
+(``delete.retention.ms``). So a key whose last known record is missing, and that has no later
+record, was deleted. It gets a tombstone of ours at the offset from which the log was read on,
+behind the key's last record. The members of a group are deleted right there, before later records
+of the group. A commit is deleted at the first offset from there on that has no record, so that
+each row of ``offset_commits`` has a position of its own.
 
-**Strategy.** What is known of a key is the place of its last record. Whoever read the log again may
-look for the places first, which needs no key, and then for the keys of those that are gone.
+**Strategy.** State has the position of a key's last record. A reader of the log checks the
+positions first, which needs no key, and then the keys of missing records.
 
 References: KIP-534 (how long a tombstone stays).
 """
@@ -33,7 +33,7 @@ from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 from holdfast.fleet.tables.columns.values import ints
 
 KNOWN_KEYS: Final = arrow_schema("known_keys")
-"""The last record known of a key: its place and the key."""
+"""The last known record of a key: its position and the key."""
 
 _COMMITS: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 
@@ -46,8 +46,8 @@ def deletions(
     Parameters
     ----------
     reader : TopicReader
-        Of the topic, with what waits at ``done``.
-    kept : Table of KNOWN_KEYS
+        Reader of the topic, with the waiting records at ``done``.
+    known : Table of KNOWN_KEYS
         Last records, all before ``done``.
     done : mapping of int to int
         Partition -> behind the last record that was read.
@@ -69,7 +69,7 @@ def deletions(
             for one in rows["partition"].unique().to_pylist():  # none where there is no row
                 keys = rows["key"].combine_chunks().unique().to_pylist()
                 lost.difference_update((one, key) for key in keys)
-        if reader.missing_until:  # a later record of a key may be among those that are missing
+        if reader.missing_until:  # a later record of a key may be among the missing ones
             lost.clear()
     pairs = zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True)
     found = left.filter(pa.array([pair in lost for pair in pairs], pa.bool_()))
@@ -79,7 +79,7 @@ def deletions(
 
 
 def _missing(reader: TopicReader, known: pa.Table, done: Mapping[int, int]) -> Mask:
-    """Which last records are gone, whether a later one has taken their place or not."""
+    """Return which last records are missing, superseded or not."""
     partition, offset = ints(known, "partition"), ints(known, "offset")
     missing = np.zeros(known.num_rows, np.bool_)
     for one, end in reader.ends(np.unique(partition).tolist()).items():
@@ -90,7 +90,7 @@ def _missing(reader: TopicReader, known: pa.Table, done: Mapping[int, int]) -> M
 
 
 def _there(reader: TopicReader, partition: int, wanted: I64, done: int) -> Mask:
-    """Which offsets of a partition still have a record."""
+    """Return which offsets of a partition still have a record."""
     found = np.zeros(len(wanted), np.bool_)
     order = np.argsort(wanted)
     ascending = wanted[order]
@@ -103,23 +103,23 @@ def _there(reader: TopicReader, partition: int, wanted: I64, done: int) -> Mask:
 
 
 def tombstones(keys: pa.Table, begin: I64, time_us: I64, taken: Callable[[int], I64]) -> pa.Table:
-    """Records that delete keys.
+    """Return records that delete keys.
 
     Parameters
     ----------
     keys : Table
         With the columns ``partition`` and ``key``.
     begin : int64[n]
-        Offset from which on each may be deleted.
+        First offset at which each may be deleted.
     time_us : int64[n]
         When each was known to be deleted, microseconds since 1970.
     taken : callable
-        Takes a partition; returns the offsets of its records, ascending.
+        Returns the offsets of a partition's records, ascending.
 
     Returns
     -------
     Table of RECORDS
-        In the order of their places; the record of a whole group is deleted behind its members.
+        In the order of their positions; the record of a whole group is deleted behind its members.
     """
     rank, kind = _rank(keys["key"].combine_chunks())
     partition, position = ints(keys, "partition"), begin.copy()
@@ -142,20 +142,20 @@ def tombstones(keys: pa.Table, begin: I64, time_us: I64, taken: Callable[[int], 
 
 
 def offsets_of(rows: pa.Table, partition: int) -> I64:
-    """Offsets of a partition's records, ascending."""
+    """Return offsets of a partition's records, ascending."""
     own = rows.filter(pc.equal(rows["partition"], partition))
     return np.unique(ints(own, "offset"))
 
 
 def is_read(keys: pa.Array) -> Mask:
-    """Whether the pipeline reads records of a key's type."""
+    """Return whether the pipeline reads records of a key's type."""
     there, types = key_types(keys)
     there[there] = np.isin(types, [*_COMMITS, RecordType.GROUP_METADATA, *BY_RECORD])
     return there
 
 
 def _rank(keys: pa.Array) -> tuple[I64, I64]:
-    """What is deleted first of a group, by the types of keys, and the types."""
+    """Return the order of deletion in a group, by the types of keys, and the types."""
     there, types = key_types(keys)
     kind = np.full(len(keys), -1, np.int64)
     kind[there] = types

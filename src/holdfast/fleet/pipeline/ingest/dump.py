@@ -1,18 +1,18 @@
-"""Write a dump: the offsets topic as it stands, with topics, begin and end offsets.
+"""Write a dump: the records of the offsets topic, with topics, begin and end offsets.
 
-**Rules.** ``dump.json`` is written last, by a rename, when all the others are on the disk: a folder
-without it is not a dump. Nothing is written or deleted through a link. The records are those that
-count at the end of the log: a record of an open transaction is not among them, and ``dump.json``
-names the transaction. ``read`` in it says where the log was read, so what is not there is gone.
-Offsets of the other topics are read after the records, or a lag could come out negative. A key of
-the topic is data: it never becomes a path.
+**Rules.** ``dump.json`` is written last, by a rename, when all the other files are flushed to the
+disk: a folder without it is not a dump. No file is written or deleted through a link. The records
+are those that count at the end of the log: a record of an open transaction is omitted, and
+``dump.json`` names the transaction. ``read`` in it has the span of the log that was read, so a
+missing record in it was deleted. Offsets of the other topics are read after the records, or a lag
+could come out negative. A key of the topic is data: it never becomes a path.
 
-**Strategy.** Spark reads up to the last stable offset, and this process the rest, which goes on
-until nothing is missed that was cleaned meanwhile
-(:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Writing is a step
-(:mod:`holdfast.fleet.pipeline.steps`): on Spark every Kafka partition is one task and one file, and
-few records are one file that this process writes. The counts come back and are compared with the
-broker's offsets. Of groups that are named, only the partitions are read that Kafka keeps them in.
+**Strategy.** Spark reads up to the last stable offset, and this process the rest, until no record
+is missing that was cleaned meanwhile (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Writing
+is a step (:mod:`holdfast.fleet.pipeline.steps`): on Spark every Kafka partition is one task and
+one file, and few records are one file that this process writes. The counts of the tasks are
+compared with the broker's offsets. For named groups, only the partitions are read in which Kafka
+stores them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Note = Callable[[str], None]
 SHARE_STATE: Final = "share_state"
 DELETED: Final = "deleted"
 OPTIONAL: Final = (SHARE_STATE, DELETED)
-"""Parts that only some dumps have: of a cluster with share groups, and of dumps merged."""
+"""Parts that only some dumps have: of a cluster with share groups, and of merged dumps."""
 PARTS: Final = ("records", "topics", "offsets", *OPTIONAL)
 
 WRITTEN: Final = arrow_schema("dumped")
@@ -95,13 +95,13 @@ def write_dump(
     Raises
     ------
     SourceError
-        The cluster cannot be read, ``folder`` holds something else, or Spark read nothing from a
-        topic that is not empty.
+        The cluster cannot be read, ``folder`` contains something else, or Spark read nothing from
+        a topic that is not empty.
     """
     root = storage_path(folder).absolute()
     make_room(root)
     chosen = Selection(groups=groups, all_groups=True)
-    complete_at = datetime.now(UTC).isoformat()  # what is written later may be left out
+    complete_at = datetime.now(UTC).isoformat()  # later records may be omitted
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     stable = {p: (one.begin, one.stable) for p, one in ends.items()}
     with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
@@ -131,7 +131,7 @@ def write_dump(
 def write_log(
     folder: StoragePath | str, columns: Mapping[str, object], snapshot: ClusterSnapshot
 ) -> Dump:
-    """Write records that are at hand, such as a simulation's, as a dump; needs no Spark.
+    """Write records in memory, such as a simulation's, as a dump; needs no Spark.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def write_log(
     Raises
     ------
     SourceError
-        If ``folder`` holds something else.
+        ``folder`` contains something else.
     """
     root = storage_path(folder).absolute()
     make_room(root)
@@ -164,7 +164,7 @@ def write_parts(
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records.
 
-    ``complete_at`` is the moment up to which every record is there; empty where it is not known.
+    ``complete_at`` is the moment up to which every record was read; empty if unknown.
     """
     told: dict[str, Sequence[tuple[object, ...]]]
     told = {"topics": snapshot.topics, "offsets": snapshot.offsets}
@@ -190,14 +190,14 @@ def write_parts(
 
 
 def part_of(name: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Rows of a snapshot as a part of a dump: ``topics``, ``offsets`` or ``share_state``."""
+    """Return rows of a snapshot as one part: ``topics``, ``offsets`` or ``share_state``."""
     names = arrow_schema(name).names
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     return from_columns(name, dict(zip(names, columns, strict=True)))
 
 
 def make_room(root: StoragePath) -> None:
-    """Empty a folder that is an older dump; refuse one that holds anything else."""
+    """Empty a folder that is an older dump; refuse one that contains anything else."""
     found = contents_of(root, "a dump")
     ours = {*PARTS, DUMP_FILE}
     foreign = [path.name for path in found if path.name not in ours and not is_draft(path.name)]
@@ -224,7 +224,7 @@ def _write(folder: StoragePath, rows: pa.Table) -> str:
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Records together in tables of about ``BATCH_BYTES``."""
+    """Join records into tables of about ``BATCH_BYTES``."""
     waiting, n_bytes = [RECORDS.empty_table()], 0
     for batch in batches:
         waiting.append(pa.Table.from_batches([batch]).cast(RECORDS))
@@ -237,7 +237,7 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
 
 
 def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
-    """Records of the chosen groups."""
+    """Return records of the chosen groups."""
     keep = chosen.keep(rows["key"].combine_chunks())
     return rows if keep is None else rows.filter(pa.array(keep))
 
@@ -259,7 +259,7 @@ def _write_records(
 
     made = run(lambda: spark, step(0), lambda: step(1)).to_pylist()
     there = {row["file"] for row in made if row["rows"]}
-    for file in parquet_files(folder):  # a task that ran twice leaves a file nobody named
+    for file in parquet_files(folder):  # a task that ran twice leaves an unnamed file
         if file.name not in there:
             file.unlink()
     rows: Counter[int] = Counter()
@@ -270,7 +270,7 @@ def _write_records(
 
 
 def _write_rest(folder: StoragePath, rest: Iterator[pa.Table], chosen: Selection) -> list[str]:
-    """Write the records that this process reads; the file, or none where there is none."""
+    """Write the records that this process reads; return their file, or none without records."""
     name = _new_file()
     batches = (batch for rows in rest for batch in rows.to_batches())
     n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", gathered(batches), chosen))
@@ -282,7 +282,7 @@ def _new_file() -> str:
 
 
 def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:
-    """A task that writes its records to a file: of Spark one Kafka partition, in its order."""
+    """Return a task that writes its records to a file: on Spark one Kafka partition in order."""
 
     def write(batches: Batches) -> Batches:
         name = _new_file()
@@ -298,9 +298,9 @@ def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:
 
 
 def _written_to(file: str, parts: Iterator[pa.Table], chosen: Selection) -> Iterator[pa.Table]:
-    """Write what is chosen of tables to one file, and hand each table on, whole.
+    """Write the chosen rows of tables to one file, and yield each table, whole.
 
-    No file is made where there is no table.
+    Without a table, no file is created.
     """
     first = next(parts, None)
     if first is None:
@@ -322,21 +322,21 @@ def _check_counts(
     counts: Mapping[int, int],
     note: Note | None,
 ) -> None:
-    """Compare what Spark read with the broker's end offsets.
+    """Compare the number of records that Spark read with the broker's end offsets.
 
-    Spark plans a task for every partition that holds records. One of them may rightly give nothing
+    Spark plans a task for every partition that has records. One of them may rightly return nothing
     (all compacted or aborted); all of them may not.
     """
     full = [p for p, (begin, end) in sorted(ends.items()) if end > begin]
     if 0 < n_planned < len(full):
         raise SourceError(
-            f"Spark planned {n_planned} of the {len(full)} partitions of {OFFSETS_TOPIC} that hold "
+            f"Spark planned {n_planned} of the {len(full)} partitions of {OFFSETS_TOPIC} that have "
             "records: a report on some of them would be wrong"
         )
     silent = [p for p in full if not counts.get(p)]
     if full and len(silent) == len(full):
         raise SourceError(
-            f"Spark read no record, but the broker's end offsets say that {OFFSETS_TOPIC} holds up "
+            f"Spark read no record, but by the broker's end offsets {OFFSETS_TOPIC} has up "
             f"to {n_offsets(ends)} in {len(full)} partitions: spark.sql.streaming.kafka."
             "useDeprecatedOffsetFetching must be true before the session reads its first topic, "
             "and this principal needs READ on the topic"

@@ -1,10 +1,10 @@
-"""Lines of a text file as a program printed them: what collectors put around a line is taken off.
+"""Lines of a text file as a program printed them, without what collectors added.
 
 =========  =====================================================================================
-envelope   what it is
+envelope   form
 =========  =====================================================================================
 gzip       known by its first bytes, whatever the name of the file
-UTF-16     what PowerShell writes into a file, known by its byte order mark
+UTF-16     as PowerShell writes files, known by its byte order mark
 ANSI       colours
 CSV        a header that names a column of messages (CloudWatch, Kibana), or quoted cells
 JSON       an object on a line, over several lines, or in a list: Docker, log4j 2 (JsonLayout,
@@ -12,12 +12,12 @@ JSON       an object on a line, over several lines, or in a list: Docker, log4j 
 CRI        ``TIME stdout F LINE``, as containerd writes; the parts of a long line are joined
 =========  =====================================================================================
 
-**Rules.** The first lines of a file say which envelopes all of it has, one in the other. A line
-that does not have them stays as it is. No line is taken apart that a file as a whole does not ask
-for: what a client writes into a name is text, whatever it looks like.
+**Rules.** The first lines of a file determine the envelopes of all of it, nested. A line without
+these envelopes stays unchanged. No line is parsed unless the file as a whole requires it: what a
+client writes into a name is text, whatever it looks like.
 
-**Strategy.** Each envelope is a function that looks at the first lines and returns a function over
-all of them, or None. :func:`unwrapped` asks the envelopes again until none is left.
+**Strategy.** Each envelope is a function that reads the first lines and returns a function over
+all of them, or None. :func:`unwrapped` tries the envelopes until none matches.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import SourceError
 
 CUT_SHORT: Final = "{} lacks the end of its gzip data: what comes before was read"
-"""What is said of a file that was cut short."""
+"""Note about a file that was cut short."""
 SAMPLE_LINES: Final = 1_000
-"""First lines of a file that say how it is written."""
+"""First lines of a file that determine its envelopes."""
 _DEEPEST: Final = 4
 """Envelopes in each other, and objects of JSON around a message."""
 _MOST_LINES: Final = 10_000
@@ -50,7 +50,7 @@ _MESSAGES: Final = (
     *("message", "@message", "log", "msg", "_raw", "textpayload", "short_message", "line"),
     *("full_message", "original", "content", "body"),
 )
-"""Names of the field that holds the line; of several, the first."""
+"""Names of the field that contains the line; of several, the first."""
 _TIMES: Final = (
     "@timestamp",
     "timestamp",
@@ -88,7 +88,7 @@ _SUFFIXES: Final = tuple(
 
 
 class CollectedLine(NamedTuple):
-    """A line, and when its envelope says it was written: seconds since 1970, or None."""
+    """A line, and its time by the envelope: seconds since 1970, or None."""
 
     time: float | None
     text: str
@@ -141,7 +141,7 @@ class Unwrapped:
     Parameters
     ----------
     newest_first : bool
-        The file begins with its newest line, as exports do.
+        Whether the file begins with its newest line, as exports do.
     """
 
     entries: Iterator[CollectedLine]
@@ -170,7 +170,7 @@ def unwrapped(lines: Iterable[str]) -> Unwrapped:
 
 
 def suffix_of(texts: Sequence[str]) -> re.Pattern[str]:
-    """What nearly all lines of a layout have behind the message: a logger, a thread, a place."""
+    """Return a pattern of the common text behind the messages of a layout: a logger, a thread."""
     found = ""
     for _ in range(_DEEPEST):
         cut = {suffix: [suffix.sub("", text) for text in texts] for suffix in _SUFFIXES}
@@ -183,20 +183,20 @@ def suffix_of(texts: Sequence[str]) -> re.Pattern[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[CollectedLine]:
-    """Lines as they stand in the file, without colours and line ends."""
+    """Yield lines of the file, without colours and line ends."""
     for line in lines:
         text = line.rstrip("\r\n")
         yield CollectedLine(None, _ANSI.sub("", text) if "[" in text else text)
 
 
 def moment_of(entry: CollectedLine) -> float | None:
-    """When a line was written; what the line itself says wins over its envelope."""
+    """Return when a line was written; a time in the line itself wins over its envelope."""
     own = _time_of(entry.text)
     return entry.time if own is None else own
 
 
 def _time_of(value: object) -> float | None:
-    """A time in a field of JSON, or near the begin of a line, where it may be one of the day."""
+    """Parse a time in a field of JSON, or near the begin of a line, possibly without a date."""
     if isinstance(value, Mapping):
         seconds, nanos = value.get("epochSecond"), value.get("nanoOfSecond", 0)
         known = isinstance(seconds, int) and isinstance(nanos, int)
@@ -224,7 +224,7 @@ def _time_of(value: object) -> float | None:
 
 
 def _csv(first: Sequence[CollectedLine]) -> Layer | None:
-    """Rows of which one cell is the line."""
+    """Unwrap rows of which one cell is the line."""
     for delimiter in ",;\t" if first else "":
         rows = _rows(first, delimiter)
         header = [name.strip().lower().rpartition(".")[2] for name in rows[0]] if rows else []
@@ -243,7 +243,7 @@ def _rows(entries: Iterable[CollectedLine], delimiter: str) -> list[list[str]]:
 
 
 def _read_csv(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    """Rows of CSV; one that cannot be read is left out."""
+    """Yield rows of CSV; an unreadable row is skipped."""
     rows = csv.reader(lines, delimiter=delimiter)
     while True:
         try:
@@ -270,7 +270,7 @@ def _cells(delimiter: str, message: int, time: int | None, *, skip: int) -> Laye
 
 
 def _cri(first: Sequence[CollectedLine]) -> Layer | None:
-    """Lines of containerd: a part ``P`` goes on in the next part of its stream."""
+    """Unwrap lines of containerd: a part ``P`` continues in the next part of its stream."""
     n_found = sum(_CRI.match(entry.text) is not None for entry in first)
     return _without_cri if 2 * n_found > len(first) else None
 
@@ -292,7 +292,7 @@ def _without_cri(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
 
 
 def _json(first: Sequence[CollectedLine]) -> Layer | None:
-    """Objects of which one field is the line."""
+    """Unwrap objects of which one field is the line."""
     found = [_message_of(part) for part in _documents(first) if isinstance(part, dict)]
     lines = [said for said in found if said is not None]
     n_others = sum(not isinstance(part, dict) for part in _documents(first))
@@ -319,7 +319,7 @@ def _joined(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
 
 
 def _texts(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
-    """What each object says; a line that is none, and an object that says nothing, as they are."""
+    """Yield the line of each object; other lines, and objects without a line, unchanged."""
     for part in _documents(entries):
         said = part if isinstance(part, CollectedLine) else _message_of(part)
         yield (
@@ -328,7 +328,7 @@ def _texts(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
 
 
 def _documents(entries: Iterable[CollectedLine]) -> Iterator[dict[str, Any] | CollectedLine]:
-    """Objects of JSON that end where a line ends, and all other lines."""
+    """Yield objects of JSON that end where a line ends, and all other lines."""
     waiting: list[str] = []
     for entry in entries:
         text = entry.text.strip()
@@ -354,7 +354,7 @@ _OPENING: Final = re.compile(r"[\[, ]*\{\Z")
 
 
 def _decoded(text: str) -> list[dict[str, Any]] | None:
-    """The objects of a text that is nothing but JSON, in a list or a part of one; else None."""
+    """Return the objects of a text that is only JSON, in a list or a part of one; else None."""
     text = text.strip(" \n,")
     for part in (text, text.removeprefix("["), text.removesuffix("]")):
         if part[:1] in ("{", "[") and part[-1:] in ("}", "]"):
@@ -368,7 +368,7 @@ def _decoded(text: str) -> list[dict[str, Any]] | None:
 
 
 def _message_of(document: Mapping[str, Any], deep: int = _DEEPEST) -> CollectedLine | None:
-    """The line that an object holds, and its time."""
+    """Return the line of an object, and its time."""
     fields = {name.lower(): value for name, value in document.items()}
     text = next((fields[name] for name in _MESSAGES if isinstance(fields.get(name), str)), None)
     times = (_time_of(fields[name]) for name in _TIMES if name in fields)

@@ -1,12 +1,12 @@
 """Successive generations of many groups as columns: the input of every later step.
 
-**Rules.** Rows of ``head`` are sorted by group and then by place in the log. Rows of ``members``
-point to a row of ``head``, and rows of ``owned`` to a row of ``members``. A row marked ``context``
-was reported in an earlier batch and is here only to be compared with; it is not reported again.
+**Rules.** Rows of ``head`` are sorted by group and then by position in the log. Rows of
+``members`` point to a row of ``head``, and rows of ``owned`` to a row of ``members``. A row marked
+``context`` was reported in an earlier batch and is only compared with; it is not reported again.
 
-**Strategy.** :mod:`holdfast.fleet.pipeline.ingest.decode` reads classic records into this form, and
-:mod:`holdfast.fleet.pipeline.history.consumer_groups` folds KIP-848 records into it. A stream keeps
-its state in the same form.
+**Strategy.** :mod:`holdfast.fleet.pipeline.ingest.decode` reads classic records into this form,
+and :mod:`holdfast.fleet.pipeline.history.consumer_groups` folds KIP-848 records into it. A stream
+keeps its state in the same form.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Generations:
     members : Table of :data:`MEMBER_ROWS`
         ``row`` points into ``head`` and ascends.
     owned : Table of :data:`OWNED_ROWS`
-        ``member`` points into ``members`` and ascends; a topic is there once per member and role.
+        ``member`` points into ``members`` and ascends; a topic occurs once per member and role.
     """
 
     head: pa.Table
@@ -66,7 +66,7 @@ class Generations:
 
     @classmethod
     def empty(cls) -> Generations:
-        """No generation."""
+        """Return an empty value."""
         return cls(
             head=HEAD.empty_table(),
             members=MEMBER_ROWS.empty_table(),
@@ -75,12 +75,12 @@ class Generations:
 
     @property
     def n_rows(self) -> int:
-        """Generations."""
+        """Number of generations."""
         n: int = self.head.num_rows
         return n
 
     def take(self, rows: I64, *, context: bool | None = None) -> Generations:
-        """The generations at ``rows`` (indices), with their members, in that order."""
+        """Return the generations at ``rows`` (indices), with their members, in that order."""
         order = np.asarray(rows, np.int64)
         head = self.head.take(pa.array(order))
         if context is not None:
@@ -94,7 +94,7 @@ class Generations:
         return Generations(head=head, members=members, owned=owned)
 
     def reads(self) -> TaskTopics:
-        """Topics that each subtopology reads, by row and subtopology; none of other groups."""
+        """Return topics that each subtopology of Streams groups reads, by row and subtopology."""
         known = (self.roles == SOURCE) & np.asarray(self.owned["reader"].is_valid())
         picked = self.owned.filter(pa.array(known))
         row = ints(self.members, "row")[ints(picked, "member")]
@@ -110,7 +110,7 @@ class Generations:
         return np.clip(ints(self.owned, "role"), ACTIVE, FAILED)
 
     def exclusive(self) -> Generations:
-        """The same with only what one member alone owns: the rows whose role is ACTIVE."""
+        """Return the generations with only what one member alone owns: rows of role ACTIVE."""
         alone = self.roles == ACTIVE
         if bool(alone.all()):
             return self
@@ -118,7 +118,7 @@ class Generations:
         return Generations(head=self.head, members=self.members, owned=owned)
 
     def sorted(self) -> Generations:
-        """The same generations by (group, place in the log)."""
+        """Return the generations sorted by (group, position in the log)."""
         keys = [("group", "ascending"), ("log_partition", "ascending"), ("log_offset", "ascending")]
         order = pc.sort_indices(self.head, sort_keys=keys).to_numpy()
         if len(order) < 2 or bool(np.all(np.diff(order.astype(np.int64)) == 1)):
@@ -127,7 +127,7 @@ class Generations:
 
 
 def concat(parts: Sequence[Generations]) -> Generations:
-    """Generations one after the other, with their pointers moved along."""
+    """Concatenate generations, with their pointers adjusted."""
     if len(parts) == 1:
         return parts[0]
     heads, members, owned = [HEAD.empty_table()], [MEMBER_ROWS.empty_table()], []
@@ -147,7 +147,7 @@ def concat(parts: Sequence[Generations]) -> Generations:
 
 
 def marked(head: pa.Table, predicate: Callable[[GroupKind, str | None], bool]) -> Mask:
-    """Return the rows of ``head`` of whose kind and protocol ``predicate`` is true, bool[n].
+    """Return which rows of ``head`` satisfy ``predicate`` of kind and protocol, bool[n].
 
     It is called once for each kind and protocol.
 
@@ -170,38 +170,38 @@ def marked(head: pa.Table, predicate: Callable[[GroupKind, str | None], bool]) -
 
 
 def row_starts(row: I64, n_rows: int) -> I64:
-    """CSR starts of an ascending pointer column, int64[n_rows + 1]."""
+    """Return CSR starts of an ascending pointer column, int64[n_rows + 1]."""
     return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int64)
 
 
 def gather(start: I64, rows: I64) -> tuple[I64, I64]:
-    """Positions of all entries of ``rows`` in a CSR, and the new row of each."""
+    """Return positions of all entries of ``rows`` in a CSR, and the new row of each."""
     counts, places = places_in(start, rows)
     return places, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
 
 
 def list_parts(column: ArrowColumn) -> tuple[I64, I32]:
-    """Starts and values of a list<int32> column without null lists."""
+    """Return starts and values of a list<int32> column without null lists."""
     lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     starts = lists.offsets.to_numpy().astype(np.int64)
     return starts - starts[0], lists.flatten().to_numpy()
 
 
 def make_lists(values: I32 | I64, starts: I32 | I64) -> pa.ListArray:
-    """A list<int32> array from values and the position at which each list starts."""
+    """Make a list<int32> array from values and the position at which each list starts."""
     offsets = np.append(starts, len(values)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
 
 
 def new_runs(*keys: I32 | I64) -> Mask:
-    """Where a run of equal rows begins, bool[n]: some key is not that of the row before."""
+    """Return where a run of equal rows begins, bool[n]: some key differs from the row before."""
     found = np.ones(len(keys[0]), np.bool_)
     found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     return found
 
 
 def generation_tables(gens: Generations) -> dict[str, pa.Table]:
-    """The tables ``generations``, ``members`` and ``assignments`` of rows that are not context."""
+    """Return the tables ``generations``, ``members`` and ``assignments``, without context rows."""
     n_rows, n_members = gens.n_rows, gens.members.num_rows
     member_row, owned_member = ints(gens.members, "row"), ints(gens.owned, "member")
     starts, _ = list_parts(gens.owned["partitions"])
@@ -232,7 +232,7 @@ def generation_tables(gens: Generations) -> dict[str, pa.Table]:
 
 
 def shared_partitions(gens: Generations) -> I64:
-    """Different partitions that the members of each row share, int64[n_rows]."""
+    """Count the different partitions that the members of each row share, int64[n_rows]."""
     rows = np.flatnonzero(gens.roles == SHARED)
     if not len(rows):
         return np.zeros(gens.n_rows, np.int64)
@@ -246,7 +246,7 @@ def shared_partitions(gens: Generations) -> I64:
 
 
 def assignment_table(gens: Generations) -> pa.Table:
-    """The table ``assignments`` of rows that are not context."""
+    """Return the table ``assignments`` of rows that are not context."""
     member = ints(gens.owned, "member")
     row = ints(gens.members, "row")[member]
     columns = {name: gens.owned[name] for name in ("topic", "partitions")}

@@ -39,7 +39,7 @@ _READ: Final = tuple(name for name in JSON_RECORDS.names if name not in _LOG_POS
 
 
 def json_records(batches: Batches) -> Batches:
-    """Records to rows of :data:`JSON_RECORDS`; a task for ``mapInArrow``."""
+    """Turn records into rows of :data:`JSON_RECORDS`; a task for ``mapInArrow``."""
     for batch in batches:
         pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
         read = [_row(key, value) for key, value in pairs]

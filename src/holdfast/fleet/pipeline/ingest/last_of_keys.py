@@ -1,13 +1,13 @@
-"""The last record of each key that several dumps have, and which dump proves that it is gone.
+"""The last record of each key in several dumps, and which dump proves its deletion.
 
-**Rules.** Of two dumps the one that read a partition further is the later one, and of two that read
-as far the one that was taken later. A dump proves that a key was deleted if it read the place of
-the key's last record and does not have the record, and no later dump has it. A record that a dump
-lacks since its transaction was open then is in a later dump, so it is not taken for deleted. A dump
+**Rules.** Of two dumps the later one is the one that read a partition further, or, if both read as
+far, the one that was taken later. A dump proves that a key was deleted if it read the position of
+the key's last record and does not have the record, and no later dump has it. A record of a
+transaction that was open during a dump is in a later dump, so it does not count as deleted. A dump
 of named groups proves something about their keys alone.
 
 **Strategy.** The records come partition by partition, in the order of the log, so the last record
-of a key is the one that comes last; the keys of one partition are held at a time.
+of a key comes last; the keys of one partition at a time are in memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DumpView:
 
     @classmethod
     def of(cls, dump: Dump, number: int, taken_at_us: int) -> DumpView:
-        """The view of a dump; where it does not say how far it has read, up to its last record."""
+        """Return the view of a dump; without its end offsets, up to its last record."""
         return cls(
             number=number,
             groups=dump.groups,
@@ -74,7 +74,7 @@ def _spans_of_records(dump: Dump) -> Spans:
 
 
 def joined_spans(views: Sequence[DumpView]) -> Spans:
-    """How far the dumps have read as one: what one of them has read, who reads the same groups."""
+    """Return the furthest span of each partition that dumps of the same groups have read."""
     whole = [view for view in views if not view.groups]
     same = views if len({view.groups for view in views}) == 1 else ()
     spans: dict[int, tuple[int, int]] = {}
@@ -109,12 +109,12 @@ class LastOfKeys:
             own = rows.slice(int(low), int(high - low))
             has = [part.filter(pc.equal(part["partition"], one)) for part in parts]
             seen = self._seen(one, own, [ints(part, "offset") for part in has])
-            # A partition of which more comes is held; one that is whole has few keys left.
+            # A partition with more rows to come stays in memory; a complete one has few keys left.
             before = self._last.get(one, LAST.empty_table())
             self._last[one] = _last(pa.concat_tables([before, seen]))
 
     def _seen(self, partition: int, rows: pa.Table, has: Sequence[I64]) -> pa.Table:
-        """Records of a partition, and whether a later dump proves that they are gone."""
+        """Return records of a partition, and whether a later dump proves their deletion."""
         offset, n = ints(rows, "offset"), rows.num_rows
         spans = [view.spans.get(partition, (0, 0)) for view in self._views]
         later = sorted(range(len(spans)), key=lambda number: (spans[number][1], number))
@@ -140,12 +140,12 @@ class LastOfKeys:
         return filled_table(columns, LAST, n).filter(rows["key"].is_valid())
 
     def _means(self, number: int, rows: pa.Table) -> Mask:
-        """Which records are of groups that a dump was asked for."""
+        """Return which records are of the groups of a dump."""
         keep = self._chosen[number].keep(rows["key"].combine_chunks())
         return np.ones(rows.num_rows, np.bool_) if keep is None else keep
 
     def deleted(self) -> tuple[pa.Table, pa.Table]:
-        """Keys that were deleted, as LAST, and the tombstones of earlier merges that stay."""
+        """Return deleted keys, as LAST, and the tombstones of earlier merges that stay."""
         last = pa.concat_tables([LAST.empty_table(), *self._last.values()])
         found = last.filter(pc.and_(last["is_gone"], pc.invert(last["is_tombstone"])))
         found = found.filter(pa.array(is_read(found["key"].combine_chunks())))
@@ -161,7 +161,7 @@ class LastOfKeys:
 
 
 def _last(rows: pa.Table) -> pa.Table:
-    """The last row of each key."""
+    """Return the last row of each key."""
     key = numbered(rows["key"])
     at = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
     at[key] = np.arange(len(key))  # of several values the last one counts

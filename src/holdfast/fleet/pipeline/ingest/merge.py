@@ -1,23 +1,23 @@
-"""Several dumps of one cluster as one: what compaction took from the later ones, the earlier have.
+"""Merge several dumps of one cluster: the earlier ones have what compaction deleted later.
 
-**Rules.** A record is known by its partition and offset; one that several dumps hold counts once.
-Dumps of different clusters, and of a topic that was made anew between them, are refused, and
-nothing is lost then: what is written becomes a dump at the very end. Topics, offsets and share
-groups are those of the dump that was taken last. Sources are only read.
+**Rules.** A record is identified by its partition and offset; one in several dumps counts once.
+Dumps of different clusters, or of a topic that was recreated between them, are refused, without a
+loss: the output becomes a dump at the very end. Topics, offsets and share groups come from the
+newest dump. Sources are only read.
 
-What was deleted between two dumps stays deleted. The last record of a key that any dump has is
-looked for in the dumps that read further: one that read its place and does not have it proves that
-the key was deleted, for no later record has taken its place. Then the dump has a tombstone in its
-part ``deleted``, behind the end of the dump that had the record last, with the time of the dump
-that proves it (:mod:`holdfast.fleet.pipeline.ingest.deletions`). So the key's history stays, and
-ends. Where a dump was read, its ``read`` says; of a dump without one it is up to its last record.
+Records that were deleted between two dumps stay deleted. The last record of a key in any dump is
+looked up in the dumps that read further: a dump that read its position and does not have it proves
+that the key was deleted, since no later record superseded it. Then the dump has a tombstone in its
+part ``deleted``, behind the end of the last dump with the record, with the time of the dump that
+proves it (:mod:`holdfast.fleet.pipeline.ingest.deletions`). So the key's history stays, and ends.
+``read`` of a dump is the span that it read; without it, up to its last record.
 
-**Strategy.** The footers say between which records (partition and offset) each row group lies. A
-window of that order is cut so that the row groups that reach into it have about WINDOW_BYTES; it is
-read from all dumps, sorted, freed of repetitions, and written. So memory depends on the window and
-not on the dumps, and few records are one window; beside it stand the keys of one partition. Rows
-without a partition or an offset, which are bad records of another writer, come last, as they are.
-Needs no Spark.
+**Strategy.** The footers give the first and the last record (partition and offset) of each row
+group. A window of that order is cut so that the row groups that reach into it have about
+WINDOW_BYTES; it is read from all dumps, sorted, deduplicated, and written. So memory depends on
+the window and not on the dumps, and few records are one window; in addition the keys of one
+partition are in memory. Rows without a partition or an offset, which are bad records of another
+writer, come last, unchanged. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, sto
 WINDOW_BYTES: Final = 256 << 20
 FILE: Final = "part-0.parquet"
 ANOTHER_TOPIC: Final = (
-    "these are dumps of different clusters, or the topic was made anew between them: merge only "
-    "those of one topic"
+    "these are dumps of different clusters, or the topic was recreated between them: merge only "
+    "dumps of one topic"
 )
 
 At = tuple[int, int]
@@ -75,23 +75,25 @@ class _RowGroup:
 
 
 def merge_dumps(sources: Sequence[StoragePath | str], folder: StoragePath | str) -> Dump:
-    """Write one dump that holds every record of several.
+    """Write one dump with every record of several.
 
     Parameters
     ----------
     folder : path or URL
-        New or empty, or a dump, which is replaced; none of the sources.
+        New or empty, or a dump, which is replaced; not one of the sources.
 
     Raises
     ------
     SourceError
-        A source is no dump or cannot be read, the dumps are not of one cluster and one topic, or
-        ``folder`` holds something else.
+        A source is not a dump or cannot be read, the dumps are not of one cluster and one topic,
+        or ``folder`` contains something else.
     """
     dumps = sorted((Dump.open(source) for source in sources), key=_taken)
     root = storage_path(folder).absolute()
     if any(root.resolve() == dump.path.resolve() for dump in dumps):
-        raise SourceError(f"{root} is one of the dumps to merge: name another place for the result")
+        raise SourceError(
+            f"{root} is one of the dumps to merge: name another folder for the result"
+        )
     ids = {dump.cluster_id: dump.path for dump in dumps if dump.cluster_id}
     if len(ids) > 1:
         (one, at), (other, beside), *_ = ids.items()
@@ -120,12 +122,12 @@ def merge_dumps(sources: Sequence[StoragePath | str], folder: StoragePath | str)
 
 
 def _taken(dump: Dump) -> int:
-    """When a dump was taken; before all others where it does not say so."""
+    """Return when a dump was taken; 0 if unknown."""
     return to_us(dump.taken_at) or 0
 
 
 def _snapshot(dumps: Sequence[Dump], cluster_id: str) -> ClusterSnapshot:
-    """Topics, offsets and share state of the dump that was taken last: each is whole in a dump."""
+    """Return topics, offsets and share state of the newest dump: each is complete in a dump."""
     newest = dumps[-1]
     return ClusterSnapshot(
         cluster_id=cluster_id,
@@ -137,7 +139,7 @@ def _snapshot(dumps: Sequence[Dump], cluster_id: str) -> ClusterSnapshot:
 
 
 def _tuples(rows: pa.Table) -> list[Any]:
-    """Rows as tuples; times as microseconds."""
+    """Return rows as tuples; times as microseconds."""
     columns = [
         (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         for column in rows.columns
@@ -146,12 +148,12 @@ def _tuples(rows: pa.Table) -> list[Any]:
 
 
 def once(rows: pa.Table, topic: str) -> pa.Table:
-    """Records in order, each once.
+    """Return records in order, each once.
 
     Raises
     ------
     SourceError
-        Two of them have one partition and one offset, and are not the same.
+        Two records have one partition and one offset, and differ.
     """
     found = rows.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
     if found.num_rows < 2:
@@ -169,7 +171,7 @@ def once(rows: pa.Table, topic: str) -> pa.Table:
 
 
 def _same(one: pa.Table, other: pa.Table, names: Sequence[str]) -> Any:
-    """Which rows of two tables are the same in some columns; null is the same as null."""
+    """Return which rows of two tables are equal in some columns; null equals null."""
     found = np.ones(one.num_rows, bool)
     for name in names:
         equal = pc.fill_null(pc.equal(one[name], other[name]), False)
@@ -205,7 +207,7 @@ def _write_records(
 
 
 def _placed(found: pa.Table, retained: pa.Table, file: StoragePath) -> pa.Table:
-    """Tombstones of keys, at places that no record of a file has, and those that are kept."""
+    """Return tombstones of keys, at positions without a record, and the retained ones."""
 
     def taken(partition: int) -> I64:
         parts = [RECORDS.empty_table().select(["partition", "offset"])]
@@ -247,7 +249,7 @@ def _row_groups(number: int, dump: Dump) -> list[_RowGroup]:
 
 
 def _windows(groups: Sequence[_RowGroup]) -> Iterator[tuple[At, At]]:
-    """Parts of the order of records: where each begins, and where the next one begins."""
+    """Yield parts of the order of records: the begin of each, and of the next one."""
     begin, size = FIRST, 0
     for group in sorted(groups, key=lambda one: (one.first, one.last)):
         if size and size + group.size > WINDOW_BYTES and group.first > begin:
@@ -258,7 +260,7 @@ def _windows(groups: Sequence[_RowGroup]) -> Iterator[tuple[At, At]]:
 
 
 def _between(first: At, last: At) -> pc.Expression:
-    """Records from ``first`` on, up to the one before ``last``."""
+    """Return a filter for records from ``first`` on, up to the one before ``last``."""
     partition, offset = pc.field("partition"), pc.field("offset")
     later = (partition > first[0]) | ((partition == first[0]) & (offset >= first[1]))
     earlier = (partition < last[0]) | ((partition == last[0]) & (offset < last[1]))

@@ -1,15 +1,15 @@
-"""The offsets topic of a live cluster: what is asked of the cluster, and records span by span.
+"""The offsets topic of a live cluster: end offsets, and records span by span.
 
 **Rules.** The topic is read by ``assign``, never by ``subscribe``: that would make Spark join a
 group and write into the very topic it reads. Spark reads up to the last stable offset, with the
-isolation ``read_committed``, or aborted transactional commits would look committed. What lies
-behind is read by this process (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). A batch of a
-stream begins where the one before it ended, by the notes of that batch, which were committed with
-its rows. A topic that ends before that is another topic: nothing is read from it.
+isolation ``read_committed``, or aborted transactional commits would look committed. This process
+reads the records after that offset (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). A batch
+of a stream begins where the previous one ended, by the notes of that batch, which were committed
+with its rows. A topic that ends before that is another topic: nothing is read from it.
 
-**Strategy.** Where more than :data:`MOST_HERE` offsets are new, Spark reads them. Of fewer this
-process reads everything, which also shows what has no record. A span is cut into the same share
-for every partition.
+**Strategy.** If more than :data:`MOST_HERE` offsets are new, Spark reads them. Fewer offsets are
+read by this process, which also shows offsets without a record. A span has the same fraction of
+every partition.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 SETTING: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 
 OFFSETS: Final = "offsets"
-"""Note of a batch: where it ends, as JSON has it."""
+"""Note of a batch: its end offsets, as JSON."""
 
 MOST_HERE = 1_000_000
 """So many new offsets are read in this process at most, a part of ``HERE_ROWS`` at a time."""
@@ -56,12 +56,12 @@ class LogPart:
     Parameters
     ----------
     upto : mapping
-        Where it ends.
+        End offsets of the part.
     waiting : Table of WAITING
-        Records of transactions that are open there; rows of a later part, or of none.
+        Records of transactions that are open at the end; rows of a later part, or of none.
     missing_until : mapping
-        Partition -> behind the last of its offsets that has no record. Where Spark has read, nobody
-        knows which have one, and all of them may be missing.
+        Partition -> behind the last of its offsets without a record. For offsets that Spark has
+        read this is unknown, and all of them may be missing.
     """
 
     rows: Rows
@@ -78,18 +78,18 @@ class KafkaFeed:
     cluster: LiveCluster
 
     def ends(self) -> LogEnds:
-        """Where each partition begins, is stable and ends now."""
+        """Return the present begin, last stable and end offset of each partition."""
         return self.cluster.partition_ends(OFFSETS_TOPIC)
 
     def stable(self, span: Span) -> LogPart:
-        """A span that ends before the last stable offset, for Spark to read."""
+        """Return a part before the last stable offset, for Spark to read."""
         frame = kafka_records(self.spark, self.cluster, span)
         upto = {p: end for p, (_, end) in span.items()}
         rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(span))
         return LogPart(rows=rows, upto=upto, missing_until=upto)
 
     def read(self, span: Span, waiting: pa.Table) -> LogPart:
-        """A span that this process reads; ``waiting`` is what waits where it begins."""
+        """Read a span in this process; ``waiting`` has the waiting records at its begin."""
         with self.reader(waiting) as reader:
             rows = pa.concat_tables([RECORDS.empty_table(), *reader.read(span)])
             return LogPart(
@@ -101,13 +101,13 @@ class KafkaFeed:
 
     @contextmanager
     def reader(self, waiting: pa.Table) -> Iterator[TopicReader]:
-        """Reads the log of the topic; ``waiting`` is what waits where it begins."""
+        """Yield a reader of the topic's log; ``waiting`` has the waiting records at its begin."""
         with self.cluster.asking() as request:
             yield TopicReader(request, OFFSETS_TOPIC, OpenTransactions(waiting))
 
 
 def kafka_records(spark: SparkSession, cluster: LiveCluster, span: Span) -> DataFrame:
-    """A span of the offsets topic: one partition of Spark for each partition of Kafka."""
+    """Return a frame of a span of the offsets topic: one Spark partition a Kafka partition."""
     reader = spark.read.format("kafka")
     for key, value in kafka_options(cluster, sorted(span)).items():
         reader = reader.option(key, value)
@@ -119,11 +119,11 @@ def kafka_records(spark: SparkSession, cluster: LiveCluster, span: Span) -> Data
 
 
 def kafka_options(cluster: LiveCluster, partitions: Sequence[int]) -> dict[str, str]:
-    """Options of Spark's Kafka source, for batch and streaming; those of the cluster win.
+    """Return options of Spark's Kafka source, for batch and streaming; those of the cluster win.
 
-    Spark asks for the ends of a partition on the connection where the consumer's next fetch waits
-    for records already, by default half a second: 13.5 s for 50 partitions of 30 records on two
-    cores, and 1.5 s with the wait that is set here.
+    Spark queries the ends of a partition on the connection on which the consumer's next fetch
+    already waits for records, by default half a second: 13.5 s for 50 partitions of 30 records on
+    two cores, and 1.5 s with the wait that is set here.
     """
     return {
         "kafka.bootstrap.servers": cluster.bootstrap,
@@ -136,7 +136,7 @@ def kafka_options(cluster: LiveCluster, partitions: Sequence[int]) -> dict[str, 
 
 
 def check_session(spark: SparkSession) -> None:
-    """Refuse a session by whose settings nothing of the offsets topic is read, with no error."""
+    """Refuse a session whose settings would read nothing of the offsets topic, with no error."""
     if (spark.conf.get(SETTING, None) or "").lower() != "true":
         raise SourceError(
             f"Spark would read nothing from {OFFSETS_TOPIC}: {SETTING} must be true for this "
@@ -145,19 +145,19 @@ def check_session(spark: SparkSession) -> None:
 
 
 def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[int, int]]:
-    """What the next batch takes; nothing where there is nothing new.
+    """Return the offsets of the next batch; empty without new records.
 
     Parameters
     ----------
     done : mapping
-        Where the batch before ended; a partition that is not there is read from its beginning.
+        End of the previous batch; a missing partition is read from its beginning.
     most : int, optional
-        Offsets of a batch, about; each partition with new records gives one at least.
+        Approximate offsets of a batch; each partition with new records gives one at least.
 
     Raises
     ------
     SourceError
-        A partition ends before the batch before did.
+        A partition ends before the previous batch did.
     """
     span = {}
     for partition, (first, end) in sorted(ends.items()):
@@ -165,7 +165,7 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
         if begin > end:
             raise SourceError(
                 f"partition {partition} of the topic ends at {end}, but this folder has read up to "
-                f"{begin}: it follows another cluster, or the topic was made anew; name a new "
+                f"{begin}: it follows another cluster, or the topic was recreated; name a new "
                 "folder"
             )
         span[partition] = (min(max(begin, first), end), end)
@@ -180,13 +180,13 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
 
 
 def spans(done: Offsets, ends: LogEnds, waiting: pa.Table, most: int | None) -> tuple[Span, Span]:
-    """What the next batch takes: by Spark, or else by this process; nothing for nothing new.
+    """Return the offsets of the next batch: for Spark, or else for this process.
 
     Parameters
     ----------
     waiting : Table of WAITING
-        Records that wait for the end of their transaction. Spark reads nothing of their partitions,
-        since it does not show the ends.
+        Records that wait for the end of their transaction. Spark reads nothing of their
+        partitions, since it does not show the ends.
 
     Raises
     ------
@@ -207,25 +207,25 @@ def spans(done: Offsets, ends: LogEnds, waiting: pa.Table, most: int | None) -> 
 
 
 def n_offsets(span: Span) -> int:
-    """Offsets of a span: its records, where none was compacted away."""
+    """Return the offsets of a span: its records, if none was compacted away."""
     return sum(end - begin for begin, end in span.values())
 
 
 def cleaned_text(partitions: Iterable[int]) -> str:
-    """What is said of partitions that were cleaned faster than they were read."""
+    """Return the text about partitions that were cleaned faster than they were read."""
     numbers = ", ".join(map(str, sorted(partitions)))
     return (
-        f"partition {numbers} of {OFFSETS_TOPIC} was cleaned again and again while it was read: "
-        "what a group committed last may be missing"
+        f"partition {numbers} of {OFFSETS_TOPIC} was repeatedly cleaned while it was read: "
+        "the last commit of a group may be missing"
     )
 
 
 def as_note(upto: Offsets) -> dict[str, int]:
-    """Ends as a batch's note has them."""
+    """Return ends in the form of a batch's note."""
     return {str(partition): end for partition, end in sorted(upto.items())}
 
 
 def ends_of_batch(batch: Batch) -> dict[int, int] | None:
-    """Where a batch ended, by its notes; None where it is not a stream's."""
+    """Return the end offsets of a batch, by its notes; None for another kind of batch."""
     found = batch.notes.get(OFFSETS)
     return None if found is None else {int(partition): int(end) for partition, end in found.items()}

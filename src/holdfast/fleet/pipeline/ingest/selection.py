@@ -1,7 +1,7 @@
-"""Which groups to read: by name, by pattern, or all but those of Spark's own connector.
+"""Choose the groups to read: by name, by pattern, or all but those of Spark's own connector.
 
 **Rules.** The group of a record is read from the bytes of its key, before the record is decoded:
-every key has the group behind its type. So a record that does not parse is chosen with its group
+every key has the group behind its type. So a record that does not parse is chosen by its group
 too. A name is compared as bytes, a pattern with the text.
 
 **Strategy.** The same function chooses in a batch and in a stream. The usual choice, all groups,
@@ -32,33 +32,33 @@ _NAME_AT: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which groups to look at.
+    """The groups to read.
 
     Parameters
     ----------
     groups : sequence of str
         Names, or patterns with ``*`` and ``?``; empty: all.
     all_groups : bool
-        Those of Spark's connector too.
+        Include those of Spark's connector.
     """
 
     groups: Sequence[str] = ()
     all_groups: bool = False
 
     def keep(self, keys: pa.Array) -> Mask | None:
-        """Which records belong to these groups, by their keys (binary); None: all of them."""
+        """Return which records belong to the groups, by their keys (binary); None: all of them."""
         if self.groups:
             return self._is_named(group_names(binary_column(keys)))
         return None if self.all_groups else _not_sparks(keys, _NAME_AT)
 
     def log_partitions(self, n_partitions: int) -> frozenset[int] | None:
-        """Partitions of the offsets topic that hold these groups; None: any of them may."""
+        """Return partitions of the offsets topic that store the groups; None: any of them may."""
         if not self.groups or any(is_pattern(name) for name in self.groups):
             return None
         return frozenset(offsets_partition(name, n_partitions) for name in self.groups)
 
     def keep_groups(self, names: pa.Array) -> Mask | None:
-        """Which of these groups, given as bytes; None: all of them."""
+        """Return which of some groups, given as bytes, are chosen; None: all of them."""
         if self.groups:
             return self._is_named(names)
         return None if self.all_groups else _not_sparks(names, 0)
@@ -76,7 +76,7 @@ class Selection:
 
 
 def _not_sparks(keys: pa.Array, name_at: int) -> Mask | None:
-    """Which keys are not of Spark's own groups; the name stands at byte ``name_at``."""
+    """Return which keys are not of Spark's own groups; the name begins at byte ``name_at``."""
     head = pc.binary_slice(keys, name_at, name_at + len(_COMMON))
     suspect = pc.fill_null(pc.equal(head, pa.scalar(_COMMON)), False)
     if not pc.any(suspect).as_py():
@@ -91,7 +91,7 @@ def _not_sparks(keys: pa.Array, name_at: int) -> Mask | None:
 
 
 def group_names(keys: Binary) -> pa.Array:
-    """The group of each record as bytes; what a key has in that place where it is odd.
+    """Return the group of each record as bytes; of an odd key the bytes at the group's position.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""Where share groups are: records of ``__share_group_state`` as positions, one per partition.
+"""Positions of share groups: records of ``__share_group_state``, one position per partition.
 
 **Rules.** The newest snapshot of a partition counts, and every update behind it. A group without a
 start offset has no position. A record that does not parse, or has a time or a partition that no
-table holds, is counted, and changes nothing.
+table accepts, is counted, and changes nothing.
 
 **Strategy.** The topic is compacted and small (a snapshot now and then, a few hundred updates
-between two), so a loop reads it where the driver is.
+between two), so a loop reads it on the driver.
 
 References: KIP-932, KIP-1226.
 """
@@ -32,19 +32,19 @@ ShareKey: TypeAlias = tuple[str, str, int]
 def share_positions(
     records: pa.Table, topic_names: Mapping[str, str], selection: Selection
 ) -> tuple[pa.Table, int]:
-    """Positions of share groups, and the number of records that do not parse.
+    """Return positions of share groups, and the number of records that do not parse.
 
     Parameters
     ----------
     records : Table of RECORDS
-        Of ``__share_group_state``, each partition in the order of its log.
+        Records of ``__share_group_state``, each partition in the order of its log.
     topic_names : mapping
-        Topic id to topic; a topic that is not there keeps its id for a name.
+        Topic id to topic; an unknown topic keeps its id as a name.
 
     Returns
     -------
     (Table of POSITION, int)
-        ``delivered`` is the number of records behind the offset that are done; -1 not known.
+        ``delivered`` is the number of processed records behind the offset; -1 if unknown.
     """
     found: dict[ShareKey, dict[str, Any]] = {}
     n_bad = 0
@@ -73,7 +73,7 @@ def share_positions(
 def _apply(
     found: dict[ShareKey, dict[str, Any]], state: ShareState, at_us: int, log: Mapping[str, int]
 ) -> None:
-    """Take in a record: a position stands since the first record in a row that names its offset."""
+    """Apply a record: a position dates from the first record in a row that names its offset."""
     place = (state.group, state.topic_id, state.partition)
     before = found.get(place)
     start, since = state.start_offset, at_us

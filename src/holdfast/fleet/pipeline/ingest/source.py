@@ -1,11 +1,11 @@
-"""Where the records of a history come from: a dump folder.
+"""The source of a history's records: a dump folder.
 
-**Rules.** A folder that is not a dump, and a topic of which Spark read nothing though it holds
+**Rules.** A folder that is not a dump, and a topic of which Spark read nothing though it has
 records, are errors and not an empty report.
 
-**Strategy.** A live cluster is dumped first (:mod:`holdfast.fleet.pipeline.ingest.dump`), up to the
-end offsets at that moment. So there is one kind of input, every job reads the same snapshot, and
-the number of records that Spark read can be compared with the broker's end offsets.
+**Strategy.** A live cluster is dumped first (:mod:`holdfast.fleet.pipeline.ingest.dump`), up to
+its present end offsets. So there is one kind of input, every job reads the same snapshot, and the
+number of records that Spark read can be compared with the broker's end offsets.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ MOST_OF_A_TOPIC = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """A dump folder that was looked at and found whole.
+    """A dump folder that was checked and found complete.
 
     Parameters
     ----------
     cluster_id, taken_at : str
-        From ``dump.json``; empty where the writer did not say.
+        From ``dump.json``; empty if unknown.
     named : frozenset of str
-        Files of the records, from ``dump.json``: what a task that ran twice has written beside them
-        is not read. Empty where the writer did not say.
+        Files of the records, from ``dump.json``: additional files of a task that ran twice are not
+        read. Empty if unknown.
     groups : tuple of str
-        Names and patterns of the groups that were asked for; empty for all.
+        Names and patterns of the requested groups; empty for all.
     complete_at : str
-        The moment up to which every record is there; empty where the writer did not say.
+        The moment up to which every record was read; empty if unknown.
     read : mapping, optional
-        Partition -> from which offset to which the log was read; None where the writer did not say.
+        Partition -> span of the log that was read; None if unknown.
     open_transactions : tuple of OpenTransaction
-        Those whose records are not in the dump, since they were open when it was taken.
+        Open transactions at the time of the dump, whose records are not in it.
     """
 
     path: StoragePath
@@ -81,14 +81,14 @@ class Dump:
 
     @classmethod
     def open(cls, path: StoragePath | str) -> Dump:
-        """Look at a dump folder.
+        """Check and open a dump folder.
 
         Raises
         ------
         ConfigError
-            No storage has such a URL.
+            The URL has an unknown scheme.
         SourceError
-            It is not there, not a dump, of another version, or a part cannot be read.
+            The folder is missing, not a dump, of another version, or a part cannot be read.
         """
         folder = storage_path(path).absolute()
         document = _read_document(folder)
@@ -106,25 +106,25 @@ class Dump:
         )
 
     def records(self, spark: SparkSession) -> DataFrame:
-        """The records as a Spark frame: partition, offset, timestamp, key, value."""
+        """Return the records as a Spark frame: partition, offset, timestamp, key, value."""
         return self.rows().mapped(spark, unchanged, RECORDS)
 
     def rows(self) -> FileRows:
-        """The records, for a step, and before them the tombstones that :meth:`deleted` has."""
+        """Return the records, for a step, and before them the tombstones of :meth:`deleted`."""
         files = [str(file) for file in (*_files(self.path, "deleted"), *self.record_files())]
         return FileRows(files=files, cost_rows=self.n_records(), read=read_pieces)
 
     def record_files(self) -> list[StoragePath]:
-        """Files of the records that ``dump.json`` names, or all where it names none."""
+        """Return the files of the records that ``dump.json`` names, or all if it names none."""
         found = _files(self.path, "records")
         return [file for file in found if not self.named or file.name in self.named]
 
     def deleted(self) -> pa.Table:
-        """Tombstones that a merge has found, as RECORDS; empty where there is none."""
+        """Return tombstones that a merge has found, as RECORDS; empty if it found none."""
         return _read_part(self.path, "deleted")
 
     def group_names(self) -> set[str]:
-        """Groups that any record is of, by its key: the name stands behind its type and length."""
+        """Return the groups of all records, by their keys: the name is behind type and length."""
         return {
             key[4 : 4 + int.from_bytes(key[2:4], "big")].decode("utf-8", "replace")
             for file in self.record_files()
@@ -134,16 +134,16 @@ class Dump:
         }
 
     def topics(self) -> pa.Table:
-        """Topic ids, names and partition counts; empty where the dump has none."""
+        """Return topic ids, names and partition counts; empty if the dump has none."""
         return _read_part(self.path, "topics")
 
     def partition_counts(self) -> dict[str, int]:
-        """Partitions of each topic of the cluster.
+        """Return the number of partitions of each topic of the cluster.
 
         Raises
         ------
         SourceError
-            A number is one that no cluster has, and that the offsets do not bear out.
+            A number is impossible and contradicts the offsets.
         """
         topics, listed = self.topics(), self.offsets()["topic"].value_counts()
         seen = dict(zip(*(listed.field(i).to_pylist() for i in (0, 1)), strict=True))
@@ -158,21 +158,21 @@ class Dump:
         return {topic: int(count or 0) for topic, count in counts.items()}
 
     def share_state(self) -> pa.Table:
-        """Records of ``__share_group_state``; empty where the dump has none."""
+        """Return records of ``__share_group_state``; empty if the dump has none."""
         return _read_part(self.path, "share_state").sort_by(
             [("partition", "ascending"), ("offset", "ascending")]
         )
 
     def offsets(self) -> pa.Table:
-        """Begin and end offsets; empty where the dump has none."""
+        """Return begin and end offsets; empty if the dump has none."""
         return _read_part(self.path, "offsets")
 
     def n_records(self) -> int:
-        """Records in the dump, from the files' footers."""
+        """Return the number of records in the dump, from the files' footers."""
         return sum(BoundedParquet(f).metadata.num_rows for f in self.record_files())
 
     def newest_us(self) -> int:
-        """Time of the newest record in microseconds; 0 where there is none."""
+        """Return the time of the newest record in microseconds; 0 without one."""
         newest = 0
         for file in self.record_files():
             times = BoundedParquet(file).read(columns=["timestamp"])["timestamp"]
@@ -182,12 +182,12 @@ class Dump:
         return newest
 
     def check_read(self) -> None:
-        """Compare the records read with the broker's offsets.
+        """Compare the number of records with the broker's offsets.
 
         Raises
         ------
         SourceError
-            There is no record at all, though the offsets topic was not empty.
+            The dump has no record, though the offsets topic was not empty.
         """
         if self.n_records() or self.groups:  # a group may have no record
             return
@@ -195,8 +195,8 @@ class Dump:
         held = sum(r["end_offset"] - r["begin_offset"] for r in rows if r["topic"] == OFFSETS_TOPIC)
         if held > 0:
             raise SourceError(
-                f"no record was read, but the broker's end offsets say that {OFFSETS_TOPIC} holds "
-                f"up to {held}: a report on nothing would be wrong. Is "
+                f"no record was read, but by the broker's end offsets {OFFSETS_TOPIC} has "
+                f"up to {held}: an empty report would be wrong. Is "
                 "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true for this session, and "
                 "may this principal read the topic?"
             )
@@ -204,7 +204,7 @@ class Dump:
 
 def _read_document(folder: StoragePath) -> dict[str, Any]:
     if not folder.exists():
-        raise SourceError(f"no dump at {folder}: there is no such folder")
+        raise SourceError(f"no dump at {folder}: the folder does not exist")
     if not folder.is_dir():
         raise SourceError(f"no dump at {folder}: it is not a folder")
     path = folder / DUMP_FILE
@@ -256,7 +256,7 @@ def _files(folder: StoragePath, name: str) -> list[StoragePath]:
 
 
 def plain_reader(spark: SparkSession) -> DataFrameReader:
-    """A reader that does not take a path for a pattern, whatever characters it has."""
+    """Return a reader that does not treat a path as a pattern, whatever characters it has."""
     return spark.read.option("__globPaths__", "false")
 
 
@@ -288,7 +288,7 @@ def _read_part(folder: StoragePath, name: str) -> pa.Table:
 
 
 def read_pieces(named: Pieces) -> Batches:
-    """Records of row groups of a dump's files, as :data:`RECORDS`.
+    """Yield records of row groups of a dump's files, as :data:`RECORDS`.
 
     Raises
     ------

@@ -1,25 +1,25 @@
-"""The first step of a batch: write commits where they are read, send other records to their groups.
+"""The first step of a batch: write commits at once, send other records to their groups.
 
 A commit becomes a row of ``offset_commits``, and with others the position of its group: the last
-commit of each partition, and since when its offset stands.
+commit of each partition, and the first time of its offset.
 
-**Rules.** Every record is looked at once. A record of a commit's type becomes a row of
-``offset_commits`` or of ``bad_records``; every other record goes on, as bytes, with its group
-beside it. A record whose partition or offset is below 0 or null has no place in a log: it becomes a
-bad record. Each row that goes on says in ``kind`` what it is (:class:`RowKind`), and what the
-pipeline tells itself stands in ``message``, a column that no record has: so nothing that a record
-holds can be taken for a row of ours. A task also sends the names of its files on, as a row.
-So the names reach the driver exactly when the task's output counts, and the files of a task that
-ran twice are named once. For a position the latest record of a partition in the log counts,
-whatever its time. ``since`` is the time of the first commit of the unbroken run, up to the latest
-commit, that names the same offset. The result does not depend on how the log was cut: reducing the
-positions of parts gives the positions of the whole.
+**Rules.** Every record is read once. A record of a commit's type becomes a row of
+``offset_commits`` or of ``bad_records``; every other record is passed on, as bytes, with its group
+beside it. A record whose partition or offset is below 0 or null has no position in a log: it
+becomes a bad record. ``kind`` of each row that is passed on is its :class:`RowKind`, and the
+pipeline's own data are in ``message``, a column that no record has: so no content of a record can
+be mistaken for a row of ours. A task also passes on the names of its files, as a row. So the names
+reach the driver exactly when the task's output counts, and the files of a task that ran twice are
+named once. For a position the latest record of a partition in the log counts, whatever its time.
+``since`` is the time of the first commit of the unbroken run, up to the latest commit, that names
+the same offset. The result does not depend on the cuts of the log: reducing the positions of parts
+gives the positions of the whole.
 
-**Strategy.** Records come from Spark, or the task opens the files of a dump itself: Arrow reads
-them at a fifth of what the way through the JVM costs, and nine records out of ten are commits.
-A task reduces positions at once, so later steps read one row per group and partition instead of
-every commit. Group, topic and partition become one small number; a few array assignments by that
-number find the last row and the run before it, without a sort.
+**Strategy.** Records come from Spark, or the task opens the files of a dump itself: reading by
+Arrow costs a fifth of reading through the JVM, and nine records out of ten are commits. A task
+reduces positions at once, so later steps read one row per group and partition instead of every
+commit. Group, topic and partition become one small number; a few array assignments by that number
+find the last row and the run before it, without a sort.
 
 References: KAFKA-19141 (version 4 of a commit).
 """
@@ -69,7 +69,7 @@ POSITIONS: Final = "_positions"
 """Staged: rows of :data:`POSITION`."""
 
 LATEST: Final = "_latest"
-"""Kept by a stream between its batches: one row of :data:`POSITION` per group and partition."""
+"""State of a stream between its batches: one row of :data:`POSITION` per group and partition."""
 
 POSITION: Final = arrow_schema("positions")
 """``offset`` is null in a tombstone; ``goes_back``: earlier records may name the same offset."""
@@ -81,9 +81,9 @@ class RowKind(IntEnum):
     FILES = 0
     """``message`` names the files that a task of this step wrote, as JSON; no group."""
     STATE = 1
-    """``message`` is what the batch before kept of the group."""
+    """``message`` is the state of the group from the previous batch."""
     RECORD = 2
-    """A record of the group, as it stands in the topic."""
+    """A record of the group, as in the topic."""
 
 
 SPLIT: Final = arrow_schema("split")
@@ -94,7 +94,7 @@ _REDUCE_ROWS: Final = 250_000
 
 
 def split_task(root: str, batch: int, selection: Selection) -> BatchTask:
-    """Records as Spark has them to ``offset_commits`` and rows of :data:`SPLIT`."""
+    """Turn Spark's records into ``offset_commits`` and rows of :data:`SPLIT`."""
 
     def run(batches: Batches) -> Batches:
         step = _Split(BatchWriter(root, batch), selection)
@@ -145,7 +145,7 @@ class _Split:
         self.waiting, self.n_waiting = [], 0
 
     def files(self) -> pa.RecordBatch:
-        """One row that names the files of this task."""
+        """Return one row that names the files of this task."""
         self._reduce()
         files = json.dumps(self.writer.close().to_pylist())
         columns = {
@@ -156,13 +156,13 @@ class _Split:
 
 
 def split_rows(kind: RowKind, columns: Arrays, n_rows: int) -> pa.RecordBatch:
-    """Rows of :data:`SPLIT`; columns that are not given are null."""
+    """Return rows of :data:`SPLIT`; missing columns are null."""
     kinds = {"kind": constant(int(kind), pa.int32(), n_rows)}
     return filled_batch(columns | kinds, SPLIT, n_rows)
 
 
 def _with_group(rows: pa.RecordBatch) -> Batches:
-    """Records with their group, in batches of bounded size."""
+    """Yield records with their group, in batches of bounded size."""
     columns = {field.name: rows[field.name].cast(field.type, safe=False) for field in RECORDS}
     columns["group"] = group_names(binary_column(rows["key"]))
     whole = split_rows(RowKind.RECORD, columns, rows.num_rows)
@@ -172,14 +172,14 @@ def _with_group(rows: pa.RecordBatch) -> Batches:
 
 
 def is_commit(keys: pa.Array) -> Mask:
-    """Whether each record is an offset commit by its key's type; False for a key without one."""
+    """Return whether each record is an offset commit by its key's type; False without a key."""
     found, types = key_types(keys)
     found[found] = np.isin(types, COMMIT_TYPES)
     return found
 
 
 def by_kind(batch: pa.RecordBatch) -> list[tuple[RowKind, pa.RecordBatch]]:
-    """Rows of :data:`SPLIT`, sorted as Spark sorts them, by what they are: records last."""
+    """Return rows of :data:`SPLIT` by kind, sorted as Spark sorts them: records last."""
     kind = batch["kind"].to_numpy()
     if bool((kind == RowKind.RECORD).all()):
         return [(RowKind.RECORD, batch)]
@@ -188,7 +188,7 @@ def by_kind(batch: pa.RecordBatch) -> list[tuple[RowKind, pa.RecordBatch]]:
 
 
 def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """What rows of kind FILES hold, as rows of the table ``files``."""
+    """Return the content of rows of kind FILES, as rows of the table ``files``."""
     return [file for value in batch["message"].to_pylist() for file in json.loads(value)]
 
 
@@ -196,12 +196,12 @@ def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def read_commits(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table, Counter[int]]:
-    """A batch of commits, and of what looked like them: everything else in it is bad.
+    """Read a batch of commits, and of records that look like them: all other records are bad.
 
     Returns
     -------
     Table, Table, Counter of int
-        Rows of ``offset_commits`` and of ``bad_records``; records of types that are not known.
+        Rows of ``offset_commits`` and of ``bad_records``; records of unknown types.
     """
     commits = pa.Table.from_batches(list(offset_commits(batch)), COMMITS)
     bad, unknown = unread(batch) if commits.num_rows < batch.num_rows else ([], Counter[int]())
@@ -209,13 +209,13 @@ def read_commits(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table, Counter[int
 
 
 def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Offset commits and their tombstones.
+    """Yield offset commits and their tombstones.
 
     Yields
     ------
     RecordBatch of COMMITS
-        ``offset`` and all that comes with it is null in a tombstone; so is a leader epoch of
-        -1, a topic id of zero and a time below 0.
+        ``offset`` and its fields are null in a tombstone; so is a leader epoch of -1, a topic id
+        of zero and a time below 0.
 
     References: KAFKA-19141 (version 4).
     """
@@ -256,7 +256,7 @@ def _commit_values(value: Columns) -> Arrays:
 
 
 def from_commits(commits: pa.Table) -> pa.Table:
-    """Every row of ``offset_commits`` as a position of its own."""
+    """Return every row of ``offset_commits`` as a position of its own."""
     time = pc.coalesce(commits["commit_timestamp"], commits["timestamp"])
     columns: Arrays = {n: commits[n] for n in POSITION.names if n in commits.column_names}
     columns |= {"commit_timestamp": time, "since": time}
@@ -265,11 +265,11 @@ def from_commits(commits: pa.Table) -> pa.Table:
 
 
 def reduced(rows: pa.Table) -> pa.Table:
-    """One row for each group and partition, of positions in any order.
+    """Reduce positions in any order to one row for each group and partition.
 
     Notes
     -----
-    Cost: O(n) where the rows are in the order of the log; else a sort by their places.
+    Cost: O(n) if the rows are in the order of the log; else a sort by their positions.
     """
     if rows.num_rows < 2:
         return rows
@@ -286,9 +286,9 @@ def reduced(rows: pa.Table) -> pa.Table:
 
 
 def _runs(key: I64, offset: I64, goes_back: Mask) -> tuple[I64, I64, Mask]:
-    """First and last row of the last run of equal offsets of each key, and if it is all there is.
+    """Return first and last row of each key's last run of equal offsets, and if it has no other.
 
-    Where an index stands more than once in an assignment, the last value counts.
+    If an index occurs more than once in an assignment, the last value counts.
     """
     at = np.arange(len(key))
     last = np.full(int(key.max()) + 1, -1, np.int64)
@@ -312,7 +312,7 @@ def _runs(key: I64, offset: I64, goes_back: Mask) -> tuple[I64, I64, Mask]:
 
 
 def _keys(rows: pa.Table) -> I64:
-    """A small number for each group, topic and partition, int64[n]."""
+    """Return a small number for each group, topic and partition, int64[n]."""
     group, topic, partition = (
         numbered(rows["group"]),
         numbered(rows["topic"]),
@@ -329,7 +329,7 @@ def _keys(rows: pa.Table) -> I64:
 
 
 def _log_order(rows: pa.Table) -> I64 | None:
-    """What sorts the rows by their place in the log; None where each partition is in order."""
+    """Return the sort order of rows by log position; None if each partition is in order."""
     log_partition, log_offset = ints_of(rows, "log_partition"), ints_of(rows, "log_offset")
     order = np.argsort(log_partition.astype(np.int16), kind="stable")  # a radix sort
     falls = (np.diff(log_offset[order]) < 0) & (np.diff(log_partition[order]) == 0)

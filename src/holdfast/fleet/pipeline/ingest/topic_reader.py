@@ -1,17 +1,17 @@
-"""The log of a topic between two offsets, read without Spark: every record that counts.
+"""Read the log of a topic between two offsets, without Spark: every record that counts.
 
-**Rules.** The log is read up to the high watermark, behind its last stable offset too, and the
-transactions that are open there are followed (:mod:`holdfast.fleet.pipeline.ingest.transactions`).
-A record is handed on once, when it begins to count.
+**Rules.** The log is read up to the high watermark, beyond its last stable offset, and the open
+transactions there are followed (:mod:`holdfast.fleet.pipeline.ingest.transactions`). A record is
+yielded once, when it begins to count.
 
-The topic is compacted while it is read. A record that was cleaned away before it was read has a
-later record of its key, which may lie behind the end that was planned. So
-:meth:`TopicReader.to_end` reads on, until a part that begins at an end has a record at every
-offset: whatever took a record away before is read then.
+The topic is compacted while it is read. A record that was cleaned before it was read has a later
+record of its key, which may be behind the planned end. So :meth:`TopicReader.to_end` continues
+until a part that begins at an end has a record at every offset: every superseding record is read
+then.
 
 **Strategy.** Fetch requests of our own over the connections of a command, some megabytes of each
-partition at a time; memory depends on their size, and on what waits. Spark's source and every
-client hide producer ids, the ends of transactions, and which offsets have no record.
+partition at a time; memory depends on their size, and on waiting records. Spark's source and every
+client hide producer ids, the ends of transactions, and offsets without a record.
 
 References: KIP-74 (an answer holds one batch at least), KIP-98, KIP-110.
 """
@@ -45,7 +45,7 @@ _CODECS: Final = {_GZIP: "gzip", _SNAPPY: "snappy", _LZ4: "lz4", _ZSTD: "zstd"}
 _GZIP_BITS: Final = 31  # zlib's number for gzip's frame
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16  # its magic and two versions
-_OFFSET_GONE: Final = "the log of partition {} of {} ends before offset {}, which was there before"
+_OFFSET_GONE: Final = "the log of partition {} of {} ends before offset {}, which existed before"
 
 
 class TopicReader:
@@ -53,10 +53,10 @@ class TopicReader:
 
     Parameters
     ----------
-    asked : callable
-        Asks the cluster (:meth:`~holdfast.cluster.cluster.LiveCluster.asking`).
+    request : callable
+        Sends requests to the cluster (:meth:`~holdfast.cluster.cluster.LiveCluster.asking`).
     transactions : OpenTransactions
-        What an earlier read left waiting; it is kept up to date.
+        Waiting records of an earlier read; updated by this one.
     """
 
     def __init__(self, request: Asked, topic: str, transactions: OpenTransactions | None = None):
@@ -105,9 +105,9 @@ class TopicReader:
             at = {p: offset for p, offset in at.items() if offset < span[p][1]}
 
     def _end_empty(self, at: dict[int, int], span: Span, found: Mapping[int, FetchedLog]) -> None:
-        """Step over the ends of partitions whose leaders know of no record there.
+        """Step over the ends of partitions whose leaders have no record there.
 
-        Compaction keeps the last record of a log, so it takes more than that to lose all of them.
+        Compaction keeps the last record of a log, so losing all of them needs more than that.
         """
         for partition, offset in at.items():
             end = span[partition][1]
@@ -120,9 +120,9 @@ class TopicReader:
             at[partition] = end
 
     def to_end(self, begin: Mapping[int, int]) -> Iterator[pa.Table]:
-        """Read from these offsets to the end, and on until nothing that was cleaned is missed.
+        """Read from ``begin`` to the end, and on until no cleaned record is missed.
 
-        ``missing_until`` then names the partitions of which the last part still lacks a record.
+        ``missing_until`` then names the partitions in which the last part still lacks a record.
         """
         at = dict(begin)
         for _ in range(MOST_READS):
@@ -134,7 +134,7 @@ class TopicReader:
                 return
 
     def ends(self, partitions: list[int]) -> Mapping[int, PartitionEnds]:
-        """Where the partitions end now."""
+        """Return the present ends of the partitions."""
         return ends_of(self.request, self.topic, partitions) if partitions else {}
 
     def _fetch(self, at: Mapping[int, int]) -> Mapping[int, FetchedLog]:
@@ -143,7 +143,7 @@ class TopicReader:
         return found
 
     def _behind_the_gap(self, partition: int, begin: int, end: int) -> int:
-        """Where a partition goes on whose first records were deleted meanwhile."""
+        """Return where a partition continues after its first records were deleted meanwhile."""
         place = (self.topic, partition)
         first = self.request("ListOffsets", lambda lookup: lookup.list_offsets([place], EARLIEST))
         if first[place] <= begin:
@@ -207,7 +207,7 @@ def _unpack_snappy(data: bytes, most: int) -> bytes:
 
 
 def _unpack_block(block: bytes, most: int) -> bytes:
-    """Unpack a block of snappy, which begins with the size of what it holds."""
+    """Unpack a block of snappy, which begins with its unpacked size."""
     size, shift = 0, 0
     for byte in block[:5]:
         size |= (byte & 0x7F) << shift

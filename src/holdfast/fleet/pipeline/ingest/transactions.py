@@ -1,13 +1,13 @@
-"""Which records of a log count, and which wait for the end of their transaction.
+"""Records of a log that count, and records that wait for the end of their transaction.
 
-**Rules.** As the group coordinator has it: a record of a transaction waits until a marker ends the
+**Rules.** As in the group coordinator: a record of a transaction waits until a marker ends the
 transaction. It counts if the marker commits, and is dropped if the marker aborts. Every other
-record counts at once. A record that counts late keeps its offset, and that is its place: of two
-commits of a partition the later record counts, in whatever order their transactions ended
-(``tests/live/test_open_transactions.py`` asks brokers).
+record counts at once. A record that counts late keeps its offset as its position: of two commits
+of a partition the later record counts, in whatever order their transactions ended
+(``tests/live/test_open_transactions.py`` compares with brokers).
 
-**Strategy.** A producer has one open transaction, so what waits stands under its producer id. Where
-nothing waits and nothing is transactional, which is nearly always so, nothing is done for a record.
+**Strategy.** A producer has one open transaction, so waiting records are keyed by their producer
+id. If no record waits and none is transactional, as nearly always, records pass without work.
 
 References: KIP-98, KIP-890 (a marker may have a newer epoch of the same producer id); ``replay``
 and ``replayEndTransactionMarker`` of Kafka's ``OffsetMetadataManager``.
@@ -42,7 +42,7 @@ GROUPS_NAMED: Final = 5
 """Of an open transaction so many groups are named at most."""
 
 _Piece: TypeAlias = "pa.Table | range"
-"""Records that wait: as they were kept, or rows of what is read now."""
+"""Waiting records: stored ones, or rows of the present read."""
 
 
 class OpenTransactions:
@@ -61,11 +61,11 @@ class OpenTransactions:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Partitions in which records wait."""
+        """Partitions with waiting records."""
         return frozenset(self._waiting)
 
     def take(self, partition: int, records: LogRecords) -> Iterator[pa.Table]:
-        """Take in the next records of a partition; yields tables of RECORDS of those that count."""
+        """Add the next records of a partition; yield tables of RECORDS of those that count."""
         data = records.marker == DATA
         waiting = self._waiting.pop(partition, {})
         if not waiting and not records.transactional.any():
@@ -82,7 +82,7 @@ class OpenTransactions:
             self._waiting[partition] = kept
 
     def table(self) -> pa.Table:
-        """What waits, as WAITING."""
+        """Return waiting records, as WAITING."""
         found = [WAITING.empty_table()]
         for of_partition in self._waiting.values():
             for producer_id, pieces in of_partition.items():
@@ -95,9 +95,9 @@ class OpenTransactions:
 def _ended(
     waiting: dict[int, list[_Piece]], records: LogRecords, counts: Mask
 ) -> Iterator[pa.Table]:
-    """Follow the transactions through ``records``; what waits at the end is left in ``waiting``.
+    """Follow the transactions through ``records``; records that still wait stay in ``waiting``.
 
-    Rows that count now are marked in ``counts``; what was kept before and counts now is yielded.
+    Rows that count now are marked in ``counts``; earlier records that count now are yielded.
     """
     for first, last in _runs(records):
         producer_id, marker = int(records.producer_id[first]), int(records.marker[first])
@@ -115,7 +115,7 @@ def _ended(
 
 
 def _runs(records: LogRecords) -> Iterator[tuple[int, int]]:
-    """First row, and the one behind the last, of rows of one producer and of one kind."""
+    """Return first and end row of each run of rows of one producer and of one kind."""
     kinds = records.transactional.astype(np.int64), records.marker
     first = np.flatnonzero(new_runs(records.producer_id, *kinds))
     return pairwise([*first.tolist(), len(records)])
@@ -128,7 +128,7 @@ def _kept(partition: int, records: LogRecords, piece: _Piece) -> pa.Table:
 
 
 def _by_transaction(waiting: pa.Table | None) -> Iterator[tuple[int, int, pa.Table]]:
-    """Partition, producer id and records of each transaction."""
+    """Yield partition, producer id and records of each transaction."""
     if waiting is None or not waiting.num_rows:
         return
     names = ["partition", "producer_id"]
@@ -141,7 +141,7 @@ def _by_transaction(waiting: pa.Table | None) -> Iterator[tuple[int, int, pa.Tab
 
 
 def rows_of(partition: int, records: LogRecords, rows: I64 | None = None) -> pa.Table:
-    """Some records of a partition as RECORDS, or all of them."""
+    """Return some or all records of a partition as RECORDS."""
     offset, time_ms, key, value = (
         records.offset,
         records.timestamp_ms,
@@ -151,7 +151,7 @@ def rows_of(partition: int, records: LogRecords, rows: I64 | None = None) -> pa.
     if rows is not None:
         offset, time_ms = offset[rows], time_ms[rows]
         key, value = key.take(rows), value.take(rows)
-    # A time that microseconds cannot hold is one that no table holds: it stays one.
+    # A time beyond microseconds is one that no table accepts: it stays invalid.
     time_us = np.clip(time_ms, FIRST_US // 1000 - 1, LAST_US // 1000 + 1) * 1000
     columns = [
         pa.array(np.full(len(offset), partition, np.int32)),
@@ -187,12 +187,12 @@ class OpenTransaction:
     groups: tuple[str, ...]  # at most GROUPS_NAMED of them
 
     def as_note(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a value for JSON."""
         return asdict(self)
 
 
 def described(waiting: pa.Table, selection: Selection) -> list[OpenTransaction]:
-    """Name the open transactions that hold records of the chosen groups."""
+    """Return the open transactions that have records of the chosen groups."""
     found = []
     for partition, producer_id, rows in _by_transaction(waiting):
         keep = selection.keep(rows["key"].combine_chunks())

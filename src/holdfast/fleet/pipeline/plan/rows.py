@@ -1,13 +1,13 @@
 """The input of a plan: the last generation of every group, one row per group, with lists.
 
-**Rules.** The topics of a row are the topics that some member subscribes to and that the cluster
-has, sorted by name; members are sorted by id. ``owner`` and ``lag`` have one entry per
-topic-partition, in that order. The owner of a partition is the one in the table ``lag``. A group
-of more than MOST_PARTITIONS topic-partitions is refused and gets no columns. What the tables say of
-partitions that the cluster does not have makes no topic larger.
+**Rules.** The topics of a row are the topics that a member subscribes to and that the cluster has,
+sorted by name; members are sorted by id. ``owner`` and ``lag`` have one entry per topic-partition,
+in that order. The owner of a partition is the one in the table ``lag``. A group of more than
+MOST_PARTITIONS topic-partitions is refused and gets no columns. Rows about partitions that the
+cluster does not have make no topic larger.
 
-**Strategy.** Columns over the whole fleet, scattered into place by one search each: there is no
-Python object per partition. A file of ``lag`` is read with its strings as dictionaries.
+**Strategy.** Columns over the whole fleet, each placed by one search: no Python object per
+partition. A file of ``lag`` is read with its strings as dictionaries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fleet:
     Parameters
     ----------
     member_start, topic_start, tp_start, subscribed_start : int64[n_groups + 1]
-        Where each group's members, topics, topic-partitions and asked topics start.
+        Start of each group's members, topics, topic-partitions and subscribed topics.
     """
 
     rows: pa.Table
@@ -58,7 +58,7 @@ class Fleet:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Fleet:
-        """The columns of ``rows``."""
+        """Return the columns of ``rows``."""
         whole = rows.combine_chunks()
         topic_start, n_partitions = list_parts(whole["n_partitions"])
         member_start, n_subscribed = list_parts(whole["n_subscribed"])
@@ -88,7 +88,7 @@ class _SubscribedTopics:
     names: pa.Array
 
     def tps(self, group: I64, topic: I64, partition: I64) -> tuple[Mask, I64]:
-        """Which of the partitions the cluster has, and their flat indices."""
+        """Return which of the partitions the cluster has, and their flat indices."""
         key = group * len(self.names) + topic
         at = index_in(key, self.key)
         good = (group >= 0) & (topic >= 0) & (partition >= 0) & (at >= 0)
@@ -97,11 +97,11 @@ class _SubscribedTopics:
 
 
 def topics_of(tables: Tables) -> dict[str, int]:
-    """Topics of the table ``lag`` with their partitions, where no dump says how many there are.
+    """Return topics of the table ``lag`` with their partitions, if no dump has their number.
 
     A partition that has neither a commit nor an owner is not in it, so this is a lower bound. Of a
-    topic that has end offsets, only partitions with one count: what a member claims or commits is
-    its own word, the end offset is the cluster's.
+    topic that has end offsets, only partitions with one count: members' claims and commits are not
+    checked by the cluster, end offsets are its own.
     """
     rows = tables.stored("lag", columns=["topic", "partition", "log_end_offset"])
     real = rows.filter(rows["log_end_offset"].is_valid())
@@ -109,7 +109,7 @@ def topics_of(tables: Tables) -> dict[str, int]:
 
 
 def _sizes(rows: pa.Table) -> dict[str, int]:
-    """Partitions of each topic in ``rows``."""
+    """Return the partitions of each topic in ``rows``."""
     counts = [("partition", "max"), ("partition", "count_distinct")]
     found = rows.group_by("topic").aggregate(counts).to_pylist()
     return {
@@ -121,12 +121,12 @@ def _sizes(rows: pa.Table) -> dict[str, int]:
 def fleet_rows(
     tables: Tables, topics: Mapping[str, int], *, groups: Sequence[str] | None = None
 ) -> pa.Table:
-    """One row of :data:`FLEET` for every group that has members, sorted by group.
+    """Return one row of :data:`FLEET` for every group that has members, sorted by group.
 
     Parameters
     ----------
     topics : mapping
-        Topic to number of partitions; topics that are not there are left out.
+        Topic to number of partitions; unknown topics are omitted.
     """
     last = _last_generations(tables.table("generations", groups=groups))
     members = _members_of(tables.table("members", flat=False, groups=groups), last)
@@ -174,7 +174,7 @@ def fleet_rows(
 
 
 def _last_generations(generations: pa.Table) -> pa.Table:
-    """The newest generation of each group that has members (rows are in the order of the log)."""
+    """Return each group's newest generation with members (rows are in the order of the log)."""
     last = np.roll(new_runs(numbered(generations["group"])), -1)
     stable = pc.equal(generations["state"], "Stable").to_numpy()
     columns = ["group", "generation", "timestamp", "group_type", "protocol_type", "protocol"]
@@ -182,7 +182,7 @@ def _last_generations(generations: pa.Table) -> pa.Table:
 
 
 def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
-    """Members of the generations ``last``, sorted by group and id."""
+    """Return members of the generations ``last``, sorted by group and id."""
     keys = ["group", "generation", "timestamp"]
     places = pa.array(range(members.num_rows), pa.int64())
     rows = (
@@ -195,7 +195,7 @@ def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
 
 
 def _subscribed_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I64]:
-    """(member row, topic) of each known topic subscribed to, sorted, each pair once."""
+    """Return (member row, topic) of each known subscribed topic, sorted, each pair once."""
     lists = column.combine_chunks()
     parent = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     topic = pc.fill_null(pc.index_in(lists.flatten(), names), -1).to_numpy().astype(np.int64)
@@ -206,7 +206,7 @@ def _subscribed_pairs(column: pa.ChunkedArray, names: pa.Array) -> tuple[I64, I6
 
 
 def _refused(n_tps: I64, last: pa.Table) -> pa.Array:
-    """Why each group is refused; null where it is not."""
+    """Return why each group is refused; null if it is not."""
     kinds = zip(
         *(last[name].to_pylist() for name in ("group_type", "protocol_type", "protocol")),
         strict=True,
@@ -229,7 +229,7 @@ def _owners(
     *,
     wanted: Sequence[str] | None,
 ) -> tuple[I32, I64]:
-    """Owner (index among the members of its group) and lag of every topic-partition."""
+    """Return owner (member index in its group) and lag of every topic-partition."""
     ids = pc.unique(members["member_id"]).sort()
     code = pc.index_in(members["member_id"], ids).to_numpy().astype(np.int64)
     member_key = group * max(len(ids), 1) + code
@@ -256,7 +256,7 @@ def _owners(
 
 
 def _indices_in(column: pa.Array, values: pa.Array) -> I64:
-    """Place of each entry of a dictionary column among ``values``; -1 where it is not there."""
+    """Return the index of each entry of a dictionary column among ``values``; -1 if missing."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     table = pc.fill_null(pc.index_in(column.dictionary, values), -1).to_numpy().astype(np.int64)
@@ -267,9 +267,9 @@ def _indices_in(column: pa.Array, values: pa.Array) -> I64:
 def _gaps(
     tables: Tables, groups: pa.Array, wanted: Sequence[str] | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Mean bounds of the pauses of one partition, by group; null where none was recorded.
+    """Return mean bounds of one partition's gaps, by group; null without a recorded gap.
 
-    One file is held at a time: the pauses of a large fleet are many.
+    One file at a time is in memory: the gaps of a large fleet are many.
     """
     total = np.zeros((3, len(groups)))
     for file in tables.files("ownership_gaps", wanted):
@@ -289,7 +289,7 @@ def _gaps(
 
 
 def _lists(start: I64, values: ArrowColumn | I32 | I64) -> pa.Array:
-    """A list array from CSR starts and values."""
+    """Make a list array from CSR starts and values."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):

@@ -40,11 +40,11 @@ PLAN: Final = arrow_schema("plan")
 GROUP_COST: Final = 1_000
 """A group to be planned costs as much as so many rows of records."""
 TASK_GROUPS: Final = 1_000
-"""Where there are many groups, so many are a task: Spark makes each batch of rows one."""
+"""Groups in a task, if there are many groups: Spark makes each batch of rows one."""
 
 
 def plan_task(assignor: Named, options: Mapping[str, Any]) -> BatchTask:
-    """Rows of :data:`FLEET` to rows of :data:`PLAN`."""
+    """Turn rows of :data:`FLEET` into rows of :data:`PLAN`."""
     return by_table(lambda rows: plan_rows(rows.cast(FLEET), assignor, options))
 
 
@@ -74,14 +74,14 @@ def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa
 def _options_of(
     fleet: Fleet, group: int, options: Mapping[str, Any], assignor: Named
 ) -> dict[str, Any]:
-    """Options for one group; an assignor with the option ``group_id`` gets the group's name."""
+    """Return options for one group; the option ``group_id`` of an assignor is the group's name."""
     if "group_id" in find(assignor).options:
         return {"group_id": fleet.rows["group"][group].as_py(), **options}
     return dict(options)
 
 
 def group_of(fleet: Fleet, at: int) -> Group:
-    """One row as a group, for the registry."""
+    """Return one row as a group, for the registry."""
     row = {name: fleet.rows[name][at] for name in ("topics", "member_ids", "instance_ids")}
     counts = fleet.n_partitions[fleet.topic_start[at] : fleet.topic_start[at + 1]]
     topics = Topics.from_counts(dict(zip(row["topics"].as_py(), counts.tolist(), strict=True)))
@@ -110,7 +110,7 @@ def _numbers(
     *,
     stops_all: bool,
 ) -> pa.Table:
-    """Rows of :data:`PLAN` from the owners before and after."""
+    """Return rows of :data:`PLAN` from the owners before and after."""
     n = fleet.rows.num_rows
     group = row_of(fleet.tp_start).astype(np.int64)
     owned, wanted = fleet.owner != NO_OWNER, target != NO_OWNER
@@ -148,7 +148,7 @@ def _numbers(
 
 
 def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I64]:
-    """Partitions of each member, and the largest lag of one in each group."""
+    """Return partitions of each member, and the largest lag of one in each group."""
     held = np.flatnonzero(owner != NO_OWNER)
     row = fleet.member_start[group[held]] + owner[held]
     total = np.zeros(len(row_group), np.int64)
@@ -159,20 +159,20 @@ def _loads(fleet: Fleet, owner: I32, group: I64, row_group: I64) -> tuple[I64, I
 
 
 def _count(mask: Mask, start: I64) -> I64:
-    """How many are true in each row of a CSR pair."""
+    """Count the true entries in each row of a CSR pair."""
     counted: I64 = np.diff(starts(mask)[start])
     return counted
 
 
 def _cost(fleet: Fleet, name: str, stopped: I64) -> pa.Array:
-    """Partition-seconds: what stops times how long it stood still so far; null if unknown."""
+    """Return partition-seconds: what stops times its past downtime; null if unknown."""
     per = fleet.rows[name].to_numpy()
     cost = np.where(stopped > 0, np.round(per * stopped, 6), 0.0)
     return pa.array(cost, mask=np.isnan(cost))
 
 
 def _moves(fleet: Fleet, target: I32, moved: I64, group: I64) -> pa.Array:
-    """JSON of what moves, by group."""
+    """Return JSON of the moves, by group."""
     topic_of = row_of(starts(fleet.n_partitions))
     partition = within(fleet.n_partitions)
     topics = fleet.rows["topics"].combine_chunks().flatten()
@@ -206,7 +206,7 @@ def plan(
     Parameters
     ----------
     session : callable or None
-        Gives the session where many groups are planned; few are planned here.
+        Returns the session if many groups are planned; few are planned in this process.
     topics : mapping
         Topic to number of partitions.
 
@@ -218,7 +218,7 @@ def plan(
     Raises
     ------
     ConfigError
-        There is no such assignor, or it has no such option.
+        The assignor is unknown, or has no such option.
     """
     check_options(assignor, options)
     rows = once_more(lambda: fleet_rows(tables, topics, groups=groups))

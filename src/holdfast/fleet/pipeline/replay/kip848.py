@@ -1,9 +1,9 @@
-"""One session of a story as a KIP-848 group, by the model that ``simulate`` has of KIP-848 groups.
+"""One session of a trace as a KIP-848 group, by the model that ``simulate`` has of KIP-848 groups.
 
-**Rules.** The session is the broker's, for a KIP-848 member has none of its own. There is no
-deferral.
+**Rules.** The session is the broker's, since a KIP-848 member has none of its own. Rebalances are
+never delayed.
 
-**Strategy.** :class:`World848` is the model, with what a replay asks a world of the machines.
+**Strategy.** :class:`World848` is the model, with the interface that a replay needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.sim.world.costs import Costs
 
 
 class World848(Group848):
-    """The model of a KIP-848 group, with what a replay asks a world beside it."""
+    """The model of a KIP-848 group, with the additional interface of a replay."""
 
     def __init__(self, partitions: Mapping[str, int], costs: Costs, seed: int):
         super().__init__(partitions, costs, seed)
@@ -30,17 +30,17 @@ class World848(Group848):
 
     @property
     def now_ms(self) -> int:
-        """The time."""
+        """Current time."""
         return self.clock.now_ms
 
     @property
     def rounds(self) -> int:
-        """How many targets the broker has computed."""
+        """Number of targets that the broker has computed."""
         return self.epoch
 
     @property
     def counts(self) -> SimpleNamespace:
-        """When an owner or the target has last changed."""
+        """When an owner or the target last changed."""
         return SimpleNamespace(last_round_ms=self.changed_ms)
 
     def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
@@ -48,7 +48,7 @@ class World848(Group848):
         return super().start(slot, topics or self.subscriptions.get(slot))
 
     def stop(self, slot: int, *, returns: bool = True) -> None:
-        """A process ends cleanly; a KIP-848 broker gives its partitions away, returning or not."""
+        """Stop a process cleanly; a KIP-848 broker reassigns its partitions, returning or not."""
         member = self.members.get(slot)
         if member is not None:  # between two batches
             wait_ms = (member.phase_ms - self.now_ms) % member.poll_ms
@@ -59,12 +59,12 @@ class World848(Group848):
             super().stop(slot)
 
     def crash(self, slot: int) -> None:
-        """A process ends at once, without leaving the group."""
+        """End a process at once, without leaving the group."""
         if slot in self.members:
             super().crash(slot)
 
     def subscribe(self, slot: int, topics: Sequence[str]) -> None:
-        """A member subscribes to other topics."""
+        """Subscribe a member to other topics."""
         if slot in self.members:
             super().subscribe(slot, topics)
 
@@ -73,25 +73,25 @@ class ReplayedSession848(ReplayedSession):
     """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.baselines.kip848`."""
 
     def quick_costs(self) -> Costs:
-        """Members whose revocations take no time, with the broker's session."""
+        """Return costs of members with instant revocations, with the broker's session."""
         return replace(QUICK, session_ms=SESSION_MS)
 
     def new_world(self, seed: int) -> Any:
-        """The model of a KIP-848 group."""
+        """Return the model of a KIP-848 group."""
         self.patience_ms = 2 * self.costs.session_ms + 60_000
         return World848(dict(self.session.partitions), self.costs, seed)
 
     def known(self, slot: int) -> bool:
-        """Whether the broker still has the member of a slot."""
+        """Return whether the broker still has the member of a slot."""
         return slot in self.world.members
 
     def is_quiescent(self) -> bool:
-        """Whether nothing more happens before the next happening."""
+        """Return whether nothing more happens before the next event."""
         quiet_ms = self.world.now_ms - max(self.world.changed_ms, self.begun_ms or 0)
         return quiet_ms >= QUIET_MS and bool(self.world.settled())
 
     def generations(self, first: int) -> list[tuple[int, ...]]:
-        """Places of the members of each target but the first ``first``."""
+        """Return identities of the members of each target but the first ``first``."""
         found = self.world.epochs[first:]
         return [
             tuple(sorted(self.trace.identities[s - self.base] for s in slots)) for slots in found

@@ -1,12 +1,14 @@
-"""The rows of one group at a time, out of the tables of a history, as input of its story.
+"""The rows of one group at a time, from the tables of a history, as input of its trace.
 
 **Rules.** All rows of a group are read, and nothing is guessed. A member belongs to the generation
-with its number and time; partition ids below 0 are left out, but for the -1 of a connector itself.
+with its number and time; partition ids below 0 are omitted, except for the -1 of a connector
+itself.
 
 In a group of workers connectors and tasks, or a Worker's resources, move. There each kind of
-resource stands for a topic (:func:`as_kinds`), so that all later steps know topics and partitions
-alone. Every member asks for all kinds. Resources of a kind are numbered from 0 in the order in
-which they first had an owner, those of one generation by name. Nothing else of the rows changes.
+resource becomes a topic (:func:`as_kinds`), so that all later steps know topics and partitions
+alone. Every member subscribes to all kinds. Resources of a kind are numbered from 0 in the order
+in which they first had an owner, those of one generation by name. Nothing else of the rows
+changes.
 
 **Strategy.** Each table is sorted by group once, so a group is a slice; only slices become Python.
 """
@@ -34,7 +36,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedMember:
-    """A member in a generation, as ``members`` has it, and what it owns there."""
+    """One ``members`` row with its partitions."""
 
     member_id: str
     group_instance_id: str | None
@@ -51,8 +53,8 @@ class RecordedMember:
 class RecordedGeneration:
     """A generation with its members, and the rebalance that it ended.
 
-    ``delay_ms``: what its assignments say of the delay that runs, -1 if they say nothing.
-    ``gap_seconds``: bounds of the partition-seconds without an owner that ended with it.
+    ``delay_ms``: the running delay in its assignments, -1 if they have none. ``gap_seconds``:
+    bounds of the partition-seconds without an owner that ended with it.
     """
 
     number: int
@@ -74,12 +76,12 @@ class RecordedGeneration:
 
     @property
     def n_owned(self) -> int:
-        """Partitions with an owner."""
+        """Number of partitions with an owner."""
         return sum(len(member.owned) for member in self.members)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Topic to the highest partition owned, and one."""
+        """Return the highest owned partition of each topic, plus one."""
         found: dict[str, int] = {}
         for member in self.members:
             for topic, partition in member.owned:
@@ -88,7 +90,7 @@ class RecordedGeneration:
 
 
 class RecordedGap(TypedDict):
-    """What a story needs of a row of ``gaps``; times in milliseconds."""
+    """Columns of ``ownership_gaps`` that a trace needs; times in milliseconds."""
 
     timestamp: int
     unowned_since: int | None
@@ -100,7 +102,7 @@ class RecordedGap(TypedDict):
 
 @dataclass(kw_only=True)
 class GroupRows:
-    """What the tables say of one group."""
+    """Rows of one group."""
 
     group: str
     generations: list[RecordedGeneration]
@@ -117,7 +119,7 @@ class GroupRows:
         return found
 
     def _next_last_seen(self, time_ms: int, wanted: set[TopicPartition]) -> Iterator[int]:
-        """The last sign of each pause that is the first one of a partition from then on."""
+        """Yield the last evidence before the first gap of each partition from then on."""
         later = bisect_left(self._by_end, time_ms, key=lambda gap: gap["timestamp"])
         for gap in itertools.islice(self._by_end, later, None):
             found = wanted.intersection((gap["topic"], p) for p in gap["partitions"])
@@ -132,10 +134,10 @@ class GroupRows:
         return sorted(self.gaps, key=lambda gap: gap["timestamp"])
 
     def last_seen_ms(self, row: RecordedGeneration, owned: Sequence[TopicPartition]) -> int:
-        """Last sign of the owner that had lost the partitions ``owned`` by ``row``; -1 for none.
+        """Return the last evidence of the owner of partitions lost by ``row``; -1 for none.
 
-        Pauses of a KIP-848 group end with other records than its epochs, so there it is the next
-        pause of each partition that tells.
+        Gaps of a KIP-848 group end with other records than its epochs, so for it the next gap of
+        each partition decides.
         """
         mine = set(owned)
         if row.group_type == GroupType.CONSUMER:
@@ -177,7 +179,7 @@ _COLUMNS = {
 def group_rows(
     tables: Tables, *, groups: Sequence[str] | None = None, lags: bool = False
 ) -> Iterator[GroupRows]:
-    """Rows of every group, sorted by group."""
+    """Yield rows of every group, sorted by group."""
     names = [name for name in _COLUMNS if lags or name != "lag"]
     cut = {name: _cut(tables, name, groups) for name in names}
     for group in cut["generations"].bounds:
@@ -194,7 +196,7 @@ def group_rows(
 
 
 def _cut(tables: Tables, name: str, groups: Sequence[str] | None) -> GroupedTable:
-    """One table cut by group, with times as whole milliseconds."""
+    """Cut one table by group, with times as whole milliseconds."""
     table = tables.table(name, flat=False, groups=groups)
     columns = {"group": table["group"].combine_chunks()}
     for column in _COLUMNS[name]:
@@ -257,13 +259,13 @@ def _lags(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, int]]:
 
 
 def workers_of(rows: GroupRows) -> GroupKind | None:
-    """Kind of a group whose members divide resources of their own; None for any other group."""
+    """Return the kind of a group whose members own resources; None for any other group."""
     found = [g.kind for g in rows.generations if g.kind.resource_kind is not None]
     return found[-1] if found else None
 
 
 def as_kinds(rows: GroupRows) -> None:
-    """Put kinds in place of the topics of a group of workers."""
+    """Replace the topics of a group of workers by kinds."""
     number_of = _numbered(rows.generations)
     kinds = tuple(sorted({kind for kind, _ in number_of.values()}))
     for row in rows.generations:
@@ -274,7 +276,7 @@ def as_kinds(rows: GroupRows) -> None:
 
 
 def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicPartition]:
-    """Kind and number of each resource."""
+    """Return kind and number of each resource."""
     found: dict[TopicPartition, TopicPartition] = {}
     counts: dict[str, int] = {}
     for row in rows:
@@ -291,7 +293,7 @@ def _numbered(rows: list[RecordedGeneration]) -> dict[TopicPartition, TopicParti
 def _gaps_of_kinds(
     row: RecordedGap, number_of: dict[TopicPartition, TopicPartition]
 ) -> list[RecordedGap]:
-    """A row of ``gaps`` by kinds."""
+    """Return a row of ``ownership_gaps`` by kinds."""
     found: dict[str, list[int]] = {}
     for partition in row["partitions"]:
         known = number_of.get((row["topic"], partition))

@@ -1,9 +1,9 @@
-"""What every group's real history would have cost under other settings, with a fidelity.
+"""Replay every group's real history under other settings, and compute costs and fidelity.
 
 **Rules.** Every group is replayed under its actual settings too. That row compares the replay with
-the records (:mod:`holdfast.core.model.fidelity`), and its fidelity stands in all rows of the group.
-A group that cannot be replayed becomes a row with a note; the other groups are replayed all the
-same.
+the records (:mod:`holdfast.core.model.fidelity`), and all rows of the group have its fidelity. A
+group that cannot be replayed becomes a row with a note; the other groups are replayed
+nevertheless.
 
 **Strategy.** One row per group and setting is one step (:mod:`holdfast.fleet.pipeline.steps`),
 without a shuffle.
@@ -35,19 +35,19 @@ from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 Pair = tuple[GroupTrace, ReplaySettings]
-"""A story, and the settings to replay it under."""
+"""A trace, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
 """Columns: ``REPLAY`` of :mod:`holdfast.fleet.tables.columns.answers`; see docs/metrics.md."""
 
 NUMBERED: Final = REPLAY.append(pa.field("number", pa.int32()))
-"""Beside them the place of the pair in the request: Spark returns rows in any order."""
+"""The columns with the index of the pair in the request: Spark returns rows in any order."""
 FIDELITY: Final = ("fidelity", "fidelity_rebalances", "fidelity_moves")
 
 NO_848: Final = "KIP-848 is for consumers of topics: a group of workers cannot migrate to it"
 
 EVENT_COST: Final = 50
-"""A happening under one setting costs as much as so many rows of records."""
+"""Rows of records that cost as much as one event under one setting."""
 
 ROWS_PER_TASK: Final = 64
 
@@ -70,7 +70,7 @@ class Request:
 
 
 def replay_rows(trace: GroupTrace, setting: ReplaySettings, request: Request) -> dict[str, Any]:
-    """One story under one setting, as a row of :data:`REPLAY`."""
+    """Replay one trace under one setting; return a row of :data:`REPLAY`."""
     row: dict[str, Any] = dict.fromkeys(REPLAY.names)
     notes = [trace.note]
     if setting.actual:
@@ -100,16 +100,16 @@ def replay_rows(trace: GroupTrace, setting: ReplaySettings, request: Request) ->
     if done.failures:
         notes.append(f"the assignor refused the group in {done.failures} rounds")
     if done.gave_up:
-        notes.append("the group did not become still")
+        notes.append("the group did not become quiescent")
     agreed = _fidelity(trace, setting, done)
     return row | _numbers(done) | agreed | {"note": "; ".join(filter(None, notes)) or None}
 
 
 def played(trace: GroupTrace, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
-    """Play a story under some settings; with generations if they are the actual ones.
+    """Play a trace under some settings; return generations if they are the actual ones.
 
     The machines are those of production and of ``simulate``. Nothing is measured while a group
-    comes up, nor in the quiet between disturbances.
+    starts, nor in the quiet times between rebalance triggers.
     """
     total = ReplayCost()
     for number, session in enumerate(trace.sessions):
@@ -136,7 +136,7 @@ def _numbers(done: ReplayCost) -> dict[str, Any]:
 def _fidelity(
     trace: GroupTrace, setting: ReplaySettings, done: ReplayCost
 ) -> dict[str, float | None]:
-    """Agreements of the actual replay; None where nothing was recorded to agree with."""
+    """Return agreements of the actual replay; None without a record to agree with."""
     if not setting.actual or not trace.n_events:
         return {}
     recorded = [identities for session in trace.sessions for identities in session.generations]
@@ -148,7 +148,7 @@ def _fidelity(
 
 
 def settings_of(trace: GroupTrace, request: Request) -> list[ReplaySettings]:
-    """The actual setting of a story first, then the requested settings that differ from it."""
+    """Return a trace's actual setting first, then the requested settings that differ from it."""
     actual, _ = actual_setting(trace, request.default_delay_ms)
     same = replace(actual, actual=False)
     return [actual, *(s for s in request.settings if _key(s) != _key(same))]
@@ -162,7 +162,7 @@ def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
 
 
 def replay_task(request: Request) -> BatchTask:
-    """Rows of (pair, number) to rows of :data:`NUMBERED`."""
+    """Turn rows of (pair, number) into rows of :data:`NUMBERED`."""
     plain = replace(request, settings=())
 
     def made(pairs: pa.Table) -> pa.Table:
@@ -182,14 +182,14 @@ def replay(
     *,
     track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
 ) -> pa.Table:
-    """Replay every story under every setting, and under its own.
+    """Replay every trace under every setting, and under its own.
 
     Parameters
     ----------
     session : callable or None
-        Gives the session, if there is enough to do to use one.
+        Returns the session, if there is enough work for one.
     track : callable
-        Passes on what this process works off one by one, for a progress bar.
+        Passes on the rows that this process works on one by one, for a progress bar.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def replay(
 def _dealt(
     pairs: Sequence[Pair], track: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 ) -> InMemoryRows:
-    """The pairs, pickled; each task on Spark has its share of the long stories."""
+    """Return the pairs, pickled; each task on Spark has its part of the long traces."""
     n_tasks = max(1, -(-len(pairs) // ROWS_PER_TASK))
     longest = sorted(range(len(pairs)), key=lambda number: -pairs[number][0].n_events)
     dealt = [number for task in range(n_tasks) for number in longest[task::n_tasks]]
@@ -221,7 +221,7 @@ def _dealt(
 
 
 def _with_fidelity(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows with the fidelity of their group: the worst agreement of its actual setting."""
+    """Return rows with the fidelity of their group: the worst agreement of its actual setting."""
     faith = {}
     for row in rows:
         if row["actual"]:

@@ -1,14 +1,14 @@
-"""One session of a story in a world of the machines.
+"""One session of a trace in a world of the machines.
 
-**Rules.** A happening comes when the story says, or later if the group is not yet still where it
-was still in the story. Quiet time is cut short. What a revocation takes stands in no record, so
-here it takes nothing: members notice a round within :data:`BEAT_MS`, and a stop shorter than
+**Rules.** An event occurs at its time in the trace, or later if the group was quiescent before it
+in the trace and is not yet so here. Quiet time is cut short. No record has the duration of a
+revocation, so here it is 0: members notice a round within :data:`BEAT_MS`, and a stop shorter than
 :data:`ABSENCE_MS` is counted, but adds no seconds. So the seconds of a replay are those in which
-the group waited for a member: until its session ended, until it was back, or until a delay was
-over.
+the group waited for a member: until its session ended, until it was back, or until a delay had
+passed.
 
-**Strategy.** A session wires a world (:meth:`ReplayedSession.new_world`) and does one happening
-after the other; numbers are taken when the group is still and no member is away for a while.
+**Strategy.** A session wires a world (:meth:`ReplayedSession.new_world`) and applies one event
+after the other; numbers are taken when the group is quiescent and no member is absent for a while.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ QUICK = Costs(
     latency_ms=1,
     follow_up_ms=20,
 )
-"""Members whose revocations take no time."""
+"""Costs of members with instant revocations."""
 GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
-"""How the key of a record of a classic group begins."""
+"""Prefix of the key of a classic group's record."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCost:
-    """What a story cost under some settings.
+    """Cost of a trace under some settings.
 
     Parameters
     ----------
     revocations : int
-        How often a partition was taken from its owner.
+        Number of times that a partition was revoked from its owner.
     absence_seconds, longest_absence_seconds : float
-        Partition-seconds in which a member was awaited; the longest of one partition.
+        Partition-seconds of waiting for a member; the longest of one partition.
     generations : list of tuple of int
-        Places of the members of each completed generation, where they were wanted.
+        Identities of the members of each completed generation, if requested.
     n_triggers : int
-        Times in which the group was not still.
+        Number of periods in which the group was not quiescent.
     gave_up : bool
-        Rounds did not end, or a group never became still.
+        Whether rounds did not end, or the group never became quiescent.
     failures : int
-        Rounds in which the leader could not plan, and every member kept its partitions.
+        Number of rounds in which the leader could not plan, and every member kept its partitions.
     """
 
     rebalances: int = 0
@@ -108,13 +108,13 @@ class ReplayedSession:
         self.identity_by_client: dict[str, int] = {}
         self.patience_ms = setting.delay_ms + setting.interval_ms + 2 * self.costs.session_ms
         self.patience_ms += 60_000
-        self.begun_ms: int | None = None  # when the group was last disturbed
-        self.opened = False  # a disturbance whose numbers are not taken yet
+        self.begun_ms: int | None = None  # when a rebalance was last triggered
+        self.opened = False  # a rebalance whose numbers are not taken yet
         self.rounds = 0
         self.balancing_ms = 0
 
     def quick_costs(self) -> Costs:
-        """Members whose revocations take no time, with the sessions of the story."""
+        """Return costs of members with instant revocations, with the sessions of the trace."""
         session_ms = self.trace.session_ms if self.trace.session_ms > 1 else SESSION_MS
         rebalance_ms = (
             self.trace.rebalance_ms if self.trace.rebalance_ms > 0 else QUICK.rebalance_ms
@@ -131,7 +131,7 @@ class ReplayedSession:
         )
 
     def new_world(self, seed: int) -> Any:
-        """A world of the machines, or what stands for one."""
+        """Return a world of the machines, or another model."""
         assignors = supported_assignors(self.setting)
         return World(
             WorldOptions(
@@ -151,7 +151,7 @@ class ReplayedSession:
             self._start(slot, self.trace.subscribed.get(slot, ()))
             world.run(world.now_ms + 1_000 // len(self.session.slots))
         self._wait(world.now_ms + SETTLE_MS)
-        if self.setting.paces:  # the story waits for no batch of our start
+        if self.setting.paces:  # the trace waits for no batch of our start
             world.run(world.now_ms + self.setting.interval_ms)
         world.ownership_log.begin(world.now_ms)
         self.rounds, records = world.rounds, len(world.log)
@@ -207,12 +207,12 @@ class ReplayedSession:
                 assert_never(never)
 
     def known(self, slot: int) -> bool:
-        """Whether the coordinator still has the static member of a slot."""
+        """Return whether the coordinator still has the static member of a slot."""
         coordinator, process = self.world.coordinator, self.world.slots[slot]
         return coordinator is not None and process.member.member_id in coordinator.members
 
     def _wait(self, until_ms: int) -> None:
-        """Go on until the group is still, or to a time."""
+        """Advance until the group is quiescent, or to a time."""
         world = self.world
         while not self.is_quiescent() and world.now_ms < until_ms:
             world.run(min(world.now_ms + STEP_MS, until_ms))
@@ -221,7 +221,7 @@ class ReplayedSession:
             self.begun_ms = None
 
     def is_quiescent(self) -> bool:
-        """Whether nothing more happens before the next happening."""
+        """Return whether nothing more happens before the next event."""
         world = self.world
         quiet_ms = world.now_ms - max(world.counts.last_round_ms, self.begun_ms or 0)
         if quiet_ms < QUIET_MS:
@@ -236,7 +236,7 @@ class ReplayedSession:
         return sum(len(p.running) for p in living) >= n_wanted and all_quiescent(living)
 
     def _take(self, total: ReplayCost) -> None:
-        """Take the numbers of a disturbance that is over."""
+        """Take the numbers of a rebalance that has ended."""
         if not self.opened:
             return
         world, ownership_log = self.world, self.world.ownership_log
@@ -255,7 +255,7 @@ class ReplayedSession:
         self.rounds, self.balancing_ms, self.opened = world.rounds, 0, False
 
     def generations(self, first: int) -> list[tuple[int, ...]]:
-        """Places of the members of each generation in the log, from a record on."""
+        """Return identities of the members of each generation in the log, from a record on."""
         found = []
         number = -1
         for at, (_, key, value) in enumerate(self.world.log):
@@ -270,7 +270,7 @@ class ReplayedSession:
 
 
 def _returns(trace: GroupTrace, session: RecordedSession) -> list[bool]:
-    """Whether, before each happening, a member is away that comes back soon."""
+    """Return whether, before each event, a member is absent that comes back soon."""
     back: dict[int, int] = {}
     away_until: list[int] = []
     for h in reversed(session.events):

@@ -1,6 +1,6 @@
-"""The settings to replay a story under, and what members offer under them.
+"""The settings to replay a trace under, and the assignors of members under them.
 
-**Rules.** A name of a policy, an assignor or a baseline means here what it means everywhere
+**Rules.** A name of a policy, an assignor or a baseline has its usual meaning
 (:mod:`holdfast.core.machine.policies`, :mod:`holdfast.sim.baselines`).
 """
 
@@ -21,7 +21,7 @@ from holdfast.sim.baselines import BASELINES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """Settings to replay a story under.
+    """Settings to replay a trace under.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class ReplaySettings:
     assignor : str
         Name in the registry.
     delay_ms, batch, interval_ms : int
-        As :class:`holdfast.core.machine.policy.Policy` has them.
+        As in :class:`holdfast.core.machine.policy.Policy`.
     actual : bool
-        Whether the settings are the ones that the group really had, as far as the records show.
+        Whether the settings are those of the group itself, as far as the records show.
     """
 
     policy: str
@@ -44,22 +44,22 @@ class ReplaySettings:
 
     @property
     def defers(self) -> bool:
-        """Whether lost partitions wait."""
+        """Whether lost partitions are delayed."""
         return self.policy not in BASELINES and find_policy(self.policy).defers
 
     @property
     def paces(self) -> bool:
-        """Whether moves pause between batches."""
+        """Whether moves come in batches."""
         return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
 
 
 def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
-    """What members offer under the settings of a policy.
+    """Return the assignors of members under the settings of a policy.
 
     Raises
     ------
     ConfigError
-        There is no such policy or assignor, or they do not go together.
+        A policy or an assignor is unknown, or the two do not go together.
     """
     row = find_policy(setting.policy)
     name: str | None = setting.assignor
@@ -74,7 +74,7 @@ def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
 
 
 def actual_setting(trace: GroupTrace, default_delay_ms: int) -> tuple[ReplaySettings, str]:
-    """The settings that a group had, and a note where they are a guess."""
+    """Return the settings of the group itself, and a note if they are a guess."""
     protocol, note = trace.protocol or "", ""
     if trace.kip848:
         return ReplaySettings(policy="kip848", assignor=protocol or "uniform", actual=True), ""

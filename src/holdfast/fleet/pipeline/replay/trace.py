@@ -1,8 +1,8 @@
-"""A group's story as plain data: sessions of members, and what happened in them.
+"""A group's trace as plain data: sessions of members, and the events in them.
 
-**Rules.** A story holds values only, and goes to a worker whole. A *slot* is one member id; a
-*place* is a member that keeps its identity over restarts.
-:mod:`holdfast.fleet.pipeline.replay.trace_builder` says how records become a story.
+**Rules.** A trace contains values only, and is sent to a worker whole. A *slot* is one member id;
+an *identity* is a member that stays the same over restarts.
+:mod:`holdfast.fleet.pipeline.replay.trace_builder` turns records into a trace.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class RecordedSession:
         Topics at the start.
     slots : tuple of int
         Members of the first generation.
-    happenings : tuple of Happening
-        In the order of time; 0 ms is the record of the first generation.
+    events : tuple of TraceEvent
+        Ordered by time; 0 ms is the record of the first generation.
     generations : tuple of tuple of int
-        Places of the members of each recorded generation, without the first.
+        Identities of the members of each recorded generation, without the first.
     """
 
     partitions: dict[str, int]
@@ -68,7 +68,7 @@ class RecordedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTrace:
-    """What happened to one group.
+    """Trace of one group.
 
     Parameters
     ----------
@@ -77,30 +77,30 @@ class GroupTrace:
     cooperative : bool
         Whether members keep working through a rebalance.
     static : bool
-        Every member has an instance id; a slot is then a place and may start again.
-    asked : dict of int to tuple of str
-        Topics each slot subscribes to when it starts.
+        Whether every member has an instance id; a slot is then an identity and may start again.
+    subscribed : dict of int to tuple of str
+        Topics to which each slot subscribes when it starts.
     session_ms, rebalance_ms : int
-        Timeouts of the members, -1 where the records do not say.
+        Timeouts of the members, -1 if unknown.
     delay_ms : int
-        How long lost partitions wait, as the group's own assignments say; -1: none says it.
+        Delay of lost partitions, from the group's own assignments; -1 if unknown.
     client : str
-        What its members run, as far as the records show
+        Client of its members, as far as the records show
         (:func:`holdfast.fleet.pipeline.replay.trace_builder.client_of`).
     n_partitions : int
         Most partitions that had an owner at once.
     moved : int
-        Partitions that changed their place.
+        Partitions that moved to another identity.
     gap_lower_seconds, gap_upper_seconds : float
-        Partition-seconds without an owner, as ``rebalances`` has them.
+        Partition-seconds without an owner, as in ``rebalances``.
     kip848 : bool
-        Its last generation is that of a KIP-848 group.
+        Whether its last generation is that of a KIP-848 group.
     refused : str
-        Why the group has no replay; empty where it has one.
+        Why the group has no replay; empty if it has one.
     workers : bool
-        The members divide resources, which stand for partitions, and their kinds for topics.
+        Whether the members own resources, replayed as partitions, with their kinds as topics.
     imitated_by : str
-        The policy that is nearest to what the group's own leader does, where that is none of ours.
+        The policy that is nearest to that of the group's own leader, if it is none of ours.
     """
 
     group: str
@@ -127,10 +127,10 @@ class GroupTrace:
 
     @property
     def n_events(self) -> int:
-        """Happenings in all sessions."""
+        """Number of events in all sessions."""
         return sum(len(session.events) for session in self.sessions)
 
     @property
     def n_rebalances(self) -> int:
-        """Recorded rebalances that are to be replayed."""
+        """Number of recorded rebalances to be replayed."""
         return sum(len(session.generations) for session in self.sessions)

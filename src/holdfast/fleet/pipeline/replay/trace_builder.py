@@ -1,36 +1,37 @@
-"""A group's story, ready to be replayed: members that came, went and subscribed.
+"""Build a group's trace for a replay: members that joined, left and subscribed.
 
-**Rules.** A story is made from the tables alone, and every guess in it is listed here. A *place* is
-a member that keeps its identity over restarts: by its instance id, or else by client id and host if
-it returns within ``RESTART_WINDOW_SECONDS``. A *slot* is one member id. Slots are numbered in the
-order of the ids, so an assignor that deals by id deals as it did.
+**Rules.** A trace is made from the tables alone, and every guess in it is listed here. An
+*identity* is a member that stays the same over restarts: by its instance id, or else by client id
+and host if it returns within ``RESTART_WINDOW_SECONDS``. A *slot* is one member id. Slots are
+numbered in the order of the ids, so an assignor that assigns by id assigns as it did.
 
 A *session* is a run of generations with members. While a group is empty no policy can do anything,
-so that time is left out. A session begins with its first generation, which is no happening.
+so that time is omitted. A session begins with its first generation, which is not an event.
 
-**Strategy.** Two successive generations differ by the members that came and the members that went.
-Each of them becomes a happening at a guessed time. What one record shows happens at once, for it
-was one round:
+**Strategy.** Two successive generations differ by joined and departed members. Each of them
+becomes an event at a guessed time. Changes in one record happen at once, since they were one
+round:
 
 ==========================  =====================================================================
-happening                   when
+event                       time
 ==========================  =====================================================================
 start, subscribe, resize    :data:`ROUND_MS` before the record
-stop (it said goodbye)      the same; a static member that comes back, which makes no round: its
-                            last sign
-crash (it went silent)      a session before the record, and not before its last sign. A member went
-                            silent if a broker's log says that its session ended, or if no log says
-                            how it went and its last commit is ``GOODBYE`` of a session before the
+stop (it left by request)   the same; a static member that comes back, which makes no round: its
+                            last evidence
+crash (it became silent)    a session before the record, and not before its last evidence. A member
+                            crashed if a broker's log says that its session ended, or if no log has
+                            its departure and its last commit is ``GOODBYE`` of a session before
+                            the
                             record
-start of a member that      in an eager group the last sign of the members left: they stopped when
+start of a member that      in an eager group the last evidence of the others: they stopped when
 crashed in the same record  it joined, and waited for the dead one. Else after the usual absence of
                             the group's members, or :data:`RESTART_MS`
 restart of a static member  it expired, or there would be no new generation: a crash a session
 in a new generation         before the record, and a start as it expires
 ==========================  =====================================================================
 
-A KIP-848 coordinator writes its record when a member comes or goes, so there a happening is at its
-record.
+A KIP-848 coordinator writes its record when a member joins or leaves, so its events are at their
+records.
 """
 
 from __future__ import annotations
@@ -65,23 +66,24 @@ from holdfast.fleet.pipeline.replay.trace import (
 from holdfast.fleet.tables.reading import Tables
 
 MAX_GENERATIONS: Final = 1_000
-"""A story has only so many generations, the newest; a note says how many are left out."""
+"""Newest generations in a trace; a note gives the number of omitted ones."""
 
 ROUND_MS: Final = 500
-"""A round of members that notice it at once is over so soon."""
+"""Duration of a round of members that all notice it at once."""
 
 GOODBYE: Final = 2 / 3
-"""A member that was silent for this part of its session, or more, did not say goodbye: its last
-heartbeat came a session before it was removed, and its last commit up to a heartbeat earlier."""
+"""A member that was silent for this fraction of its session, or more, sent no leave request: its
+last heartbeat came a session before it was removed, and its last commit up to a heartbeat
+earlier."""
 
 JOINED_MS: Final = 5_000
-"""A member of a KIP-848 group has its partitions so soon; a later sign of it is a commit."""
+"""Time until a KIP-848 member has its partitions; later evidence of it is a commit."""
 
 WENT: Final[Mapping[str, EventType]] = {
     "leave": EventType.STOP,
     "session_timeout": EventType.CRASH,
 }
-"""Stated causes of a rebalance that say how its members went."""
+"""Stated causes of a rebalance that determine how its members left."""
 
 GROWTH: Final = ("partition_count_change", "configuration_change")
 """Causes of a rebalance that may bring partitions, or connectors and tasks."""
@@ -94,12 +96,12 @@ def traces(
     groups: Sequence[str] | None = None,
     lags: bool = False,
 ) -> Iterator[GroupTrace]:
-    """The story of every group that ever had members.
+    """Yield the trace of every group that ever had members.
 
     Parameters
     ----------
     topics : mapping, optional
-        Topic to number of partitions; for other topics it is inferred from the assignments.
+        Topic to number of partitions; that of other topics is inferred from the assignments.
     """
     for rows in group_rows(tables, groups=groups, lags=lags):
         trace = trace_of(rows, topics or {})
@@ -108,7 +110,7 @@ def traces(
 
 
 def trace_of(rows: GroupRows, topics: Mapping[str, int]) -> GroupTrace | None:
-    """One group's story; None if it never had members that can be read."""
+    """Return one group's trace; None if it never had readable members."""
     if not any(row.state == STABLE and row.members for row in rows.generations):
         return None
     workers = workers_of(rows)
@@ -118,7 +120,7 @@ def trace_of(rows: GroupRows, topics: Mapping[str, int]) -> GroupTrace | None:
 
 
 def _refused(rows: Sequence[RecordedGeneration]) -> str:
-    """Why a group has no replay: the last of its generations that takes no assignor of ours."""
+    """Return why a group has no replay: its last generation that takes no assignor of ours."""
     none = [row.kind.no_replay.get(row.protocol or "") for row in rows]
     other = [row.kind.own_assignment for row in reversed(rows) if row.kind.resource_kind is None]
     return next(filter(None, [*none, *other]), "")
@@ -194,7 +196,7 @@ class _TraceBuilder:
         )
 
     def _add_session(self, run: Sequence[int]) -> None:
-        """The generations at the indices ``run`` are one session."""
+        """Add the generations at the indices ``run`` as one session."""
         first = self.rows.generations[run[0]]
         begin_ms = first.time_ms
         for member in first.members:
@@ -212,7 +214,7 @@ class _TraceBuilder:
             if row.number == self.rows.generations[before].number:
                 continue
             if not found and row.cause == "configuration_change":
-                self.n_configured += 1  # nobody came or went, and nothing is new to be divided
+                self.n_configured += 1  # same members, and no new partition to assign
             else:
                 generations.append(tuple(sorted(self._identity_of(m) for m in row.members)))
             now = self._owners(row)
@@ -231,7 +233,7 @@ class _TraceBuilder:
         )
 
     def _owners(self, row: RecordedGeneration) -> dict[tuple[str, int], int]:
-        """Place of the owner of each partition; of two owners the smallest id."""
+        """Return the owner's identity of each partition; of two owners the smallest id."""
         found: dict[tuple[str, int], int] = {}
         for member in sorted(row.members, key=lambda m: m.member_id, reverse=True):
             found |= dict.fromkeys(member.owned, self._identity_of(member))
@@ -250,7 +252,7 @@ class _TraceBuilder:
         self.subscribed.setdefault(self._slot(member), member.subscribed_topics)
 
     def _identify(self, member: RecordedMember, time_ms: int) -> None:
-        """Find the place of a member that came."""
+        """Find the identity of a new member."""
         slot = self._slot(member)
         if self.identity[slot] >= 0:
             return
@@ -267,7 +269,7 @@ class _TraceBuilder:
             self.identity_by_instance[member.group_instance_id] = identity
 
     def _between(self, before: int, after: int, begin_ms: int) -> list[TraceEvent]:
-        """What happened between two successive generations."""
+        """Return the events between two successive generations."""
         old, new = self.rows.generations[before], self.rows.generations[after]
         floor_ms = old.time_ms + 1
         at_ms = max(floor_ms, new.time_ms - self.lead_ms)
@@ -300,7 +302,7 @@ class _TraceBuilder:
         new: RecordedGeneration,
         left: Mapping[int, TraceEvent],
     ) -> TraceEvent:
-        """When a member came; ``left``: places that were left since the record before, and how."""
+        """Return when a member joined; ``left``: identities that left meanwhile, and how."""
         self._identify(member, new.time_ms)
         self._note_subscription(member)
         slot = self._slot(member)
@@ -320,7 +322,7 @@ class _TraceBuilder:
         )
 
     def _return(self, left_ms: int, old: RecordedGeneration, new: RecordedGeneration) -> int:
-        """When a member came back whose crash and return one record shows."""
+        """Return when a member came back whose crash and return one record shows."""
         stayed = {m.member_id for m in old.members} & {m.member_id for m in new.members}
         own = [tp for member in old.members if member.member_id in stayed for tp in member.owned]
         waited_ms = -1 if self.kip848 else self.rows.last_seen_ms(new, own)
@@ -329,7 +331,7 @@ class _TraceBuilder:
         return left_ms + (self.restart_ms if self.restart_ms >= 0 else RESTART_MS)
 
     def _departure(self, member: RecordedMember, before: int, after: int) -> tuple[EventType, int]:
-        """How and when a member went: by the cause, by its last sign, or for want of it."""
+        """Return how and when a member left: by the cause, by its last evidence, or by default."""
         old, new = self.rows.generations[before], self.rows.generations[after]
         at_ms = new.time_ms - self.lead_ms
         session_ms = member.session_timeout_ms or SESSION_MS
@@ -350,7 +352,7 @@ class _TraceBuilder:
         return event_type, seen_ms if returns and seen_ms > old.time_ms else at_ms
 
     def _joined(self, member: RecordedMember, before: int) -> int:
-        """When a member came that is in the generation at this index."""
+        """Return when a member joined that is in the generation at this index."""
         at_ms = self.rows.generations[before].time_ms
         for row in reversed(self.rows.generations[:before]):
             if all(m.member_id != member.member_id for m in row.members):
@@ -365,7 +367,7 @@ class _TraceBuilder:
         counts: Mapping[str, int],
         at_ms: int,
     ) -> list[TraceEvent]:
-        """Subscriptions and partition counts that changed."""
+        """Return changes of subscriptions and partition counts."""
         found = [
             TraceEvent(
                 at_ms=at_ms,
@@ -389,7 +391,7 @@ class _TraceBuilder:
 
 
 def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
-    """Indices of successive generations with members."""
+    """Yield indices of successive generations with members."""
     has_members = [row.state == STABLE and bool(row.members) for row in rows]
     for has, run in itertools.groupby(range(len(rows)), has_members.__getitem__):
         if has:
@@ -397,10 +399,10 @@ def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
 
 
 def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
-    """Partitions of each topic at the end: as the cluster says, or by the highest number seen.
+    """Return the final partitions of each topic: from the cluster, or by the highest number seen.
 
-    See :func:`holdfast.core.model.limits.believed_size`: no number decides alone how large a world
-    is.
+    :func:`holdfast.core.model.limits.believed_size` bounds each number, which alone decides
+    nothing.
     """
     seen: dict[str, set[int]] = {}
     for row in rows.generations:
@@ -418,7 +420,7 @@ def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
 def _lag_columns(
     lags: Mapping[str, Mapping[int, int]], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """The lag of every partition of the story's topics; 0 where none is known."""
+    """Return the lag of every partition of the trace's topics; 0 if unknown."""
     return {
         topic: tuple(lags[topic].get(partition, 0) for partition in range(size))
         for topic, size in sizes.items()
@@ -427,9 +429,9 @@ def _lag_columns(
 
 
 def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Partitions of each topic at the start: those of the end, where they never grew.
+    """Return the initial partitions of each topic: those of the end, if they never grew.
 
-    A topic has grown where a rebalance has such a cause and brought numbers not seen before.
+    A topic has grown if a rebalance has such a cause and added numbers not seen before.
     """
     seen: dict[str, int] = {}
     grew: dict[str, int] = {}
@@ -443,9 +445,10 @@ def _first_counts(rows: GroupRows, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _announced_delay(rows: GroupRows) -> int:
-    """The delay that the group's own assignments name, in ms; -1 if none of them does.
+    """Return the delay of the group's own assignments, in ms; -1 if none of them has one.
 
-    The round after a departure has the whole delay, later ones have what remains of it, so the
+    The round after a departure has the whole delay, later ones its rest, so the longest one
+    counts. If every partition has an owner, Design III only paces its moves.
     longest one counts. Where everything has an owner, Design III only paces its moves.
     """
     longest, most = -1, 0
@@ -457,9 +460,10 @@ def _announced_delay(rows: GroupRows) -> int:
 
 
 def _restarts(rows: GroupRows) -> list[int]:
-    """Absences, in ms, of members whose departure and return are in different records.
+    """Return absences, in ms, of members whose departure and return are in different records.
 
-    A place is taken by client id and host here. Above RESTART_WINDOW_SECONDS it is no absence.
+    A member is recognized by client id and host here. Above RESTART_WINDOW_SECONDS it is not an
+    absence.
     """
     gone: dict[tuple[str, str], list[int]] = {}
     found = []
@@ -490,6 +494,6 @@ def client_of(rows: GroupRows) -> str:
 
 
 def _most(values: Iterable[Any]) -> Any:
-    """The most frequent value that is no 0, the smallest of several; None if there is none."""
+    """Return the most frequent nonzero value, the smallest of several; None if there is none."""
     found = sorted(filter(None, values))
     return mode(found) if found else None

@@ -1,9 +1,9 @@
-"""Members of one group that went: what was seen of each before, and when its process came back.
+"""Departed members of one group: last evidence of each, and when its process came back.
 
-**Rules.** A process is told by its static name, or else by client id and host: that is the same for
-one that goes and comes back without a restart. Generations are named by their index.
+**Rules.** A process is identified by its static name, or else by client id and host, which stay
+the same if it leaves and returns without a restart. Generations are named by their index.
 
-**Strategy.** Members that went are set differences on (generation, member) numbers. A departure is
+**Strategy.** Departed members are set differences on (generation, member) numbers. A departure is
 matched with the next new member id of its process.
 """
 
@@ -21,7 +21,7 @@ from holdfast.core.model.columns import I64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A member that went.
+    """A departed member.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ class Departure:
     back : int
         First generation with a new member id of its process, ``gone`` or later; -1 for none.
     unseen_s : float
-        Seconds from its last sign, a commit of its own or the round before, to the record without
-        it.
+        Seconds from its last evidence, a commit of its own or the round before, to the record
+        without it.
     has_committed : bool
-        Whether that sign is a commit.
+        Whether that evidence is a commit.
     """
 
     row: int
@@ -55,19 +55,19 @@ def read_departures(
     at_ms: I64,
     unseen_ms: Mapping[int, Sequence[int]],
 ) -> dict[str, list[Departure]]:
-    """Departures of one group by process, in the order in which they went.
+    """Return departures of one group by process, in their order.
 
     Parameters
     ----------
     generation, member : int64[n]
         The group's members, a row for each generation: ascending by generation and member id.
     process : callable
-        Which process a row is about.
+        Returns the process of a row.
     at_ms : int64[n_generations]
-        When each generation was recorded.
+        Time of the record of each generation.
     unseen_ms : mapping
-        Generation without some members -> as ``unseen_ms`` of its rebalance. Members that went in
-        another one are left out, and those that gave no sign.
+        Generation without some members -> ``unseen_ms`` of its rebalance. Members that left in
+        another one are omitted, and those without evidence.
 
     Notes
     -----
@@ -108,6 +108,6 @@ def read_departures(
 
 
 def _back(arrivals: Sequence[tuple[int, int]], gone: int, member: int) -> int:
-    """The first generation from ``gone`` on in which another member id came."""
+    """Return the first generation from ``gone`` on that another member id joined."""
     after = bisect_left(arrivals, (gone, -1))
     return next((at for at, who in arrivals[after : after + 2] if who != member), -1)

@@ -33,20 +33,19 @@ class Rebalances:
     confidence : float64[n]
         0 to 1; NaN where unknown.
     stated : tuple of str or None
-        The broker's words where a log of it states the cause; None where it is inferred.
+        The broker's words if a log states the cause; None for an inferred one.
     counts : dict of str to int64[n]
         Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
     downtime_lower_s, downtime_upper_s : float64[n]
-        Partition-seconds that stood still: without an owner, but for ``idle_*``; NaN where unknown.
+        Partition-seconds of downtime: without an owner, except ``idle_*``; NaN where unknown.
     idle_lower_s, idle_upper_s : float64[n]
-        Partition-seconds without an owner of which it is known that no record waited; 0 where it
-        is not.
+        Partition-seconds without an owner in which, as is known, no record waited; else 0.
     silent_s : float64[n]
-        Longest time without a commit of a member that went, while most others committed; NaN where
-        there was none.
+        Longest time without a commit of a departed member, while most others committed; NaN
+        without one.
     unseen_ms : tuple of (sequence of int or None)
-        Time since the last sign of each member that went, in the order of their ids: -1 for one
-        that gave none; None where that is not known.
+        Time since the last evidence of each departed member, in the order of their ids: -1 without
+        evidence; None if unknown.
     said : tuple of str
         The broker's words where a log has some, whether they state the cause or not; else "".
     """
@@ -66,7 +65,7 @@ class Rebalances:
     stated_reasons: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:
-        """Those since a moment, in UTC milliseconds."""
+        """Return rebalances since a moment, in UTC milliseconds."""
         first = int(np.searchsorted(self.at_ms, at_ms))
         if not first:
             return self
@@ -78,19 +77,19 @@ class Rebalances:
         return Rebalances(**cut, counts={name: n[first:] for name, n in self.counts.items()})
 
     def caused_by(self, name: str) -> npt.NDArray[np.bool_]:
-        """Which of them have this cause."""
+        """Return which rebalances have a cause."""
         found: npt.NDArray[np.bool_] = np.asarray(self.cause, dtype=object) == name
         return found
 
     def total(self, name: str) -> int | None:
-        """Sum of a count; None where no rebalance has it."""
+        """Return the sum of a count; None if no rebalance has it."""
         column = self.counts[name]
         known = column >= 0
         return int(column[known].sum()) if known.any() else None
 
     @property
     def total_downtime_s(self) -> tuple[float, float]:
-        """Partition-seconds that stood still in all of them, at least and at most."""
+        """Partition-seconds of downtime in all of them, at least and at most."""
         return float(np.nansum(self.downtime_lower_s)), float(np.nansum(self.downtime_upper_s))
 
     @property
@@ -100,13 +99,13 @@ class Rebalances:
 
     @property
     def n_moved(self) -> int | None:
-        """Partitions that moved, also through a gap; None where no rebalance has the count."""
+        """Partitions that moved, also through a gap; None if no rebalance has the count."""
         moved = self.total("n_moved")
         return None if moved is None else moved + (self.total("n_moved_through_gap") or 0)
 
 
 def read_rebalances(tables: Tables, group: str) -> Rebalances:
-    """Rebalances of one group."""
+    """Read the rebalances of one group."""
     table = tables.of_group(group, "rebalances")
     at = times_ms(table, "timestamp")
     order = np.lexsort((ints(table, "generation"), at))
@@ -136,9 +135,9 @@ def read_rebalances(tables: Tables, group: str) -> Rebalances:
 
 
 def downtime_bounds_s(rebalances: ArrowTable) -> tuple[F64, F64]:
-    """Partition-seconds of each rebalance that stood still, at least and at most.
+    """Return the partition-seconds of downtime of each rebalance, at least and at most.
 
-    That is the time without an owner, but for partitions of which no record waited.
+    Downtime is the time without an owner, except of partitions without a waiting record.
     """
     lower, upper = (
         np.maximum(

@@ -1,11 +1,11 @@
 """Which member ids are the same process: a dynamic member gets a new id at every start.
 
 **Rules.** An identity is a guess for people. It never decides which member owns a partition, and
-the member id stays beside it. Names come from the cluster.
+the member id is shown beside it. Names come from the cluster.
 
-**Strategy.** The identity is the static name if a member has one. Otherwise it is the first of
-these that differs between the members of most generations: the client id, the client id with the
-host. Otherwise it is the member id.
+**Strategy.** The identity is the static name if a member has one. Otherwise it is the first of the
+following that differs between the members of most generations: the client id, the client id with
+the host. Otherwise it is the member id.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Identities:
     host: I32
 
     def over(self, members: Sequence[str]) -> Identities:
-        """The same for exactly these member ids; one that is unknown stands for itself."""
+        """Return the identities of ``members`` alone; an unknown one is its own identity."""
         known = {m: i for i, m in enumerate(self.members)}
         names, hosts = list(self.names), list(self.hosts)
         if "" not in hosts:
@@ -62,7 +62,7 @@ class Identities:
 
 
 def read_identities(table: ArrowTable) -> Identities:
-    """Identities from the ``members`` rows of one group."""
+    """Read identities from the ``members`` rows of one group."""
     member, members = codes(table, "member_id")
     generation = ints(table, "generation")
     static, statics = codes(table, "group_instance_id")
@@ -96,7 +96,7 @@ def read_identities(table: ArrowTable) -> Identities:
 
 
 def _distinguishes(generation: I64, key: I64) -> bool:
-    """Whether most generations have no two members with the same key."""
+    """Return whether most generations have no two members with the same key."""
     if not len(key):
         return False
     order = np.lexsort((key, generation))

@@ -1,9 +1,9 @@
-"""What coordinators say of groups, asked again and again: since when a group rebalances.
+"""Coordinators' answers about groups over time: since when a group rebalances.
 
-**Rules.** A coordinator says that a group rebalances and not since when. The first answer of an
-unbroken row that says so bounds that from one side, the last answer before it from the other. A
-generation that was settled in between ends a rebalance: whoever knows its time says so
-(:meth:`LiveGroup.known_s`). Values do not change: each answer makes new ones.
+**Rules.** A coordinator reports that a group rebalances and not since when. The first answer of an
+unbroken series that reports it bounds the begin from one side, the last answer before it from the
+other. A generation that was settled in between ends a rebalance: a caller that knows its time
+passes it (:meth:`LiveGroup.known_s`). Values are immutable: each answer makes new ones.
 
 Examples
 --------
@@ -27,9 +27,9 @@ class LiveGroup:
     Parameters
     ----------
     seen : SeenGroup or None
-        What its coordinator said; None where no coordinator lists it.
+        The coordinator's answer; None if no coordinator lists the group.
     is_gone : bool
-        No coordinator has it.
+        Whether no coordinator has it.
     since_ms, quiescent_ms : int or None
         First answer by which it rebalances, and the last one before that; milliseconds since 1970.
     """
@@ -46,28 +46,28 @@ class LiveGroup:
         return self.seen is not None and self.seen.is_rebalancing
 
     def known_s(self, settled_ms: int | None = None) -> float:
-        """Seconds for which it rebalances at least, where its last generation is of that time."""
+        """Return the least seconds of its rebalance, given the time of its last generation."""
         since = [ms for ms in (self.since_ms, settled_ms) if ms is not None]
         return max(self.queried_ms - max(since, default=self.queried_ms), 0) / 1000
 
     def most_s(self, settled_ms: int | None = None) -> float | None:
-        """Seconds for which it rebalances at most; None where nothing bounds that."""
+        """Return the most seconds of its rebalance; None without a bound."""
         calm = [ms for ms in (self.quiescent_ms, settled_ms) if ms is not None]
         return max(self.queried_ms - max(calm), 0) / 1000 if calm else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveGroups:
-    """All groups as of the last answers; nothing was asked yet by default."""
+    """All groups as of the last answers; by default without an answer."""
 
     seen: SeenGroups | None = None
     spans: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def after(self, seen: SeenGroups, *, retains_members: bool = False) -> LiveGroups:
-        """The same with newer answers.
+        """Return the groups with newer answers.
 
-        ``retains_members`` keeps the members of a group whose state is as it was a moment ago, and
-        which was not described again.
+        ``retains_members`` keeps the members of a group whose state has not changed, and that was
+        not described again.
         """
         before = {} if self.seen is None else self.seen.groups
         spans: dict[str, tuple[int, int | None]] = {}
@@ -86,7 +86,7 @@ class LiveGroups:
         return () if self.seen is None else tuple(sorted(self.seen.groups))
 
     def of(self, group: str) -> LiveGroup | None:
-        """What is known of a group; None where nothing was asked."""
+        """Return what is known of a group; None without an answer."""
         if self.seen is None:
             return None
         since_ms, quiescent_ms = self.spans.get(group, (None, None))
@@ -111,4 +111,4 @@ def _with_members(one: SeenGroup, before: SeenGroup | None) -> SeenGroup:
 
 
 NOT_QUERIED: Final = LiveGroups()
-"""Nobody has asked the coordinators."""
+"""No coordinator was queried."""

@@ -1,13 +1,13 @@
-"""What a move costs the one that gains the partition: how late its first commit comes.
+"""The cost of a move for the member that gains the partition: the delay of its first commit.
 
-**Rules.** A member that rebuilds state commits a partition later after it gained it than it does
-between two commits. Of each move to another process counted is the time to the partition's first
-commit after it, less a gap between its commits that nine of ten do not exceed; never less than 0. A
+**Rules.** A member that rebuilds state commits a partition later after it gained it than between
+two commits. The delay of each move to another process is the time to the partition's first commit
+after it, less an interval between its commits that nine of ten do not exceed; never less than 0. A
 move counts if the partition was committed before it, so that the log was not compacted since, and
 after it before it moves again. So the figure is a lower bound.
 
-**Strategy.** Commits are sorted once by (partition, time); two binary searches find those around a
-move.
+**Strategy.** Commits are sorted once by (partition, time); two binary searches find the commits
+around a move.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.fleet.tables.columns.values import ArrowTable, GroupedTable, codes
 from holdfast.fleet.tables.reading import Tables
 
 MOST_COMMITS = 1_000_000
-"""Of a table with more, those of one group are read if no other group is looked at. So many of all
-groups take about 210 MiB."""
+"""Limit of a table that is read whole; of a larger one, only a single group's commits are read.
+This many commits of all groups take about 210 MiB."""
 MOST_SEARCHED = 10_000_000
 """Of a table with more, none is read."""
 FEWEST_MOVES = 3
-"""Of fewer moves nothing is said."""
+"""Fewer moves give no figure."""
 _USUAL = 0.9
 """The part of a partition's gaps that its usual gap is not exceeded by."""
 _COLUMNS = ("group", "topic", "partition", "timestamp", "is_tombstone")
@@ -49,7 +49,7 @@ class CommitTimes:
     _read: GroupedTable | None = field(default=None, init=False)
 
     def of_group(self, group: str) -> ArrowTable:
-        """Commits of a group: topic, partition, timestamp."""
+        """Return commits of a group: topic, partition, timestamp."""
         if self._read is None:
             is_alone = self.groups is not None and len(self.groups) == 1
             n_commits = sum(file.rows for file in self.tables.data_files("offset_commits"))
@@ -77,7 +77,7 @@ class Rebuilding:
 
 
 def rebuilding_of(commits: ArrowTable, timeline: Timeline) -> Rebuilding:
-    """How dear the moves of a group were, by its commits.
+    """Return the cost of a group's moves, by its commits.
 
     Notes
     -----
@@ -106,7 +106,7 @@ def rebuilding_of(commits: ArrowTable, timeline: Timeline) -> Rebuilding:
 
 
 def _in_order(commits: ArrowTable, timeline: Timeline) -> tuple[I64, I64]:
-    """Timeline row and time of each commit, sorted by both."""
+    """Return timeline row and time of each commit, sorted by both."""
     topic, topics = codes(commits, "topic")
     row = rows_of(timeline, topics, topic, ints(commits, "partition"))
     at_ms = times_ms(commits, "timestamp")
@@ -117,7 +117,7 @@ def _in_order(commits: ArrowTable, timeline: Timeline) -> tuple[I64, I64]:
 
 
 def _usual_gaps(row: I64, position: I64, move: I64, n_rows: int) -> I64:
-    """Usual gap between two commits of each row, without gaps in which it moved; -1 unknown."""
+    """Return the usual interval between two commits of each row, without moves; -1 if unknown."""
     gap = np.diff(position)
     settled = np.searchsorted(move, position[1:]) == np.searchsorted(move, position[:-1])
     inside = np.flatnonzero((row[1:] == row[:-1]) & settled)

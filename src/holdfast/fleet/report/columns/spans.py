@@ -6,18 +6,18 @@ import math
 from typing import Final
 
 NONE: Final = "–"
-"""Stands for a number that is not known."""
+"""Text for an unknown number."""
 
 
 def seconds(value: float | None) -> str:
-    """Seconds with three significant places or so."""
+    """Format seconds with about three significant digits."""
     if value is None or math.isnan(value):
         return NONE
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
 def span(value_s: float) -> str:
-    """A length of time: ``75 s``, ``12 min``, ``1 h 49 min``."""
+    """Format a duration: ``75 s``, ``12 min``, ``1 h 49 min``."""
     if value_s < 120:
         return f"{value_s:.0f} s" if value_s >= 10 else f"{seconds(value_s)} s"
     minutes = round(value_s / 60)

@@ -1,13 +1,13 @@
 """The owner of each partition over time: segments of one group, from generations and assignments.
 
-**Rules.** A row is a partition. The segments of a row are in order, touch each other and cover the
-whole window, so two owners at one moment cannot be written down. An owner is a member index, or
-``NO_OWNER`` where no record names one. A segment is paused where its owner may have stopped already
+**Rules.** A row is a partition. The segments of a row are in order, adjacent and cover the whole
+window, so two owners at one moment cannot be represented. An owner is a member index, or
+``NO_OWNER`` if no record names one. A segment is in a gap where its owner may have stopped already
 (inferred, an upper bound).
 
 **Strategy.** A row of the table ``assignments`` becomes a piece from the record of its generation
 to the record of the next one. Pieces are sorted by (row, generation). Time between two pieces of a
-row has no owner. A pause shortens the last piece of the old owner. Equal neighbours are joined.
+row has no owner. A gap shortens the last piece of the old owner. Equal neighbours are joined.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Settlements:
     number, at_ms, n_members : int64[n]
         Generation, time of its record in UTC milliseconds, members.
     era : int64[n]
-        Which life of the group: a deleted group that comes back counts from 1 again.
+        Life of the group: a deleted group that comes back counts from 1 again.
     state, protocol : tuple of str
-        As the records say.
+        As in the records.
     """
 
     number: I64
@@ -59,7 +59,7 @@ class Settlements:
     protocol: tuple[str, ...]
 
     def index_of(self, generation: I64, at_ms: I64) -> I64:
-        """Index of each (generation, time); -1 where no record has that generation."""
+        """Return the index of each (generation, time); -1 if no record has that generation."""
         if not len(self.number):
             return np.full(len(generation), -1, dtype=np.int64)
         first = np.searchsorted(self.era, np.arange(int(self.era[-1]) + 1))
@@ -81,15 +81,15 @@ class Timeline:
     row_partition : int64[n_rows]
         Its number; the greatest has one behind it.
     members : tuple of str
-        Member ids; ``identities`` says which of them are the same process.
+        Member ids; ``identities`` maps them to processes.
     start : int64[n_rows + 1]
         First segment of each row.
     from_ms, to_ms : int64[n_segments]
         UTC milliseconds.
-    paused : bool[n_segments]
-        The owner gave no sign any more before the partition was settled again.
-    place : int64[n_segments]
-        Ascending: ``span_ms`` times the row, and the milliseconds of ``from_ms`` in the window.
+    in_gap : bool[n_segments]
+        The owner gave no more evidence before the partition was settled again.
+    position : int64[n_segments]
+        Ascending: ``span_ms`` times the row, plus the milliseconds of ``from_ms`` in the window.
     """
 
     group: str
@@ -109,7 +109,7 @@ class Timeline:
     last_ms: int
 
     def owner_at(self, at_ms: int) -> I32:
-        """Owner of each row at a moment of the window: member index or NO_OWNER."""
+        """Return the owner of each row at a moment of the window: member index or NO_OWNER."""
         row = np.arange(len(self.row_partition))
         since_ms = at_ms - self.first_ms
         position = np.searchsorted(self.position, row * self.span_ms + since_ms, side="right")
@@ -117,12 +117,12 @@ class Timeline:
 
     @property
     def span_ms(self) -> int:
-        """What a row adds to ``position``: more than any time of the window."""
+        """Offset of ``position`` from row to row: more than any time of the window."""
         return self.last_ms - self.first_ms + 1
 
 
 def process_moves(timeline: Timeline) -> tuple[I64, I64]:
-    """Row and time, in UTC ms, at which it went to another process than had it before; by both."""
+    """Return row and time, in UTC ms, of each move to another process; sorted by both."""
     owned = np.flatnonzero(timeline.owner >= 0)
     row = np.searchsorted(timeline.start, owned, side="right") - 1
     process = timeline.identities.identity[timeline.owner[owned]]
@@ -131,7 +131,7 @@ def process_moves(timeline: Timeline) -> tuple[I64, I64]:
 
 
 def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, number: I64) -> I64:
-    """Row of each partition, given by an index into ``topics`` and its number; -1 for none."""
+    """Return the row of each partition, by index into ``topics`` and number; -1 for none."""
     known = {name: i for i, name in enumerate(within.topics)}
     translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
     rows = within.row_topic.astype(np.int64) << np.int64(32) | (within.row_partition + 1)
@@ -141,7 +141,7 @@ def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, n
 
 
 def read_generations(table: ArrowTable) -> Settlements:
-    """Settlements of one group."""
+    """Read the settlements of one group."""
     order, kept = settled(table, np.zeros(table.num_rows, np.int64))
     number, dead = ints(table, "generation")[order], _dead(table)[order]
     fresh = np.zeros(len(order), dtype=np.int64)
@@ -158,14 +158,14 @@ def read_generations(table: ArrowTable) -> Settlements:
 
 
 def settled(table: ArrowTable, group: I64) -> tuple[I64, I64]:
-    """Rows of ``generations`` in the order of their groups and times, and which of them count.
+    """Return rows of ``generations`` by group and time, and which of them count.
 
-    Records that repeat a generation count once: the first of them does.
+    Of records that repeat a generation only the first counts.
 
     Returns
     -------
     order, kept : int64
-        Row of the table at each place; places that count.
+        Row of the table at each position; positions that count.
     """
     log = ints(table, "log_offset"), ints(table, "log_partition")
     order = np.lexsort((*log, times_ms(table, "timestamp"), group))
@@ -180,7 +180,7 @@ def _dead(table: ArrowTable) -> BOOL:
 
 
 def count_roles(assignments: ArrowTable, generations: Settlements) -> Mapping[str, int]:
-    """Partitions or tasks that the members of the last generation have, by role.
+    """Count partitions or tasks of the members of the last generation, by role.
 
     A role is ``active`` (its one owner), ``standby`` or ``warmup`` (a copy of a task), or
     ``shared`` (one of many that read a partition of a share group: KIP-932, KIP-1071). An
@@ -195,7 +195,7 @@ def count_roles(assignments: ArrowTable, generations: Settlements) -> Mapping[st
 
 
 def of_the_last(assignments: ArrowTable, generations: Settlements) -> ArrowTable:
-    """Rows of the last generation; none where there is none."""
+    """Return rows of the last generation; none without one."""
     index = generations.index_of(
         ints(assignments, "generation"), times_ms(assignments, "timestamp")
     )
@@ -206,10 +206,10 @@ def of_the_last(assignments: ArrowTable, generations: Settlements) -> ArrowTable
 def window_end_ms(tables: Tables) -> int | None:
     """Return the end of every window, in UTC milliseconds; None for tables of no time.
 
-    A group that writes nothing is silent until its records were read, so the window ends then, and
-    not at the newest record. A first read in several batches has not read every record yet, and
-    tables in memory do not say when they were taken: the newest record is the end there, and where
-    the clock that says when records were read ran behind the brokers' clocks.
+    A group without new records is silent until its records were read, so the window ends then, and
+    not at the newest record. After a first read in several batches not every record was read yet,
+    and in-memory tables have no time of reading: then the newest record is the end, and also if
+    the clock of the reading was behind the brokers' clocks.
     """
     named = ("offset_commits", "generations", "rebalances")
     found = [tables.newest_ms(name) for name in named]
@@ -220,19 +220,19 @@ def window_end_ms(tables: Tables) -> int | None:
 
 
 def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Timeline:
-    """Ownership timeline of one group.
+    """Build the ownership timeline of one group.
 
     Parameters
     ----------
     tables : Tables
-        ``generations`` and ``assignments``; ``gaps`` and ``members`` where there are any.
+        ``generations`` and ``assignments``; ``ownership_gaps`` and ``members`` if they exist.
     last_ms : int, optional
         End of the window; never before the last generation.
 
     Returns
     -------
     Timeline
-        Without rows where the group has no generation.
+        Without rows if the group has no generation.
 
     Notes
     -----
@@ -290,7 +290,7 @@ class _Pieces:
 
 
 def _owned_alone(table: ArrowTable) -> ArrowTable:
-    """Assignments without copies of tasks, and without what many members read at once."""
+    """Return assignments without copies of tasks, and without shared partitions."""
     alone = pc.is_in(pc.fill_null(table["role"], ""), pa.array(["active", ""]))
     return table if pc.all(alone).as_py() is not False else table.filter(alone)
 
@@ -317,7 +317,7 @@ def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
 
 
 def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: int) -> _Pieces:
-    """Owned pieces and, between them, pieces without an owner; sorted by row and time."""
+    """Return owned pieces and, between them, pieces without an owner; sorted by row and time."""
     n = max(len(generations.at_ms), 1)
     edges = np.append(generations.at_ms, last) if len(generations.at_ms) else np.array([0, last])
     _, kept = np.unique(flat.row * n + flat.generation, return_index=True)
@@ -339,7 +339,7 @@ def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: 
 
 
 def _cut_at_gaps(pieces: _Pieces, flat: _Flat, gaps: ArrowTable, first: int) -> I64:
-    """End of each piece after its pause: ``to_ms`` where it has none, or nothing waited."""
+    """Return the end of each piece after its gap; ``to_ms`` without one, or without records."""
     cut = pieces.to_ms.copy()
     gaps = gaps.filter(pc.invert(pc.fill_null(gaps["is_idle"], False)))
     if not gaps.num_rows or not len(cut):
@@ -362,7 +362,7 @@ def _cut_at_gaps(pieces: _Pieces, flat: _Flat, gaps: ArrowTable, first: int) -> 
 
 
 def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I32, BOOL]:
-    """Pieces and their pauses, equal neighbours joined."""
+    """Return pieces and their gaps, equal neighbours joined."""
     cuts = cut < pieces.to_ms
     row = np.concatenate([pieces.row, pieces.row[cuts]])
     begin = np.concatenate([pieces.from_ms, cut[cuts]])

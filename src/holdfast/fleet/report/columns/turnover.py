@@ -17,20 +17,21 @@ import numpy as np
 from holdfast.core.model.columns import I32, I64
 
 START_S: Final = 10.0
-"""The members with which a group starts come with no longer pauses."""
+"""Longest interval between joins of the members with which a group starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lives:
-    """When each process of a group was there.
+    """When each process of a group was a member.
 
     Parameters
     ----------
     process : int32[n]
-        Which process, ascending.
+        Index of the process, ascending.
     came, went : int64[n]
-        The first generation with it, and the first one without it for good; ``came`` is 0 for one
-        of the first generation, and ``went`` the number of generations for one of the last.
+        The first generation with it, and the first one without it for good; ``came`` is 0 for a
+        process of the first generation, and ``went`` the number of generations for one of the
+        last.
     """
 
     process: I32
@@ -38,24 +39,24 @@ class Lives:
     went: I64
 
     def without(self, processes: Iterable[int]) -> Lives:
-        """The same without some processes."""
+        """Return the lives without some processes."""
         kept = ~np.isin(self.process, np.fromiter(processes, np.int32))
         return Lives(process=self.process[kept], came=self.came[kept], went=self.went[kept])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turnover:
-    """A stretch of time in which processes came and went.
+    """A period in which processes joined and left.
 
     Parameters
     ----------
     begin, end : int
-        First and last generation in which one came or went.
+        First and last generation in which one joined or left.
     stayed, gone, replaced : int
-        How many of those that were there before it stayed; how many of them went; and how many of
-        all went, each with another one that came.
+        How many of the previous processes stayed; how many of them left; and how many of all that
+        left were replaced by a new one.
     visitors : tuple of int
-        Places in ``Lives`` of those that came and went again in it.
+        Indices in ``Lives`` of processes that joined and left in it.
     """
 
     begin: int
@@ -67,12 +68,12 @@ class Turnover:
 
     @property
     def is_deploy(self) -> bool:
-        """Whether half of the processes that were there, or more, gave way to new ones."""
+        """Whether at least half of the previous processes were replaced by new ones."""
         return self.gone >= 2 and self.replaced >= 2 and self.gone >= self.stayed
 
 
 def read_lives(generation: I64, process: I32, n_generations: int) -> Lives:
-    """Lives of the processes of one group's members, a row for each generation and member."""
+    """Read lives of the processes of one group's members, a row for each generation and member."""
     who, place = np.unique(process, return_inverse=True)
     came = np.full(len(who), n_generations, dtype=np.int64)
     went = np.zeros(len(who), dtype=np.int64)
@@ -82,14 +83,14 @@ def read_lives(generation: I64, process: I32, n_generations: int) -> Lives:
 
 
 def _started(lives: Lives, at_ms: I64) -> int:
-    """The first generation after the members came with which a group starts."""
+    """Return the first generation after the members joined with which a group starts."""
     came = np.unique(lives.came)
     pauses = np.flatnonzero(np.diff(at_ms[came]) > START_S * 1000)
     return int(came[pauses[0]] if len(pauses) else came[-1]) + 1 if len(came) else 0
 
 
 def turnovers(lives: Lives, at_ms: I64, gap_s: float, since_ms: int) -> list[Turnover]:
-    """Stretches of time in which processes came and went, with pauses of ``gap_s`` at most.
+    """Return periods in which processes joined and left, at intervals of at most ``gap_s``.
 
     ``at_ms`` are the times of the generations; those before ``since_ms`` do not count.
     """

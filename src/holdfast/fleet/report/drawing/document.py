@@ -1,7 +1,7 @@
 """A whole page: head, policy, style and scripts, each allowed by its hash.
 
 **Rules.** A page loads nothing: its policy allows its own scripts and its own style, each by its
-hash. A page from a file may not connect anywhere; a served one may ask its own server alone.
+hash. A page from a file may not connect anywhere; a served one only to its own server.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class HtmlPage(str):
 
 @cache
 def asset(name: str) -> str:
-    """Text of a file of the folder ``page``."""
+    """Return the text of a file of the folder ``page``."""
     return files(__package__).joinpath("page", name).read_text(encoding="utf-8")
 
 
 @cache
 def script_of(*names: str) -> str:
-    """Files of ``page`` as one script, which sees no other one."""
+    """Join files of ``page`` into one script with a scope of its own."""
     parts = "\n".join(lean(asset(name)) for name in names)
     return f'(() => {{ "use strict";\n{parts}\n}})();'
 
 
 def shown_script(text: str) -> Markup:
-    """A script as an element that stands in the page as text; nothing in it ends it early."""
+    """Return a script as an element with plain text, which cannot end the element early."""
     assert not any(end in text.lower() for end in ("</script", "<script", "<!--"))
     return tag("script", Markup(text))
 
 
 @cache
 def style_of(*names: str) -> str:
-    """Styles without the space that only people need; their strings hold no mark with a space."""
+    """Join styles without whitespace for people; their strings contain no mark with a space."""
     style = lean("\n".join(map(asset, names))).replace("\n", "")
     for mark in "{};:,":
         style = style.replace(f"{mark} ", mark).replace(f" {mark}" if mark in "{}" else mark, mark)
@@ -50,20 +50,20 @@ def style_of(*names: str) -> str:
 
 
 def lean(text: str) -> str:
-    """Without indentation, empty lines and comment lines; no string of ours spans lines."""
+    """Remove indentation, empty lines and comment lines; no string of ours spans lines."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def document(title: str, body: Markup, scripts: Sequence[str], *, served: bool) -> HtmlPage:
-    """A page.
+    """Build a page.
 
     Parameters
     ----------
     scripts : sequence of str
-        Those that its policy allows.
+        Scripts that its policy allows.
     served : bool
-        They may ask the server that the page came from, and so may its forms.
+        Whether scripts and forms may send requests to the server of the page.
     """
     style = style_of("style.css", *(["served.css"] if served else []))
     own = "'self'" if served else "'none'"

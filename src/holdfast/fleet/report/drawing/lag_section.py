@@ -22,9 +22,9 @@ WORST = 20
 
 
 def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) -> Markup | None:
-    """Section of one group; None where the tables hold no lag.
+    """Return the section of one group; None if the tables have no lag.
 
-    ``by_owner`` says whether a partition has one owner, so that its lag is that member's.
+    ``by_owner``: whether a partition has one owner, to whom its lag belongs.
     """
     rows = tables.of_group(timeline.group, "lag")
     if not rows.num_rows:

@@ -1,6 +1,6 @@
 """HTML built from values: the only place where a tag is written.
 
-**Rules.** A plain string is always escaped; only :class:`Markup` passes as it is, and only
+**Rules.** A plain string is always escaped; only :class:`Markup` passes unchanged, and only
 :func:`tag`, :func:`join` and this package's own files make one. Attribute names are ours,
 attribute values are escaped. No style or event attribute exists, so the content security policy
 needs no exception.
@@ -31,7 +31,7 @@ class Markup(str):
 
 
 def escape(value: object) -> Markup:
-    """HTML of any value: markup as it is, everything else as a part of a sentence, and escaped."""
+    """Return the HTML of a value: markup unchanged, everything else escaped."""
     if isinstance(value, Markup):
         return value
     text = str(value)
@@ -41,19 +41,19 @@ def escape(value: object) -> Markup:
 
 
 def join(parts: Iterable[object]) -> Markup:
-    """Parts one after the other."""
+    """Join parts."""
     return Markup("".join(escape(part) for part in parts))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """One element.
+    """Build one element.
 
     Parameters
     ----------
     name : str
         Element name.
     children : object
-        Markup passes, anything else is escaped; None is left out.
+        Markup passes, anything else is escaped; None is omitted.
     attributes : object
         ``class_`` is ``class``, other underscores are hyphens; True is a bare attribute, None and
         False are left out.
@@ -83,7 +83,7 @@ def _attribute_name(key: str) -> str:
 
 
 def name_of(value: object, limit: int = 80) -> Markup:
-    """Element showing a name from the cluster: isolated, shortened, the whole in its title."""
+    """Return an element with a cluster's name: isolated, shortened, the whole in its title."""
     whole = shown_name(value)
     short = shorten(whole, limit)
     return tag("bdi", short, class_="name", title=whole if short != whole else None)

@@ -1,7 +1,7 @@
-"""What the coordinator of a group says now: its state, since when, and its members with hosts.
+"""The present state of a group from its coordinator: since when, and its members with hosts.
 
-**Rules.** What the topic says stands beside it. Members come as the coordinator names them; those
-that it waits for come first.
+**Rules.** The state from the topic is shown beside it. Members are named as by the coordinator;
+awaited ones come first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.fleet.report.findings.rules_now import CODE
 
 
 def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
-    """Section of one group; None where nobody asked its coordinator."""
+    """Return the section of one group; None without an answer of its coordinator."""
     live = facts.live
     if live is None:
         return None
@@ -35,15 +35,15 @@ def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
 
 
 def name_now(code: str, since_s: float | None) -> str:
-    """Name of a finding; of a rebalance in progress with the seconds for which it is known."""
+    """Return the name of a finding; of a rebalance in progress with its known seconds."""
     if code == CODE and since_s is not None:
         return f"rebalancing for {span(since_s)}"
     return RULES[code].name
 
 
 def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
-    """The state of a group as its coordinator says, since when, and as of when."""
-    asked = f", asked {when(live.queried_ms, 'seconds')} UTC"
+    """Return the state of a group from its coordinator, since when, and as of when."""
+    asked = f", queried {when(live.queried_ms, 'seconds')} UTC"
     seen = live.seen
     if live.is_gone:
         return [tag("strong", "gone"), join([f": no coordinator has this group{asked}."])]
@@ -55,12 +55,12 @@ def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
     if seen.members is not None:
         words.append(join([f", {count(len(seen.members), 'member')}"]))
     elif seen.refused:
-        words.append(join([f"; its members could not be asked: {seen.refused}"]))
+        words.append(join([f"; its members could not be read: {seen.refused}"]))
     return [*words, join([f"{asked}."])]
 
 
 def _recorded(facts: Facts) -> str:
-    """What the topic says, where its last record came."""
+    """Return the state from the topic, and the time of its last record."""
     if facts.settled_ms is None:
         return "The offsets topic has no record of this group yet."
     g, last = facts.generations, facts.last
@@ -72,7 +72,7 @@ def _recorded(facts: Facts) -> str:
 
 
 def _members(members: Sequence[SeenMember], awaited: set[str]) -> Markup:
-    """One row a member: who, where, how many partitions, and whether it is waited for."""
+    """Return one row a member: name, host, number of partitions, and whether it is awaited."""
     order = sorted(members, key=lambda one: (one.member_id not in awaited, one.client_id))
     rows = [
         [

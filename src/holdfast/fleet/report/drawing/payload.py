@@ -1,7 +1,8 @@
-"""What the script of the page is given: columns of a group, as text that a page can carry.
+"""Data for the script of the page: columns of a group, as text that a page can contain.
 
-**Rules.** The text holds ``DIGITS`` alone, so nothing in it can end a script element, and the same
-columns give the same text. Values are integers, 0 <= value < 2**53 after the stated transform.
+**Rules.** The text contains ``DIGITS`` alone, so nothing in it can end a script element, and the
+same columns give the same text. Values are integers, 0 <= value < 2**53 after the stated
+transform.
 
 **Strategy.** One payload is ``length, JSON head, planes``. The head lists the columns in order
 (name, count, width in bytes, whether they are deltas) beside any JSON values (strings live there).
@@ -47,13 +48,13 @@ COLOURS: tuple[str, ...] = (
     *(_mix(hue, 255, 0.45) for hue in HUES),
     *(_mix(hue, 0, 0.3) for hue in HUES),
 )
-"""Of owners: the hues, then the same ones lighter and darker, so that colour-blind readers tell
-neighbours apart. Colour never stands alone: bars carry names where they fit, the legend and the
-search single a member out, and every picture has its table."""
+"""Colours of owners: the hues, then the same ones lighter and darker, so that colour-blind readers
+distinguish neighbours. Colour is never the only mark: bars have names where they fit, the legend
+and the search single a member out, and every picture has its table."""
 
 
 def group_payload(facts: Facts, tables: Tables) -> str:
-    """Columns of one group for the script (see ``page/timeline.js``)."""
+    """Return the columns of one group for the script (see ``page/timeline.js``)."""
     t, r = facts.timeline, facts.recorded
     edges, owner, step, gap_ms, counts = _folded(t)
     cause, moved, downtime_ms = _rebalance_of(facts)
@@ -91,14 +92,14 @@ def group_payload(facts: Facts, tables: Tables) -> str:
 
 
 def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
-    """Segments with their pauses folded in: every end is an edge, a generation or the window's end.
+    """Fold gaps into segments: every end is an edge, a generation or the window's end.
 
     Returns
     -------
     edges : int64[n_edges]
         Milliseconds since the first, ascending.
-    owner, step, pause : int64[n]
-        0 nobody, 1 + member; edges to go; milliseconds at the end in which it is paused.
+    owner, step, gap : int64[n]
+        0 without an owner, 1 + member; number of edges; milliseconds of the gap at the end.
     counts : int64[n_rows]
         Segments of each row.
     """
@@ -106,7 +107,7 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     edges = np.unique(times) - t.first_ms
     first = np.zeros(len(t.in_gap), dtype=bool)
     first[t.start[:-1]] = True
-    ends = np.zeros(len(t.in_gap), dtype=bool)  # a pause at the end of its owner's segment
+    ends = np.zeros(len(t.in_gap), dtype=bool)  # a gap at the end of its owner's segment
     ends[1:] = t.in_gap[1:] & ~t.in_gap[:-1] & ~first[1:] & (t.owner[1:] == t.owner[:-1])
     own = np.flatnonzero(~ends)
     followed = np.append(ends[1:], False)[own]
@@ -122,9 +123,9 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
 
 
 def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
-    """Cause, moved partitions, and partition-milliseconds that stood still, of each generation.
+    """Return cause, moved partitions, and partition-milliseconds of downtime, of each generation.
 
-    They are "" and 0 where it has no rebalance; what stood still is at least and at most so much.
+    They are "" and 0 without a rebalance; the downtime has a lower and an upper bound.
     """
     r = facts.recorded
     index = facts.generations.index_of(r.generation, r.at_ms)
@@ -141,12 +142,12 @@ def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
 
 
 def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:
-    """Columns and names for the page; sorted by topic and partition.
+    """Return columns and names for the page; sorted by topic and partition.
 
     Returns
     -------
     columns : dict of int[n]
-        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1; 0 where there is none.
+        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1; 0 for none.
     values : dict
         ``lag_topics`` and ``lag_owners``.
     """
@@ -202,24 +203,24 @@ def pack(columns: Mapping[str, npt.ArrayLike], values: Mapping[str, Any] | None 
 
 
 def pack_text(text: str) -> str:
-    """Text, packed."""
+    """Compress text and encode it as digits."""
     return to_digits(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def _compressed(parts: Sequence[bytes]) -> str:
-    """One gzip stream, each part in blocks of its own."""
+    """Compress parts into one gzip stream, each in blocks of its own."""
     stream = zlib.compressobj(9, zlib.DEFLATED, 31, 8, zlib.Z_FILTERED)
     done = b"".join(stream.compress(part) + stream.flush(zlib.Z_BLOCK) for part in parts)
     return to_digits(done + stream.flush())
 
 
 def pack_values(values: Mapping[str, Any]) -> str:
-    """A few JSON values, not compressed: read at once, before the first column."""
+    """Encode a few JSON values without compression: they are read first."""
     return to_digits(json.dumps(dict(values)).encode("ascii"))
 
 
 def to_digits(data: bytes) -> str:
-    """Bytes as text: 8 bits take 1.23 characters, where base64 takes 1.33.
+    """Encode bytes as text: 8 bits take 1.23 characters, compared with 1.33 of base64.
 
     13 bits, the lowest first, are a number of two digits. An odd last digit says that the last
     byte is of filling bits alone.

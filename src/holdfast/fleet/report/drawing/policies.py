@@ -1,7 +1,7 @@
-"""Policy comparison: what other settings would have done, as ``holdfast replay`` computed it.
+"""Policy comparison: costs under other settings, as ``holdfast replay`` computed them.
 
 **Rules.** A row is one group under one policy. Numbers come from the replay alone. The fidelity of
-the replay stands beside them, so that people know how far to trust them. Bars are part of the
+the replay is shown beside them, so that people know how far to trust them. Bars are part of the
 table.
 
 **Strategy.** Rows are mappings, from ``replay --format json`` (its ``rows``), with columns
@@ -24,19 +24,19 @@ from holdfast.fleet.report.drawing.sections import amount, amount_s, table
 from holdfast.fleet.tables.columns.answers import REPLAY
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
-_CAUTION = "how near these numbers are to the records is not known, or not near: trust none"
+_CAUTION = "the agreement of these numbers with the records is unknown or low: trust none"
 _BAR_CELLS = 12
 _MOST = 1e300
-"""A value that is no number below this one was not measured."""
+"""A larger value was not measured."""
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file that ``holdfast replay`` wrote as JSON, JSON lines or Parquet.
+    """Read rows of a file that ``holdfast replay`` wrote as JSON, JSON lines or Parquet.
 
     Raises
     ------
     SourceError
-        If it cannot be read, or is something else.
+        The file cannot be read, or is something else.
     """
     try:
         content = path.read_bytes()
@@ -67,7 +67,7 @@ def _json(path: Path, text: str) -> list[Any]:
 
 
 def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Table of policies, in the order of the replay within a group; None where there is none."""
+    """Draw a table of policies, in the order of the replay within a group; None without rows."""
     if not rows:
         return None
     ordered = sorted(rows, key=lambda row: str(row.get("group", "")))
@@ -84,9 +84,9 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     ]
     lead = (
         "The same history under other settings, by the same machines. The actual setting was "
-        "replayed too: fidelity says how close that came to what was recorded, 100 % is exact. "
+        "replayed too: fidelity is its agreement with the records, 100 % is exact. "
         "Rounds, moves and revocations are counted. Seconds are those in which the group waited "
-        "for a member; what each revocation takes stands in no record."
+        "for a member; no record has the duration of a revocation."
     )
     narrow = [heads[0 if not many else 1][0], "Awaited, partition-s", "Fidelity"]
     shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
@@ -103,7 +103,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 
 def _value(row: Mapping[str, Any], name: str) -> float | None:
-    """A value of a row, if it is a number: a file may hold anything."""
+    """Return a value of a row, if it is a number: a file may contain anything."""
     value = row.get(name)
     return value if isinstance(value, (int, float)) and -_MOST < value < _MOST else None
 
@@ -128,7 +128,7 @@ def _row(row: Mapping[str, Any], top: float) -> list[object]:
 
 
 def _fidelity(row: Mapping[str, Any], fidelity: float | None) -> object:
-    """The fidelity, and beside it whether it is low."""
+    """Return the fidelity, and whether it is low."""
     if fidelity is None:
         return tag("td", tag("span", "not known", class_="lozenge s-warn"), data_v="")
     if not _is_low(row):
@@ -143,20 +143,20 @@ def _is_low(row: Mapping[str, Any]) -> bool:
 
 
 def _cautions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Markup]:
-    """One paragraph for each group whose rows are not to be trusted."""
+    """Yield one paragraph for each group whose rows are not to be trusted."""
     for group in dict.fromkeys(row.get("group") for row in rows if _is_low(row)):
         name = [] if group is None else [name_of(group), ": "]
         yield tag("p", tag("b", "Low fidelity. "), *name, _CAUTION, ".", class_="caution")
 
 
 def _policy(row: Mapping[str, Any]) -> Markup:
-    """The policy, and whether it is the one that the group has."""
+    """Return the policy, and whether it is the group's own."""
     actual = [" ", tag("b", "(actual)")] if row.get("actual") else []
     return tag("td", name_of(row["policy"]), *actual)
 
 
 def _bar(number: float | None, top: float) -> Markup:
-    """A bar of whole and empty cells: its length is a class, for no style may stand inline."""
+    """Draw a bar of whole and empty cells; its length is a class, since no style may be inline."""
     if number is None or top <= 0:
         return Markup("")
     full = round(_BAR_CELLS * number / top)

@@ -1,7 +1,7 @@
-"""Readers of a share group: each partition, how far it is, and the members that read it.
+"""Readers of a share group: each partition, its position, and the members that read it.
 
-**Rules.** Many members read one partition at once: none of them is its owner, so lag stands beside
-the partition and never beside a member.
+**Rules.** Many members read one partition at once, and none of them is its owner, so lag is shown
+beside the partition and never beside a member.
 
 References: KIP-932.
 """
@@ -25,7 +25,7 @@ SHARED: Final = "shared"
 
 
 def readers_section(tables: Tables, timeline: Timeline) -> Markup | None:
-    """Section of one share group; None where nobody reads anything."""
+    """Return the section of one share group; None without a reader."""
     given = of_the_last(tables.of_group(timeline.group, "assignments"), timeline.generations)
     pairs = flatten(given.filter(pc.equal(given["role"], SHARED)), ASSIGNMENTS)
     if not pairs.num_rows:
@@ -56,7 +56,7 @@ def readers_section(tables: Tables, timeline: Timeline) -> Markup | None:
 
 
 def _row(read: Mapping[str, Any], progress: Mapping[str, Any]) -> list[object]:
-    """Cells of one partition: who reads it, and its row of ``lag``."""
+    """Return the cells of one partition: its readers, and its row of ``lag``."""
     members = read["member_id_list"]
     return [
         tag("td", name_of(f"{read['topic']}-{read['partition']}")),

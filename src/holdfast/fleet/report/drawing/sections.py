@@ -35,17 +35,17 @@ _NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "gap_up
 
 
 def when(ms: int, timespec: str = "milliseconds") -> str:
-    """UTC time for people."""
+    """Format UTC time for people."""
     return moment(ms, timespec).replace("T", " ").removesuffix("Z")
 
 
 def amount(value: float | None, digits: int = 0) -> tuple[str, object]:
-    """Cell of a table: a number as people read it, and the value to sort by."""
+    """Return a cell: a number as people read it, and the value to sort by."""
     return number(value, digits), "" if value is None else value
 
 
 def amount_s(value: float | None) -> tuple[str, object]:
-    """As :func:`amount`, of seconds."""
+    """Return a cell as :func:`amount`, in seconds."""
     return seconds(value), "" if value is None else value
 
 
@@ -54,7 +54,7 @@ Figure = tuple[str, str, object]
 
 
 def figures(items: Iterable[Figure]) -> Markup:
-    """Boxes of one figure each."""
+    """Draw boxes of one figure each."""
     boxes = (
         tag("div", tag("dt", what), tag("dd", amount, tag("small", remark) if remark else None))
         for what, amount, remark in items
@@ -69,9 +69,9 @@ def table(
     kind: str = "",
     narrow: Sequence[str] = (),
 ) -> Markup:
-    """A sortable table; a head is (text, numeric). A cell may be ready ``td`` markup.
+    """Build a sortable table; a head is (text, numeric). A cell may be ready ``td`` markup.
 
-    ``narrow``: heads of the columns that a narrow screen shows, until all are asked for.
+    ``narrow``: heads of the columns that a narrow screen shows, until all are requested.
     """
     suffix = _numeric_suffix(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
@@ -86,19 +86,19 @@ def table(
 
 
 def narrow_classes(columns: Sequence[int]) -> list[str]:
-    """Classes of a table of which a narrow screen shows these columns alone (``style.css``)."""
+    """Return classes of a table of which a narrow screen shows only ``columns``."""
     return ["narrow", *(f"p{column + 1}" for column in columns)] if columns else []
 
 
 def all_columns(count: int) -> Markup:
-    """What stands before a narrow table: a box to tick for all of its columns."""
+    """Return a checkbox before a narrow table that shows all of its columns."""
     return tag(
         "label", tag("input", type="checkbox"), f" all {count} columns", class_="all-columns"
     )
 
 
 def _numeric_suffix(heads: Sequence[tuple[str, bool]]) -> int:
-    """First of the last columns that are all numeric or unnamed; 0 if none can be aligned.
+    """Return the first of the last columns that are all numeric or unnamed; else 0.
 
     Cells of the columns at the end need no class of their own.
     """
@@ -125,7 +125,7 @@ def _cells(
 
 
 def group_figures(facts: Facts) -> Markup:
-    """Figures of one group."""
+    """Draw the figures of one group."""
     timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
     avoidable = rebalances.total("n_avoidable_moves")
     words = facts.kind.words
@@ -163,19 +163,19 @@ def group_figures(facts: Facts) -> Markup:
 
 
 def downtime_figure(lower_s: float, upper_s: float, where: object = "a partition") -> Figure:
-    """A figure of the downtime."""
+    """Return a figure of the downtime."""
     return "Downtime", downtime(lower_s, upper_s), where
 
 
 def downtime_details(
     total_downtime_s: tuple[float, float], n_owned: int, idle_s: tuple[float, float] = (0.0, 0.0)
 ) -> Markup:
-    """A line that says how a downtime was counted, and opens to its bounds.
+    """Return a line about the counting of a downtime, which opens to its bounds.
 
     Parameters
     ----------
     total_downtime_s, idle_s : (float, float)
-        Partition-seconds that stood still, and in which no record waited, at least and at most.
+        Partition-seconds of downtime, and of time without a waiting record, at least and at most.
     n_owned : int
         Partitions.
     """
@@ -184,7 +184,7 @@ def downtime_details(
         f"partition-seconds; {number(n_owned)} partitions had an owner at once."
     )
     if idle_s[1] > 0:
-        words += f" {bounds(*idle_s)} more in which no record waited are no downtime."
+        words += f" {bounds(*idle_s)} more in which no record waited are not downtime."
     head = (
         UP_TO
         if bounds(*total_downtime_s) != seconds(total_downtime_s[0])
@@ -194,9 +194,9 @@ def downtime_details(
 
 
 def rebalance_section(rebalances: Rebalances) -> Markup:
-    """Rebalance table, newest last, the costliest kept where there are too many.
+    """Draw the rebalance table, newest last; if it is too long, the costliest rows stay.
 
-    A column of which nothing is known is left out.
+    A column without known values is omitted.
     """
     n = len(rebalances.at_ms)
     shown = np.arange(n)
@@ -210,10 +210,10 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
     rows = (_rebalance_row(rebalances, int(i), names, most) for i in shown)
     note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
     lead = (
-        "One row per generation. Stood still is partition-seconds without an owner, at least to "
+        "One row per generation. Downtime is partition-seconds without an owner, at least to "
         "at most, as the broker saw it: the log says when a generation was settled, not when it "
-        "began, nor when a member knew of it. Where it is known that no record waited, that time "
-        "stands apart as idle; where log ends cannot tell, it counts as standing still."
+        "began, nor when a member learned of it. Time in which, as is known, no record waited "
+        "is shown apart as idle; if log ends do not show it, it counts as downtime."
     )
     return tag(
         "div",
@@ -226,7 +226,7 @@ def rebalance_section(rebalances: Rebalances) -> Markup:
 
 
 def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> list[object]:
-    """Cells of one rebalance; the script makes its "show" button from the first and the last."""
+    """Return the cells of one rebalance; the script makes its "show" button of two of them."""
 
     def count(name: str) -> object:
         value = int(r.counts[name][i])
@@ -254,14 +254,14 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> 
 
 
 def _downtime_cells(r: Rebalances, i: int) -> str:
-    """Both bounds of one rebalance, and those of idle traffic beside them."""
+    """Return both bounds of one rebalance, and those of its idle time."""
     shown = bounds(float(r.downtime_lower_s[i]), float(r.downtime_upper_s[i]))
     idle = float(r.idle_upper_s[i])
     return f"{shown} ({bounds(float(r.idle_lower_s[i]), idle)} idle)" if idle > 0 else shown
 
 
 def code_link(found: FoundCode) -> Markup:
-    """A code as a lozenge that says what it means, and leads to the rest; pale where it is past."""
+    """Return a code as a lozenge with its meaning and a link; pale if it is past."""
     rule = RULES[found.code]
     when = "" if found.is_active else ", past"
     told = f"{rule.name}: {rule.what} ({found.severity}{when})"
@@ -270,7 +270,7 @@ def code_link(found: FoundCode) -> Markup:
 
 
 def lozenge_classes(severity: Severity, *, is_active: bool) -> str:
-    """Classes of the box of a code (``style.css``)."""
+    """Return classes of the box of a code (``style.css``)."""
     return f"lozenge s-{severity}{'' if is_active else ' past'}"
 
 
@@ -282,7 +282,7 @@ def _explained(code: str) -> Markup:
 
 
 def codes_section(codes: Iterable[str]) -> Markup | None:
-    """What some codes mean, why that matters and what helps; None for no codes."""
+    """Return the meaning of some codes, why they matter and what helps; None for no codes."""
     shown = [*map(_explained, sorted(set(codes)))]
     title = tag("h2", "What the codes mean")
     return tag("section", title, *shown, class_="card", id="codes") if shown else None
@@ -293,14 +293,14 @@ def _meaning(rule: Rule) -> Markup:
         [
             tag("p", rule.what),
             tag("p", tag("b", "Why it matters. "), rule.why),
-            tag("p", tag("b", "How it is told. "), rule.how),
+            tag("p", tag("b", "How it is detected. "), rule.how),
             tag("p", tag("b", "What helps. "), rule.mend),
         ]
     )
 
 
 def findings_section(facts: Facts, findings: Sequence[Finding]) -> Markup:
-    """What the doctor's rules say about a group: what is active, and behind it what is past."""
+    """Return a group's findings: active ones, and then past ones."""
     title = tag("h3", "Findings")
     if not findings:
         return tag("div", title, tag("p", "Nothing was found."))

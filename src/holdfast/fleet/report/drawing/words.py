@@ -1,7 +1,7 @@
 """Downtime in words, and small pictures of it, for the tops and the rows of pages.
 
-**Rules.** One number stands for a downtime: its upper bound, a partition. Both bounds, in
-partition-seconds, stand in details and in the table of rebalances. A picture is an element of SVG
+**Rules.** One number represents a downtime: its upper bound, a partition. Both bounds, in
+partition-seconds, are in details and in the table of rebalances. A picture is an element of SVG
 whose numbers are attributes, so the policy of the page needs no exception; its label says the same
 in words.
 """
@@ -18,8 +18,8 @@ from holdfast.fleet.report.columns.spans import NONE, seconds, span
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 
 UP_TO = (
-    "up to: Kafka does not record when a rebalance starts, so downtime counts from an owner's last "
-    "sign"
+    "up to: Kafka does not record when a rebalance starts, so downtime counts from the owner's "
+    "last evidence"
 )
 """How an upper bound comes about, in a line."""
 WIDE, HIGH = 96, 18
@@ -51,7 +51,7 @@ def downtime(lower_s: float, upper_s: float) -> str:
 
 
 def bounds(lower: float, upper: float) -> str:
-    """A lower and an upper bound in one cell; a lower one of 0 says nothing and is left out."""
+    """Format a lower and an upper bound in one cell; a lower bound of 0 is omitted."""
     if math.isnan(upper):
         return NONE
     low, high = seconds(lower), seconds(upper)
@@ -69,19 +69,18 @@ def first_words(
     n_rebalances: int,
     found: str = "",
 ) -> Markup:
-    """The first words of a page: what is wrong with the group that is worst now.
+    """Return the first sentence of a page: the problem of the presently worst group.
 
     Parameters
     ----------
     downtime_s : (float, float)
         Seconds a partition, at least and at most.
     by_cause : mapping of str to float
-        Cause of a rebalance -> what of the downtime lies in such ones, in any unit.
+        Cause of a rebalance -> its part of the downtime, in any unit.
     covered_s : float
         Seconds of the window.
     found : str
-        Name of the group's first finding that is active; empty where it has none, or is not
-        examined yet.
+        Name of the group's first active finding; empty if it has none, or is not examined yet.
     """
     counted = f"{number(n_rebalances) if n_rebalances else 'no'} rebalance"
     counted += f"{'' if n_rebalances == 1 else 's'} in {span(covered_s)}"
@@ -93,7 +92,7 @@ def first_words(
 
 
 def _mostly(by_cause: Mapping[str, float]) -> str:
-    """When most of a downtime was; empty where no cause has more than half of it."""
+    """Return when most of a downtime was; empty if no cause has more than half of it."""
     total = sum(by_cause.values())
     cause = max(by_cause, key=lambda name: by_cause[name], default="")
     if not cause or 2 * by_cause[cause] <= total:
@@ -102,7 +101,7 @@ def _mostly(by_cause: Mapping[str, float]) -> str:
 
 
 def spark(values: Sequence[int] | I64, label: str, *, line: bool = False) -> Markup:
-    """A small picture of counts over time: bars, or a line; a value below 0 is not known."""
+    """Draw counts over time: bars, or a line; a value below 0 is unknown."""
     told = np.asarray(values).tolist()
     most = max(1, *told)
     step = WIDE / max(len(told), 1)
@@ -125,7 +124,7 @@ def spark(values: Sequence[int] | I64, label: str, *, line: bool = False) -> Mar
 
 
 def cost_bar(lower: float, upper: float, most: float) -> Markup:
-    """Both bounds of what stood still as one bar, in the unit and the scale of their column."""
+    """Draw both bounds of a downtime as one bar, in the unit and the scale of their column."""
     if math.isnan(upper) or most <= 0:
         return Markup("")
     low, high = (WIDE * min(value / most, 1.0) for value in (lower, upper))

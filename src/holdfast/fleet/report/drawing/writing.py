@@ -2,12 +2,12 @@
 
 **Rules.** The file loads nothing: its policy allows the loader, the script that the loader unpacks
 and one style, each by its hash, and no connection. Names from the cluster are escaped or packed.
-The same tables give the same file, byte for byte. Without JavaScript everything but the pictures
-can be read, and each element that needs JavaScript is marked.
+The same tables give the same file, byte for byte. Without JavaScript everything except the
+pictures can be read, and each element that needs JavaScript is marked.
 
-**Strategy.** ``page/`` holds the style and the parts of the script, which are joined here in order.
-Each group is one payload (:mod:`holdfast.fleet.report.drawing.payload`); the page reads the payload
-when it shows the group.
+**Strategy.** ``page/`` has the style and the parts of the script, which are joined here in order.
+Each group is one payload (:mod:`holdfast.fleet.report.drawing.payload`); the page reads the
+payload when it shows the group.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def write(
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
 ) -> Path:
-    """Write the report of some tables as one HTML file; returns ``out``.
+    """Write the report of some tables as one HTML file; return ``out``.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def write(
     Raises
     ------
     SourceError
-        If the tables cannot be read.
+        The tables cannot be read.
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
@@ -115,7 +115,7 @@ def render(
     given: GivenSource = NOT_KNOWN,
     bar: Markup | None = None,
 ) -> HtmlPage:
-    """The page.
+    """Render the page.
 
     Parameters
     ----------
@@ -126,15 +126,15 @@ def render(
     last_ms : int, optional
         End of the window in UTC milliseconds; by default when the tables' source was read.
     since_ms, drawn_since_ms : int, optional
-        Beginning of the window, and of the pictures, in UTC milliseconds; none by default.
+        Begin of the window, and of the pictures, in UTC milliseconds; none by default.
     live : LiveGroups, optional
-        What coordinators say of the groups now.
+        Present states of the groups from coordinators.
     track : callable
-        Passes the names of groups on, one by one, and may show how far it is.
+        Iterates over the names of groups and may show progress.
     given : GivenSource, optional
-        Where the tables come from, for the commands of findings.
+        Origin of the tables, for the commands of findings.
     bar : Markup, optional
-        Of a page that is served: what stands at its top.
+        Top bar of a served page.
     """
     commits = CommitTimes(tables, groups)
     examined = list(
@@ -181,7 +181,7 @@ def render(
 
 
 def _packed(tables: Tables, script: str, drawn: Sequence[Facts] | None) -> list[Markup]:
-    """The script, and what it draws, as elements that hold it packed."""
+    """Return the script and its data as elements with packed text."""
     blobs = {"app": pack_text(script)}
     if drawn is not None:
         blobs["page"] = pack_values({"groups": [f.group for f in drawn], "colours": COLOURS})
@@ -193,7 +193,7 @@ def _packed(tables: Tables, script: str, drawn: Sequence[Facts] | None) -> list[
 
 
 def _drawn(tables: Tables, shown: Sequence[Facts], since_ms: int | None) -> Sequence[Facts]:
-    """Facts of the pictures of some groups, which begin at a moment."""
+    """Return facts of the pictures of some groups, which begin at a moment."""
     if since_ms is None:
         return shown
     cut = within(tables, 1000 * since_ms, None)
@@ -201,7 +201,7 @@ def _drawn(tables: Tables, shown: Sequence[Facts], since_ms: int | None) -> Sequ
 
 
 def window_of(groups: Sequence[Examination]) -> str:
-    """The time that the generations of these groups cover."""
+    """Format the time that the generations of some groups cover."""
     known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
     if not known:
         return "no generation was found"
@@ -224,7 +224,7 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
 
 
 def _first_words(groups: Sequence[Examination]) -> Markup | None:
-    """What is wrong, in a sentence, of the group that is worst now."""
+    """Return a sentence about the presently worst group."""
     if not groups:
         return None
     worst = min(groups, key=worst_first)
@@ -267,7 +267,7 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
 
 
 def _bounds_of(*recorded: Facts) -> Markup:
-    """How the downtime of some groups was counted, and its bounds."""
+    """Return how the downtime of some groups was counted, and its bounds."""
     downtime_bounds, idle = (np.zeros(2) for _ in "ab")
     for facts in recorded:
         downtime_bounds += facts.rebalances.total_downtime_s
@@ -340,10 +340,10 @@ def _group_section(tables: Tables, group: Examination, index: int, *, several: b
 
 
 def page_footer(*, served: bool = False) -> Markup:
-    """The last element of a page."""
-    alone = "This page asks its own server and nobody else."
+    """Return the last element of a page."""
+    alone = "This page sends requests to its own server only."
     if not served:
-        alone = "This file is complete: it asks for nothing from the network."
+        alone = "This file is complete: it loads nothing from the network."
     made = "Made by holdfast from the group's own records in the offsets topic."
     text = f"{made} {alone} Times are UTC."
     return tag("footer", tag("p", text))

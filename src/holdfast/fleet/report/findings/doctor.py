@@ -1,8 +1,8 @@
 """Examine a fleet: findings of every group, worst group first, and the same as JSON.
 
-**Rules.** The JSON follows ``doctor.schema.json``, which is published in ``docs/``. Group
-names are raw there (JSON quotes them); texts are visible text. One group's history is in memory at
-a time: a fleet may be large.
+**Rules.** The JSON follows ``doctor.schema.json``, which is published in ``docs/``. Group names in
+it are raw (JSON quotes them); texts are visible text. The history of one group at a time is in
+memory: a fleet may be large.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from holdfast.fleet.tables.reading import Tables
 
 SCHEMA_VERSION = 1
 Track: TypeAlias = Callable[[Sequence[str]], Iterable[str]]
-"""Takes names of groups and hands them on one by one; ``iter`` shows nothing."""
+"""Iterates over names of groups and may show progress; ``iter`` shows nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is said of a group: its heading (:func:`summary`) and its findings, worst first.
+    """Result for a group: its heading (:func:`summary`) and its findings, worst first.
 
-    ``n_owned`` is how many partitions had an owner at once, at most: what a finding costs is told a
+    ``n_owned`` is the largest number of partitions with an owner at once: costs are printed per
     partition.
     """
 
@@ -44,18 +44,18 @@ class Verdict:
 
     @classmethod
     def of(cls, examination: Examination) -> Verdict:
-        """What is said of a group that was examined."""
+        """Return the verdict on an examined group."""
         facts = examination.facts
         heading = summary(facts)
         return cls(heading=heading, findings=examination.findings, n_owned=max(facts.n_owned, 1))
 
 
 def worst_of(found: Iterable[Examination], most: int | None = None) -> list[Verdict]:
-    """What is said of groups, the worst first; ``most`` of them, or all.
+    """Return verdicts on groups, the worst first; ``most`` of them, or all.
 
     Notes
     -----
-    Cost: O(g log g) of g groups; memory of one examination and of what is kept.
+    Cost: O(g log g) of g groups; memory of one examination and of the returned verdicts.
     """
     rows = ((worst_first(e), Verdict.of(e)) for e in found)
     first = itemgetter(0)
@@ -75,7 +75,7 @@ def examinations(
     now_ms: int | None = None,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """Examine one group after the other in the order given: the facts of each, with findings.
+    """Examine one group after the other in the given order: the facts of each, with findings.
 
     Parameters
     ----------
@@ -83,17 +83,17 @@ def examinations(
         End of the window in UTC milliseconds; by default the moment at which the tables' source was
         read (:func:`~holdfast.fleet.report.columns.timeline.window_end_ms`).
     since_ms : int, optional
-        Beginning of the window in UTC milliseconds: of what happened before, nothing is said.
+        Begin of the window in UTC milliseconds: earlier events yield no findings.
     live : LiveGroups, optional
-        What coordinators say of the groups now.
+        Present states of the groups from coordinators.
     track : callable
-        Passes the names on, one by one, and may show how far it is.
+        Iterates over the names and may show progress.
     source : GivenSource, optional
         Where the tables come from, for the commands of findings.
     now_ms : int, optional
-        Time by the caller's clock, in UTC milliseconds: then old tables are a finding.
+        Time by the caller's clock, in UTC milliseconds: with it old tables are a finding.
     commits : CommitTimes, optional
-        Without it, no finding says what a move costs.
+        Without it, no finding has the cost of a move.
     """
     last = last_ms if last_ms is not None else window_end_ms(tables)
     names = names_of(tables, groups, live)
@@ -116,7 +116,7 @@ def examinations(
 def names_of(
     tables: Tables, groups: Sequence[str] | None, live: LiveGroups = NOT_QUERIED
 ) -> Sequence[str]:
-    """Names of the groups that are asked for: all of the tables and of the coordinators for None.
+    """Return names of the requested groups; for None all of the tables and of the coordinators.
 
     A group that waits for its first assignment has no record yet.
     """
@@ -124,7 +124,7 @@ def names_of(
 
 
 def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Document that follows ``doctor.schema.json``."""
+    """Return a document that follows ``doctor.schema.json``."""
     return {
         "schema_version": SCHEMA_VERSION,
         "groups": [
@@ -135,7 +135,7 @@ def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 
 def summary(facts: Facts) -> dict[str, Any]:
-    """Heading of a group: state, protocol, members, generation, window, cost."""
+    """Return the heading of a group: state, protocol, members, generation, window, cost."""
     g, r, last = facts.generations, facts.rebalances, facts.last
     return {
         "group": facts.group,
@@ -158,7 +158,7 @@ def summary(facts: Facts) -> dict[str, Any]:
 
 
 def _now(live: LiveGroup) -> dict[str, Any]:
-    """What the coordinator of a group says of it."""
+    """Return the coordinator's answer about a group."""
     seen = live.seen
     members = few(() if seen is None or seen.members is None else seen.members)
     return {
@@ -210,7 +210,7 @@ def _finding(finding: Finding, n_owned: int) -> dict[str, Any]:
 
 
 def moment(ms: int, timespec: str = "milliseconds") -> str:
-    """UTC time as ISO 8601; what is reckoned beyond the years that it has is at their end."""
+    """Format UTC time as ISO 8601; a time outside of the supported years is clamped to them."""
     held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
     stamp = datetime.fromtimestamp(held / 1000, UTC).isoformat(timespec=timespec)
     return stamp.replace("+00:00", "Z")

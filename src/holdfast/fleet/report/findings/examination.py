@@ -1,13 +1,12 @@
 """Examine one group: run every rule, the worst finding first.
 
-**Rules.** Everywhere groups come in one order (:func:`worst_first`): by the severity of the worst
-finding that is active, then by the best single estimate of their downtime, then by name. Findings
-that ended before the window began are left out. A finding that comes of another one of the group
-follows it (:data:`LEADS`): the finding that names the cause leads, and what it makes of a group's
-rebalances stands under it.
+**Rules.** Groups always have one order (:func:`worst_first`): by the severity of the worst active
+finding, then by the best single estimate of their downtime, then by name. Findings that ended
+before the window began are omitted. A finding that results from another one of the group follows
+it (:data:`LEADS`): the finding that names the cause comes first, and its effects on the group's
+rebalances below it.
 
-This module imports every module with rules, and is the only one that does. A new file of rules is
-one more name in that import.
+Only this module imports every module with rules. A new file of rules adds its name to that import.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class Examination:
 
     @property
     def verdict(self) -> GroupVerdict:
-        """The short form of it."""
+        """Return its short form."""
         found: dict[str, FoundCode] = {}
         for f in sorted(self.findings, key=lambda f: not f.is_active):
             one = FoundCode(code=f.code, severity=f.severity, is_active=f.is_active)
@@ -105,16 +104,15 @@ def worst_first(examination: Examination) -> tuple[int, float, str]:
 
 
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, by code."""
+    """Return every rule, by code."""
     return tuple(sorted(RULES.values(), key=lambda rule: rule.code))
 
 
 def examine(facts: Facts, limits: Limits | None = None) -> Examination:
     """Run all rules over one group; ``limits`` are the thresholds.
 
-    The active findings come first, and of them the worst, of equal ones those that name a cause.
-    What follows from one comes right behind it, and a cause stands where the worst of what follows
-    from it would.
+    Active findings come first, the worst of them at the top; of equally bad ones those that name a
+    cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
     """
     limits = limits or Limits()
     told = (f for rule in all_rules() for f in rule.find(facts, limits))
@@ -132,7 +130,7 @@ def _badness(finding: Finding) -> tuple[bool, int]:
 
 
 def _folded(found: Sequence[Finding]) -> list[Finding]:
-    """The findings, each with the cause that it follows from."""
+    """Return the findings, each with the cause that it follows from."""
     causes = {f.code: f.rebalances for f in found if f.code in LEADS}
     follows: dict[str, str] = {}
     for cause, codes in LEADS.items():

@@ -44,7 +44,7 @@ from holdfast.fleet.tables.reading import Tables
 BOOL = npt.NDArray[np.bool_]
 NEVER = -1
 _OF_A_FEW = ["group_instance_id", "client_id", "rack", "subscribed_topics"]
-"""Columns of members that are asked of a few of them only."""
+"""Columns of members that are read for a few of them only."""
 _OF_RECORDS = ("record", "at_least")
 """What ``lag_seconds`` is where it is of a record."""
 
@@ -60,11 +60,11 @@ class Presence:
     member, identity : int32[n]
         Member id and process (:class:`holdfast.fleet.report.columns.identity.Identities`).
     n_copies : int64[n]
-        Tasks of which it keeps the state for others.
+        Tasks whose state it replicates for others.
     session_timeout_ms, rebalance_timeout_ms : int64[n]
         -1 where unknown.
     rows : Table
-        The rows as they are stored, for what is asked of a few of them only.
+        The stored rows, for columns that are read for a few of them only.
     """
 
     generation: I64
@@ -77,34 +77,33 @@ class Presence:
     rows: ArrowTable
 
     def members_of(self, generation: int) -> I32:
-        """Member of each row of a generation."""
+        """Return the member of each row of a generation."""
         low, high = np.searchsorted(self.generation, [generation, generation + 1])
         return self.member[low:high]
 
     def static_name(self, row: int) -> str | None:
-        """``group.instance.id`` of a row."""
+        """Return ``group.instance.id`` of a row."""
         name: str | None = self.rows["group_instance_id"][row].as_py()
         return name
 
     def topics(self, row: int) -> tuple[str, ...]:
-        """Subscribed topics of a row, sorted."""
+        """Return the subscribed topics of a row, sorted."""
         return tuple(sorted(self.rows["subscribed_topics"][row].as_py() or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LagRows:
-    """Lag of each partition as of the end of the window.
+    """Lag of each partition at the end of the window.
 
     Parameters
     ----------
     partition, lag, committed, commit_ms, position_ms : int64[n]
-        -1 where there is none. ``position_ms`` is when the group came to ``committed``.
+        -1 if unknown or missing. ``position_ms`` is when the group reached ``committed``.
     age_s : float64[n]
-        Age of the first unread record by its own time, or so much at least; NaN where it is not
-        known.
+        Age of the first unread record by its own time, or a lower bound; NaN if unknown.
     unread : int8[n]
-        1 where a record is unread, 0 where nothing but control records of transactions lies behind
-        the commit, or nothing at all; -1 where that is not known.
+        1 if a record is unread, 0 if at most control records of transactions follow the commit; -1
+        if unknown.
     end, begin : int64[n]
         Log end and start offset; -1 where unknown.
     member : tuple of (str or None)
@@ -131,28 +130,28 @@ class LagRows:
 
     @property
     def work(self) -> I64:
-        """Lag of each partition that may be records: 0 where no record is unread."""
+        """Return the lag of each partition that may be records: 0 if no record is unread."""
         return np.where(self.unread == 0, np.minimum(self.lag, 0), self.lag)
 
     def waiting_since(self, end_ms: int) -> I64:
-        """When each partition was committed last, or later where its records came later; ms."""
+        """Return when each partition was last committed, or when its records came if later; ms."""
         came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)
         return np.maximum(self.commit_ms, came_ms.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Absence:
-    """A process that went and came back: generations by index.
+    """A process that left and came back: generations by index.
 
     Parameters
     ----------
     identity : int
-        Which process.
+        Index of the process.
     last_with, first_without, back : int
         Last generation with it, first one without it, first one with it again. The last two are
-        equal where it came back so fast that no generation stood without it.
+        equal if it came back so fast that no generation was without it.
     away_s : float
-        From the first record without it (or the last with it) to the one with it again.
+        Seconds from the first record without it (or the last with it) to the one with it again.
     """
 
     identity: int
@@ -164,19 +163,19 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Age:
-    """How old tables are.
+    """Age of tables.
 
     Parameters
     ----------
     seconds : float
-        Since log ends were read, of tables that ``watch`` keeps; 0 for others.
+        Seconds since log ends were read, for tables that ``watch`` updates; 0 for others.
     look_every_s : float
-        The pause between two readings that ``watch`` was started with; 0 if it was to end by
-        itself.
+        Poll interval of ``watch``; 0 if it runs once.
     started_with : tuple of str
-        Options with which ``watch`` was started, without its folder and pause; none if unknown.
+        Options with which ``watch`` was started, without its folder and interval; empty if
+        unknown.
     is_updated : bool
-        Whether ``watch`` keeps the tables; all others are of their moment.
+        Whether ``watch`` updates the tables; all others are fixed.
     """
 
     seconds: float = 0.0
@@ -189,7 +188,7 @@ NOT_UPDATED = Age()
 
 
 def read_age(tables: Tables, now_ms: int) -> Age:
-    """How old tables are by the caller's clock, in UTC milliseconds."""
+    """Return the age of tables by the caller's clock, in UTC milliseconds."""
     notes = tables.newest_notes()
     taken_us = to_us(str(notes.get("taken_at"))) if "query" in notes else None
     if taken_us is None:
@@ -206,20 +205,19 @@ def read_age(tables: Tables, now_ms: int) -> Age:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Facts:
-    """Everything known about one group.
+    """All facts about one group.
 
-    ``kind`` is what its members are now. ``record_bytes`` has one entry per generation: bytes of
-    its record, -1 where there is none. ``n_shared`` counts the partitions that members of a share
-    group read at most in one generation. ``roles`` counts what the members have now
-    (:func:`~holdfast.fleet.report.columns.timeline.count_roles`). ``source`` is where the tables
-    come from, for commands that are suggested. ``rebuilding`` reads commits, so a rule asks only if
-    it needs them.
+    ``kind`` is the present kind of its members. ``record_bytes`` has one entry per generation:
+    bytes of its record, -1 without a record. ``n_shared`` counts the partitions that members of a
+    share group read at most in one generation. ``roles`` counts the present roles of members
+    (:func:`~holdfast.fleet.report.columns.timeline.count_roles`). ``source`` is the origin of the
+    tables, for suggested commands. ``rebuilding`` reads commits, so a rule uses it only if needed.
 
-    ``rebalances``, ``absences`` and ``anomalies`` are those since ``since_ms``, which is before
-    every record where there is no such limit; ``recorded`` are the rebalances of all time. What the
-    last generation has is never too old. ``n_owned`` is how many partitions had an owner at once,
-    at most. ``live`` is what coordinators say; None where nobody asked them. ``leader`` is the
-    member id of the last generation's leader.
+    ``rebalances``, ``absences`` and ``anomalies`` begin at ``since_ms``, which is before every
+    record without such a limit; ``recorded`` are the rebalances of all time. Facts of the last
+    generation are never too old. ``n_owned`` is the largest number of partitions with an owner at
+    once. ``live`` is the coordinators' answer; None without a query. ``leader`` is the member id
+    of the last generation's leader.
     """
 
     group: str
@@ -246,7 +244,7 @@ class Facts:
 
     @property
     def n_partitions(self) -> int:
-        """Partitions, or tasks and connectors, that ever had an owner or a reader."""
+        """Count partitions, or tasks and connectors, that ever had an owner or a reader."""
         return max(len(self.timeline.row_partition), self.n_shared)
 
     @property
@@ -261,9 +259,9 @@ class Facts:
 
     @property
     def gone_ms(self) -> int | None:
-        """When the group was deleted, in UTC milliseconds; None for a group that is there.
+        """When the group was deleted, in UTC milliseconds; None for a group that exists.
 
-        Where no record of that is left, it was gone when its coordinator was asked.
+        If no record of the deletion is left, it is the time of the query to its coordinator.
         """
         if self.live is not None and self.live.seen is not None and not self.live.is_gone:
             return None
@@ -272,18 +270,18 @@ class Facts:
         return self.live.queried_ms if self.live is not None and self.live.is_gone else None
 
     def generation_end_ms(self, at_ms: int) -> int:
-        """When the generation that stood at a moment gave way, in UTC ms; the window's end."""
+        """Return when the generation at a moment ended, in UTC ms; or the window's end."""
         after = int(np.searchsorted(self.generations.at_ms, at_ms, side="right"))
         return int(np.append(self.generations.at_ms, self.end_ms)[after])
 
     @property
     def begin_ms(self) -> int:
-        """Beginning of the window: its limit, or the first generation of the group."""
+        """Begin of the window: its limit, or the first generation of the group."""
         return max(self.timeline.first_ms, self.since_ms)
 
     @property
     def last(self) -> int:
-        """Index of the last generation; -1 where there is none."""
+        """Index of the last generation; -1 without one."""
         return len(self.generations.number) - 1
 
     @property
@@ -293,7 +291,7 @@ class Facts:
 
     @property
     def state_now(self) -> str:
-        """State as its coordinator says; as of the last generation, where nobody asked."""
+        """State from its coordinator; from the last generation if it was not queried."""
         if self.live is None or self.last < 0:
             return self.recorded_state
         if self.live.is_gone:
@@ -302,10 +300,10 @@ class Facts:
 
     @property
     def state(self) -> str:
-        """The same for rules, which take members and owners from the last generation.
+        """State for rules, which take members and owners from the last generation.
 
-        A coordinator that says Stable where the records say Empty has a generation that was not
-        read yet: its members and owners are not known.
+        A coordinator that reports Stable while the records say Empty has a generation that was not
+        read yet: its members and owners are unknown.
         """
         is_read = self.state_now != "Stable" or self.recorded_state == "Stable"
         return self.state_now if is_read else "unknown"
@@ -317,7 +315,7 @@ class Facts:
 
     @property
     def n_members(self) -> int:
-        """Members as the coordinator says; of the last generation, where nobody asked it."""
+        """Number of members from the coordinator; of the last generation if it was not queried."""
         seen = None if self.live is None else self.live.seen
         if seen is not None and seen.members is not None:
             return len(seen.members)
@@ -325,7 +323,7 @@ class Facts:
 
     @property
     def clients(self) -> frozenset[Client | str | None]:
-        """Client libraries of the last members, as far as the records tell them."""
+        """Client libraries of the last members, as far as the records show them."""
         p = self.presence
         if not len(p.generation):
             return frozenset()
@@ -336,22 +334,22 @@ class Facts:
 
     @property
     def n_rebalances(self) -> int:
-        """Rebalances; the first generation that the records show is none."""
+        """Number of rebalances; the first recorded generation is not counted."""
         return int((~self.rebalances.caused_by("first_seen")).sum())
 
     @property
     def downtime_s(self) -> float:
         """Return the best single estimate of the group's downtime, in seconds a partition.
 
-        That is the upper bound of what stood still, divided by the partitions of the group: what
-        Kafka records says when a rebalance ended and not when it began, so of an eager group, in
-        which everything stops, the lower bound is 0.
+        That is the upper bound of the downtime, divided by the partitions of the group: Kafka
+        records when a rebalance ended and not when it began, so the lower bound of an eager group,
+        in which everything stops, is 0.
         """
         return self.downtimes_s[1]
 
     @property
     def downtimes_s(self) -> tuple[float, float]:
-        """Both bounds of it."""
+        """Lower and upper bound of the group's downtime, in seconds a partition."""
         lower, upper = self.rebalances.total_downtime_s
         return self.per_partition_s(lower), self.per_partition_s(upper)
 
@@ -366,17 +364,17 @@ class Facts:
         return now
 
     def anomalies_of(self, kind: str) -> ArrowTable:
-        """The anomalies whose kind begins so, in the order of their table."""
+        """Return anomalies whose kind begins with ``kind``, in the order of their table."""
         return self.anomalies.filter(pc.starts_with(self.anomalies["kind"], kind))
 
     def partition_name(self, row: int) -> str:
-        """``topic-partition`` of a timeline row; a task or a connector as its own tools name it."""
+        """Return ``topic-partition`` of a timeline row; tasks and connectors as their tools do."""
         t = self.timeline
         topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
         return f"{topic}{self.kind.words.joint}{partition}" if partition >= 0 else str(topic)
 
     def had_work(self, rows: I64, at_ms: int) -> bool:
-        """Whether some timeline rows had work at a moment: they got on later, or are behind."""
+        """Return whether some timeline rows had work at a moment: later progress, or lag."""
         t, lag = self.timeline, self.lag
         busy = {
             (topic, int(lag.partition[i]))
@@ -386,7 +384,7 @@ class Facts:
         return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
 
     def owner_at(self, generation: int) -> I32:
-        """Owner of each timeline row when a generation was settled: member index or negative."""
+        """Return the owner of each timeline row after a generation: member index or negative."""
         t = self.timeline
         return t.owner_at(int(t.generations.at_ms[generation]))
 
@@ -402,11 +400,11 @@ def read_facts(
     age: Age = NOT_UPDATED,
     commits: CommitTimes | None = None,
 ) -> Facts:
-    """Facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
+    """Read the facts of one group; the window ends at ``last_ms``, in UTC milliseconds.
 
-    ``tables`` may be any of the pipeline's. Without a table, the rules that need it find nothing.
-    Without ``since_ms``, the window has no beginning. Without ``commits``, what a move costs is not
-    known.
+    ``tables`` may be any of the pipeline's. Without a table, rules that need it find nothing.
+    Without ``since_ms``, the window has no begin. Without ``commits``, the cost of a move is
+    unknown.
     """
     timeline = build_timeline(tables, group, last_ms)
     recorded = read_rebalances(tables, group)
@@ -444,7 +442,7 @@ def read_facts(
 
 
 def _kind(generations: ArrowTable) -> GroupKind:
-    """Kind of the group by its last generation with members."""
+    """Return the kind of the group by its last generation with members."""
     peopled = np.flatnonzero(ints(generations, "n_members", 0))
     if not len(peopled):
         return CLASSIC
@@ -453,7 +451,7 @@ def _kind(generations: ArrowTable) -> GroupKind:
 
 
 def _leader(generations: ArrowTable, settled: Settlements) -> str | None:
-    """Member id of the leader of the last generation."""
+    """Return the member id of the leader of the last generation."""
     index = settled.index_of(ints(generations, "generation"), times_ms(generations, "timestamp"))
     rows = np.flatnonzero((index == len(settled.number) - 1) & (index >= 0))
     leader: str | None = generations["leader"][int(rows[0])].as_py() if len(rows) else None
@@ -461,7 +459,7 @@ def _leader(generations: ArrowTable, settled: Settlements) -> str | None:
 
 
 def _record_bytes(table: ArrowTable, generations: Settlements) -> I64:
-    """Bytes of each settlement's record."""
+    """Return the bytes of each settlement's record."""
     found = np.full(len(generations.number), NEVER, dtype=np.int64)
     index = generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
     np.maximum.at(found, index[index >= 0], ints(table, "record_bytes")[index >= 0])
@@ -490,7 +488,7 @@ def _presence(tables: Tables, timeline: Timeline) -> Presence:
 
 
 def _anomalies(table: ArrowTable, generations: Settlements, since_ms: int) -> ArrowTable:
-    """Anomalies since a moment, and those of the last generation, whenever that began."""
+    """Return anomalies since a moment, and those of the last generation, whenever it began."""
     at_ms = times_ms(table, "timestamp")
     last = len(generations.number) - 1
     stands = generations.index_of(ints(table, "generation"), at_ms) == last
@@ -498,7 +496,7 @@ def _anomalies(table: ArrowTable, generations: Settlements, since_ms: int) -> Ar
 
 
 def _absences(presence: Presence, generations: Settlements, since_ms: int) -> tuple[Absence, ...]:
-    """Absences and restarts that ended since a moment, in the order in which they ended."""
+    """Return absences and restarts that ended since a moment, ordered by their end."""
     found = []
     order = np.lexsort((presence.generation, presence.identity))
     identity, generation = presence.identity[order], presence.generation[order]

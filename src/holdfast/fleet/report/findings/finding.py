@@ -1,20 +1,20 @@
 """Findings of the doctor, and the decorator that registers a rule.
 
-**Rules.** A code is stable: it is never given another meaning, and never used again once retired.
-A finding has the code and the texts of its rule, its basis (inferred or stated), its evidence and
-its cost. A rule is a pure function of
-:class:`holdfast.fleet.report.findings.facts.Facts`.
+**Rules.** A code is stable: its meaning never changes, and a retired code is never reused. A
+finding has the code and the texts of its rule, its basis (inferred or stated), its evidence and
+its cost. A rule is a pure function of :class:`holdfast.fleet.report.findings.facts.Facts`.
 
-A finding is *active* or *past*, by its evidence alone (:func:`ended_ms`). Evidence of how things
-are now reaches to the end of the window, so such a finding is active. What happened is active for
+A finding is *active* or *past*, by its evidence alone (:func:`ended_ms`). Evidence of the present
+reaches to the end of the window, so such a finding is active. An event is active for
 :attr:`Limits.recent_s` after its last evidence: a storm whose last rebalance was 11 minutes ago is
-past, and ended with that rebalance. What a record states of a generation (:attr:`Lasts.GENERATION`)
-is active while that generation is the last one. Of a group that is gone everything is past.
+past, and ended with that rebalance. What a record states of a generation
+(:attr:`Lasts.GENERATION`) is active while that generation is the last one. All findings of a
+deleted group are past.
 
-**Strategy.** ``@rule(...)`` stands above the function that looks for symptoms. The decorator holds
-the code, the usual severity and every text that people read, and registers them as a ``Rule``.
-:mod:`holdfast.fleet.report.findings.examination` imports the modules with rules, and so has all of
-them.
+**Strategy.** ``@rule(...)`` decorates the function that finds symptoms. The decorator has the
+code, the usual severity and every text for people, and registers them as a ``Rule``.
+:mod:`holdfast.fleet.report.findings.examination` imports the modules with rules, and so has all
+rules.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for info, 2 for error."""
+        """Return 0 for info to 2 for error."""
         return list(Severity).index(self)
 
 
@@ -68,14 +68,14 @@ class Lasts(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Few(Generic[Item]):
-    """The first of many, and how many there are.
+    """The first items of many, and their total number.
 
     Parameters
     ----------
     shown : tuple
         At most ``MAX_EVIDENCE``.
     total : int
-        How many there are with those that are not shown.
+        Number of all items.
     """
 
     shown: tuple[Item, ...] = ()
@@ -83,11 +83,11 @@ class Few(Generic[Item]):
 
     @property
     def left_out(self) -> int:
-        """How many are not shown."""
+        """Return how many items are not shown."""
         return self.total - len(self.shown)
 
     def text(self, separator: str, most: int = MAX_EVIDENCE) -> str:
-        """The first of them in a line, such as ``m-1, m-2 and 3 more``."""
+        """Return the first items in a line, such as ``m-1, m-2 and 3 more``."""
         names = separator.join(str(value) for value in self.shown[:most])
         return names + more(self.total - len(self.shown[:most]))
 
@@ -96,18 +96,18 @@ NONE: Few[Any] = Few()
 
 
 def more(number: int) -> str:
-    """What stands behind the first of many: `` and 3 more``, or nothing."""
+    """Return the text behind the first of many: `` and 3 more``, or nothing."""
     return f" and {number:,} more" if number else ""
 
 
 def few(values: Iterable[Item]) -> Few[Item]:
-    """The first ``MAX_EVIDENCE`` of some values, and how many there are."""
+    """Return the first ``MAX_EVIDENCE`` of some values, and their number."""
     found = list(values)
     return Few(tuple(found[:MAX_EVIDENCE]), len(found))
 
 
 def few_names(names: Iterable[str]) -> Few[str]:
-    """As :func:`few`, with names made visible."""
+    """Return the same as :func:`few`, with names made visible."""
     found = few(names)
     return Few(tuple(visible(name) for name in found.shown), found.total)
 
@@ -137,7 +137,7 @@ class Evidence:
 
 
 def generations_of(evidence: Evidence) -> str:
-    """Which generations it is about, such as ``generations 1-3 7``; empty if none."""
+    """Return generations of the evidence, such as ``generations 1-3 7``; empty without one."""
     seen = evidence.generations
     if not seen.total:
         return ""
@@ -154,21 +154,21 @@ def generations_of(evidence: Evidence) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """What a rule's function found in one group.
+    """Result of a rule's function for one group.
 
     Parameters
     ----------
     severity : Severity, optional
-        Replaces the rule's severity where the evidence is thin or the case is extreme.
+        Replaces the rule's severity if the evidence is thin or the case is extreme.
     cost_lower_s, cost_upper_s : float
-        Partition-seconds that it cost in the window, at least and at most.
+        Partition-seconds of cost in the window, at least and at most.
     basis : Basis
         Stated by a record, or inferred from several.
     rebalances : frozenset of int
-        Which of the group's rebalances it is about; empty where it is about none.
+        Indices of the group's rebalances that it concerns; empty if none.
     every_s : float
-        Longest pause in what recurs: the finding is active for twice as long after its evidence,
-        if that is longer than :attr:`Limits.recent_s`.
+        Longest interval of a recurring symptom: the finding is active for twice as long after its
+        evidence, if that is longer than :attr:`Limits.recent_s`.
     """
 
     text: str
@@ -186,9 +186,9 @@ class Symptom:
 class Finding(Symptom):
     """A symptom with its rule and its final severity.
 
-    ``follows`` is the code of the finding of the group that it comes of; empty where it stands for
-    itself. ``ended_ms`` is when a past finding ended, in UTC milliseconds; None of an active one.
-    Its text and command are :class:`~holdfast.core.names.Visible`: no writer escapes them again.
+    ``follows`` is the code of the finding that causes this one in the group; empty without a
+    cause. ``ended_ms`` is the end of a past finding, in UTC milliseconds; None if active. Its text
+    and command are :class:`~holdfast.core.names.Visible`: no writer escapes them again.
     """
 
     rule: Rule
@@ -198,12 +198,12 @@ class Finding(Symptom):
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
         return self.ended_ms is None
 
     @property
     def code(self) -> str:
-        """Code of its rule: ``HF1xx``."""
+        """Return the code of its rule: ``HF1xx``."""
         return self.rule.code
 
 
@@ -248,7 +248,7 @@ class Limits:
     flap_gap_s: float = 1_200.0
 
     def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
-        """Whether ``watch`` should have looked again, now or ``later_s`` seconds after ``age``."""
+        """Return whether ``watch`` should have polled again, now or ``later_s`` after ``age``."""
         looks_s = self.stale_looks * age.look_every_s
         limit_s = max(self.stale_s, looks_s) if looks_s else self.stale_once_s
         return age.is_updated and age.seconds + later_s > limit_s
@@ -260,7 +260,7 @@ Look = Callable[[Facts, Limits], Iterable[Symptom]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One code: what it looks for and what to say about it.
+    """One code: its symptom and its texts.
 
     Parameters
     ----------
@@ -269,11 +269,12 @@ class Rule:
     severity : Severity
         Severity of its findings, unless a symptom has another one.
     what, why, how, mend : str
-        For ``holdfast explain``: what is seen, why it matters, how it is recognised, what to do.
+        Texts of ``holdfast explain``: what is seen, why it matters, how it is recognized, what to
+        do.
     look : callable
         ``(facts, limits) -> symptoms``.
     lasts : Lasts
-        How long its findings last beyond the end of their evidence.
+        How long its findings last after the end of their evidence.
     """
 
     code: str
@@ -287,7 +288,7 @@ class Rule:
     lasts: Lasts = Lasts.EVIDENCE
 
     def find(self, facts: Facts, limits: Limits) -> Iterator[Finding]:
-        """Every symptom of this rule in one group, as a finding."""
+        """Yield every symptom of this rule in one group, as a finding."""
         for symptom in self.look(facts, limits):
             told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
             told["severity"] = symptom.severity or self.severity
@@ -338,7 +339,7 @@ def rule(
 
 
 def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: float) -> Evidence:
-    """Evidence of how things stand: since the last generation, with some rows of the lag."""
+    """Return evidence of the present: since the last generation, with some rows of the lag."""
     lag, g = facts.lag, facts.generations
     known = facts.last >= 0
     return Evidence(
@@ -357,22 +358,22 @@ def marker_doubt(facts: Facts, limits: Limits, rows: I64) -> tuple[Severity | No
     Returns
     -------
     Severity or None, and str
-        A lower severity than an error and the end of a sentence, where all of the rows of the lag
-        are so few records behind that it may be so, and no cluster told it; else None and "".
+        A lower severity than an error and the end of a sentence, if each of the lag rows is so few
+        records behind that markers explain it, and no cluster decided it; else None and "".
     """
     lag = facts.lag
     if not len(rows) or (lag.unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
         return None, ""
-    return Severity.WARN, "; what is unread may be a transaction marker"
+    return Severity.WARN, "; the unread record may be a transaction marker"
 
 
 def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
-    """A command that plans the way of a group to a cooperative assignor.
+    """Return a command that plans the migration of a group to a cooperative assignor.
 
-    A plan is one for the client that the members run: what one client takes, another one refuses.
-    Where the records do not tell it, the command lists the clients that have a way, for a person to
-    choose from. Where the group has a cooperative assignor already, none that a consumer can be
-    configured with, or a client without a plan, the command shows what its members offer.
+    A plan is for the client that the members run: what one client accepts, another refuses. If the
+    records do not show it, the command lists the clients that have a plan, for a person to choose
+    from. If the group has a cooperative assignor already, none that a consumer can be configured
+    with, or a client without a plan, the command shows the assignors of its members.
     """
     known = [name for name in protocols if name in ASSIGNORS]
     found, unplanned = facts.clients, unplanned_of(facts)
@@ -386,21 +387,21 @@ def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
 
 
 def unplanned_of(facts: Facts) -> list[str]:
-    """Names of client libraries in the group for which ``upgrade-check`` has no plan."""
+    """Return names of client libraries in the group for which ``upgrade-check`` has no plan."""
     return sorted(one for one in facts.clients if one and not isinstance(one, Client))
 
 
 def on_group(facts: Facts, command: str, *words: str) -> str:
-    """A command of ours that reads this group from the source given, with ``words`` at its end.
+    """Return a command of ours that reads this group from its source, with ``words`` at its end.
 
-    ``--group`` takes patterns: of a name that looks like one, the characters are made literal.
+    ``--group`` accepts patterns: special characters in a name are escaped.
     """
     named = option("--group", escape(facts.group))
     return holdfast_line(command, *facts.source.options, *named, *words)
 
 
 def describe(facts: Facts, *words: str) -> str:
-    """A command that shows the group, with ``words`` at its end."""
+    """Return a command that shows the group, with ``words`` at its end."""
     if not facts.kind.tool:
         return on_group(facts, "history", "--table", "assignments")
     return kafka_line(
@@ -409,5 +410,5 @@ def describe(facts: Facts, *words: str) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """A number and what it counts: ``1 member``, ``1,200 members``."""
+    """Return a number and its noun: ``1 member``, ``1,200 members``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

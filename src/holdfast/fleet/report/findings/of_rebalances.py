@@ -35,9 +35,9 @@ def symptom_of(
     rows: Iterable[int] = (),
     **figures: float | None,
 ) -> Symptom:
-    """What some rebalances show: ``chosen`` is bool[n_rebalances], ``rows`` are timeline rows.
+    """Return a symptom of rebalances: bool[n_rebalances] ``chosen``; ``rows`` are timeline rows.
 
-    It costs their pauses, or the given share of them. A figure that is None is left out.
+    It costs their downtime, or the given fraction of it. A figure that is None is left out.
     """
     r = facts.rebalances
     at = r.at_ms[chosen]
@@ -60,10 +60,10 @@ def symptom_of(
 
 
 def summed_downtime_s(facts: Facts, chosen: BOOL) -> float:
-    """Partition-seconds without an owner that some rebalances cost at most."""
+    """Sum the partition-seconds without an owner that some rebalances cost at most."""
     return float(np.nansum(facts.rebalances.downtime_upper_s[chosen]))
 
 
 def show_rebalances(facts: Facts) -> str:
-    """A command that shows the group's rebalances."""
+    """Return a command that shows the group's rebalances."""
     return on_group(facts, "history", "--table", "rebalances")

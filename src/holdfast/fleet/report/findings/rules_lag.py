@@ -33,12 +33,12 @@ from holdfast.fleet.report.findings.finding import (
     "HF104",
     name="lag skew",
     severity=Severity.WARN,
-    what="One member carries three times its share of the group's lag or more.",
-    why="The group is as late as its latest member; the others have room.",
+    what="One member has three times the mean lag of the group's members or more.",
+    why="The group is as late as its latest member; the others have capacity.",
     how="Log end minus commit, summed over the partitions of each owner in the last generation.",
-    mend="Spread by lag: the assignors lag and lag-sticky, which only clients of holdfast have. If "
-    "one partition holds it all, which the finding says then, the keys are skewed and no assignor "
-    "helps: choose other keys, or make the work per record cheaper.",
+    mend="Balance by lag: the assignors lag and lag-sticky, which only holdfast's clients have. "
+    "If one partition has all the lag, which the finding then states, the keys are skewed and no "
+    "assignor helps: choose other keys, or reduce the work per record.",
 )
 def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
@@ -54,16 +54,16 @@ def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     worst = max(sorted(totals), key=totals.__getitem__)
     factor = totals[worst] * len(totals) / total
-    # Of two members the worst carries at most twice the mean: the limit follows what is possible.
+    # With two members the worst has at most twice the mean: the limit is capped accordingly.
     if factor < min(limits.lag_skew, 0.9 * len(totals)):
         return
     rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
     rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
-    # A partition that holds nearly all the lag makes every owner of that partition late.
+    # A partition with nearly all the lag makes each of its owners late.
     hot = int(lag.lag[rows[0]]) >= limits.hot_share * totals[worst]
     name = f"{lag.topic[rows[0]]}-{lag.partition[rows[0]]}"
     yield Symptom(
-        text=f"one of {len(totals)} members carries {totals[worst]:,} of {total:,} records of lag, "
+        text=f"one of {len(totals)} members has {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean"
         + (f"; one partition, {name}, has {lag.lag[rows[0]]:,} of them" if hot else ""),
         evidence=last_evidence(
@@ -79,15 +79,14 @@ def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF126",
     name="group too slow",
     severity=Severity.WARN,
-    what="Every member makes progress, and the oldest unread record of each is five minutes old or "
-    "older.",
-    why="The group reads slower than it is written to, or did until a moment ago: no spreading of "
-    "partitions helps.",
-    how="Age of the oldest unread record by its own time, which only a live cluster tells; commits "
-    "of the last two minutes. Of a group whose members no record names (assign(), Flink), commits "
-    "of the last hour, and records that are an hour old or older.",
-    mend="Add members, up to one a partition, or make the work per record cheaper. If lag shrinks, "
-    "wait.",
+    what="Every member makes progress, and the oldest unread record of each is at least five "
+    "minutes old.",
+    why="The group reads slower than producers write, or did until a moment ago: balancing "
+    "partitions does not help.",
+    how="Age of the oldest unread record by its own time, which only a live cluster reports; "
+    "commits of the last two minutes. For a group without a record of members (assign(), Flink), "
+    "commits of the last hour, and records that are at least an hour old.",
+    mend="Add members, up to one a partition, or reduce the work per record. If lag shrinks, wait.",
 )
 def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if facts.last < 0:
@@ -124,7 +123,7 @@ def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Partitions that a group without a record of members commits, and reads long after.
+    """Yield partitions that a group without a record of members commits, and reads late.
 
     Such a group may commit at checkpoints minutes apart, so the limit is longer.
     """
@@ -136,8 +135,8 @@ def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     oldest_s = float(lag.age_s[rows].max())
     yield Symptom(
-        text=f"{count(len(rows), 'partition')} committed within the last hour, and unread records "
-        f"there are up to {oldest_s / 60:,.0f} minutes old",
+        text=f"{count(len(rows), 'partition')} committed within the last hour, and their unread "
+        f"records are up to {oldest_s / 60:,.0f} minutes old",
         evidence=last_evidence(facts, [], rows, lag_records=float(behind), oldest_s=oldest_s),
         command=on_group(facts, "lag"),
     )
@@ -147,15 +146,14 @@ def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF125",
     name="no progress",
     severity=Severity.ERROR,
-    what="A partition with unread records is committed again and again at the same offset, for two "
+    what="A partition with unread records is repeatedly committed at the same offset, for two "
     "minutes or more.",
     why="Usually one record cannot be processed (a poison pill), and all records behind it wait. "
-    "The member looks alive: it polls and commits.",
-    how="First and last of the commits in a row that name one offset, and the age of the record "
-    "behind it. Where no cluster told that age (a dump), the finding is only information: the "
-    "records may have come a moment ago. Control records of transactions are no work, as for "
-    "HF105.",
-    mend="Look at the record at the committed offset; skip it, or send it to a dead letter topic.",
+    "The member seems healthy: it polls and commits.",
+    how="First and last of the successive commits at one offset, and the age of the record "
+    "behind it. If no cluster reported that age (a dump), the finding is only information: the "
+    "records may be new. Control records of transactions do not count, as for HF105.",
+    mend="Inspect the record at the committed offset; skip it, or send it to a dead letter topic.",
 )
 def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
@@ -173,7 +171,7 @@ def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
         severity=severity if known else Severity.INFO,
-        text=f"{count(len(rows), 'partition')} committed again and again at one offset, for up to "
+        text=f"{count(len(rows), 'partition')} repeatedly committed at one offset, for up to "
         f"{stood.max() / 60:,.0f} minutes, with records unread behind it{doubt}",
         evidence=last_evidence(
             facts,
@@ -192,10 +190,10 @@ def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     severity=Severity.ERROR,
     what="The group is stable, its members subscribe to the topic, and a partition that had an "
     "owner has none.",
-    why="Nobody reads it, and nothing will change until the next rebalance.",
-    how="The last generation's assignment against all that was ever assigned.",
-    mend="With a delay this ends when the delay does; otherwise restart the leader, or change "
-    "its assignor.",
+    why="No member reads it, and that will not change until the next rebalance.",
+    how="The last generation's assignment against every partition ever assigned.",
+    mend="With a delay this ends after the delay; otherwise restart the leader, or change its "
+    "assignor.",
 )
 def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if facts.state != "Stable" or facts.last < 0:
@@ -215,8 +213,7 @@ def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     starts = t.from_ms[t.start[1:][rows] - 1]
     cost = float((facts.end_ms - starts).sum()) / 1000
     yield Symptom(
-        text=f"{count(len(rows), 'partition')} without an owner that had one, though the group is "
-        "stable",
+        text=f"{count(len(rows), 'partition')} lost the owner, though the group is stable",
         evidence=Evidence(
             generations=few([int(facts.generations.number[facts.last])]),
             from_ms=int(starts.min()),
@@ -231,16 +228,16 @@ def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 @rule(
     "HF115",
-    name="nobody reads",
+    name="no active members",
     severity=Severity.WARN,
-    what="A thousand records or more wait for a group that is empty, or that has committed nothing "
-    "for an hour and whose members no record names.",
-    why="Lag grows until somebody comes back; offsets of an empty group expire.",
+    what="A thousand records or more wait for a group that is empty, or that has committed "
+    "nothing for an hour and has no record of members.",
+    why="Lag grows until a member comes back; offsets of an empty group expire.",
     how="Stated by the group's last record. A group whose consumers take their partitions by "
-    "assign() (Flink, a program of your own) has no such record: there the last commits tell it, "
-    "and the age of the records behind them, where a live cluster told it. If it still commits "
-    "other partitions, the finding is information.",
-    mend="Start the consumers, or delete the group if it is not needed any more.",
+    "assign() (Flink, a program of your own) has no such record: its last commits show it, and "
+    "the age of the records behind them, if a live cluster reported it. If the group still "
+    "commits other partitions, the finding is information.",
+    mend="Start the consumers, or delete the group if it is not needed.",
 )
 def _nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if facts.last < 0:
@@ -265,7 +262,7 @@ def _nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Partitions that a group without a record of members has not committed for long."""
+    """Yield partitions that a group without a record of members has not committed for long."""
     lag, since = facts.lag, facts.lag.waiting_since(facts.end_ms)
     long_ago = facts.end_ms - since >= limits.forgotten_s * 1000
     rows = np.flatnonzero((lag.work > 0) & (lag.commit_ms != NEVER) & long_ago)
@@ -277,7 +274,7 @@ def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         severity=Severity.INFO if still else None,
         text=f"no commit for {silence_s / 3600:,.1f} hours or more, and {behind:,} records wait in "
-        f"{count(len(rows), 'partition')}; no record names a member of the group"
+        f"{count(len(rows), 'partition')}; the group has no record of members"
         + (", which still commits others" if still else ""),
         evidence=last_evidence(facts, [], rows, lag_records=float(behind), silence_s=silence_s),
         cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
@@ -290,14 +287,13 @@ def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     name="topics not subscribed to",
     severity=Severity.INFO,
     what="The group has commits of a topic that none of its members subscribes to.",
-    why="Nobody reads the topic for the group, and its lag grows in every tool that adds up "
-    "commits, until they expire: a week after they were made, by default "
-    "(offsets.retention.minutes).",
-    how="Subscriptions of the last generation's members, where all of them can be read, against "
-    "the group's commits. `not_subscribed` of the table lag marks the partitions, and they do not "
-    "count in holdfast_group_lag_seconds.",
-    mend="If the topic was dropped for good, delete its commits with Kafka's own tool for groups "
-    "(--delete-offsets). If it was not, subscribe to it again.",
+    why="No member reads the topic, and its lag grows in every tool that adds up commits, until "
+    "they expire: by default a week after the commit (offsets.retention.minutes).",
+    how="Subscriptions of the last generation's members, if all can be read, against the group's "
+    "commits. `not_subscribed` of the table lag marks the partitions, and they do not count in "
+    "holdfast_group_lag_seconds.",
+    mend="If the topic was removed for good, delete its commits with Kafka's tool for groups "
+    "(--delete-offsets). Otherwise subscribe to it again.",
 )
 def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
@@ -307,7 +303,7 @@ def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     topics = sorted({lag.topic[i] for i in rows})
     behind = int(lag.work[rows][lag.work[rows] > 0].sum())
     yield Symptom(
-        text=f"commits of {count(len(rows), 'partition')} of {count(len(topics), 'topic')} that no "
+        text=f"commits in {count(len(rows), 'partition')} of {count(len(topics), 'topic')} that no "
         f"member subscribes to, {behind:,} records behind",
         evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
         command=on_group(facts, "lag", *option("--topic", topics[0])),
@@ -318,8 +314,8 @@ def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF116",
     name="records lost to retention",
     severity=Severity.ERROR,
-    what="A committed offset lies before the first record that the broker still has.",
-    why="What lay between was deleted unread.",
+    what="A committed offset is before the first record that the broker still has.",
+    why="The records between were deleted unread.",
     how="Stated: commit and log start offset.",
     mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
 )
@@ -330,8 +326,7 @@ def _lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     gap = facts.lag.begin[rows] - facts.lag.committed[rows]
     records = int(gap[(facts.lag.begin[rows] >= 0) & (facts.lag.committed[rows] >= 0)].sum())
     yield Symptom(
-        text=f"deleted before they were read: {count(records, 'record')} of "
-        f"{count(len(rows), 'partition')}",
+        text=f"deleted unread: {count(records, 'record')} of {count(len(rows), 'partition')}",
         evidence=last_evidence(facts, [], rows, lost_records=float(records)),
         command=kafka_line(
             "kafka-configs.sh",
@@ -347,9 +342,9 @@ def _lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF120",
     name="commit beyond the end",
     severity=Severity.WARN,
-    what="A committed offset lies beyond the end of the log.",
-    why="The topic was deleted and made anew, or an unclean leader took over: consumers fall "
-    "back to auto.offset.reset and may skip or repeat.",
+    what="A committed offset is beyond the end of the log.",
+    why="The topic was deleted and recreated, or an unclean leader took over: consumers fall "
+    "back to auto.offset.reset and may skip or repeat records.",
     how="Stated: commit and log end offset.",
     mend="Reset the group's offsets for that topic.",
 )
@@ -358,8 +353,8 @@ def _beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not len(rows):
         return
     yield Symptom(
-        text=f"the committed offset of {count(len(rows), 'partition')} lies beyond the end of the "
-        "log: was the topic made anew?",
+        text=f"the committed offset of {count(len(rows), 'partition')} is beyond the end of the "
+        "log: was the topic recreated?",
         evidence=last_evidence(facts, [], rows),
         command=on_group(facts, "lag"),
         basis=Basis.STATED,
@@ -370,14 +365,13 @@ def _beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF123",
     name="stale tables",
     severity=Severity.WARN,
-    what="The tables are kept by watch, and log ends have not been read for five minutes, and for "
-    "three times as long as watch was told to wait between looks (for a day, where it was told to "
-    "end by itself).",
-    why="Lag and everything else is that of an earlier moment: a group that has stopped since "
+    what="Watch updates the tables, and log ends have not been read for five minutes and three "
+    "poll intervals (for a day, if watch ran once).",
+    why="Lag and everything else dates from an earlier moment: a group that has stopped since "
     "looks healthy.",
-    how="Stated by the tables: when log ends were read last, against the clock of the doctor.",
-    mend="Look whether watch still runs, and start it again: it goes on where it ended. An alert "
-    "on holdfast_tables_timestamp_seconds tells it earlier.",
+    how="Stated by the tables: when log ends were last read, against the clock of the doctor.",
+    mend="Check whether watch runs, and start it again: it continues where it ended. An alert on "
+    "holdfast_tables_timestamp_seconds reports it earlier.",
 )
 def _stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not limits.are_stale(facts.age):
@@ -386,8 +380,8 @@ def _stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     words = facts.age.started_with or option("-b", SERVERS)
     every = f"{facts.age.look_every_s or 30:g}s"
     yield Symptom(
-        text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: all of this is as of "
-        "then",
+        text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: findings are of "
+        "that moment",
         evidence=Evidence(to_ms=facts.end_ms, figures={"age_s": facts.age.seconds}),
         command=holdfast_line("watch", *words, *option("-o", folder), "--every", every),
         basis=Basis.STATED,
@@ -395,5 +389,5 @@ def _stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _clamped(facts: Facts, where: str) -> I64:
-    """Rows of the lag whose ``clamped`` is ``where``."""
+    """Return the lag rows whose ``clamped`` is ``where``."""
     return np.flatnonzero(np.asarray([c == where for c in facts.lag.clamped], dtype=bool))

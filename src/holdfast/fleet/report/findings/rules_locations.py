@@ -1,9 +1,10 @@
-"""Rules about where members live, which members of holdfast say in their subscriptions.
+"""Rules about the locations of members, which holdfast members report in their subscriptions.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. What may happen after the next
-scale-up has cost nothing yet.
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. What may happen after the
+next scale-up has cost nothing yet.
 
-**Strategy.** The table ``anomalies`` names the members of each round that say one place.
+**Strategy.** The table ``anomalies`` names the members of each round that report the same
+location.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ from holdfast.fleet.tables.columns.values import ints, times_ms
 
 @rule(
     "HF130",
-    name="members in one place",
+    name="members in one location",
     severity=Severity.WARN,
-    what="Several members of a group under Design II or III say that they live in one place: they "
-    "have one host name and one client.id.",
-    why="A leader knows a process that is back by its place. Members that share one are judged by "
-    "their member ids alone: after a scale-up a restart of one of them looks like the end of a "
-    "process that was replaced, and until the delay is over its partitions move as under Design I.",
+    what="Several members of a group under Design II or III report one location: they have one "
+    "host name and one client.id.",
+    why="A leader recognizes a restarted process by its location. Members with the same one are "
+    "distinguished by their member ids alone: after a scale-up a restart of one of them looks "
+    "like the end of a replaced process, and until the delay has passed its partitions move as "
+    "under Design I.",
     how="Stated by the members in their subscriptions of the last generation. A static member "
-    "(group.instance.id) needs no place.",
+    "(group.instance.id) needs no location.",
     mend="Set `holdfast.location` (holdfast.aiokafka and holdfast.kafka: `holdfast_location`), or "
     "client.id, different for each process and the same after its restart. Restart one process at "
     "a time.",
@@ -53,9 +55,9 @@ def _one_location(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not shared:
         return
     who = sorted({member for members in shared for member in members})
-    locations = "one place" if len(shared) == 1 else f"{len(shared)} places"
+    locations = "one location" if len(shared) == 1 else f"{len(shared)} locations"
     yield Symptom(
-        text=f"{count(len(who), 'member')} share {locations}: after a scale-up their restarts move "
+        text=f"{count(len(who), 'member')} have {locations}: after a scale-up their restarts move "
         "partitions",
         evidence=Evidence(
             generations=few([int(g.number[facts.last])]),

@@ -46,29 +46,30 @@ ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
 
 def _stalled(facts: Facts, limits: Limits) -> tuple[BOOL, BOOL, I64]:
-    """Lag rows whose owner has work and makes no progress; those where it does make some.
+    """Return lag rows whose owner has work but no progress, those with progress, and times.
 
-    And since when each stands, in ms.
+    The times say since when each row has made no progress, in ms.
     """
     lag = facts.lag
     owned = np.asarray([m is not None for m in lag.member], dtype=bool)
     settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
     committed = np.maximum(lag.commit_ms, settled)
     since = np.maximum(lag.waiting_since(facts.end_ms), settled)
-    # Five minutes are also Kafka's max.poll.interval.ms: then the member is gone. Where others of
-    # the group commit, two minutes of silence tell.
+    # Five minutes are also Kafka's max.poll.interval.ms: then the member is removed. If other
+    # members
+    # of the group commit, two minutes without a commit suffice.
     fresh = owned & (facts.end_ms - lag.commit_ms <= limits.lively_s * 1000)
     lively = bool((fresh & (lag.commit_ms != NEVER)).any())
     limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
     quiet, waits = (facts.end_ms - at > limit_s * 1000 for at in (committed, since))
     work: BOOL = owned & (lag.work > 0)
     stalled = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
-    # A record that came a moment ago tells nothing of its owner.
+    # A record that came a moment ago proves nothing about its owner.
     return stalled, work & ~(quiet & (lag.committed >= 0) & (lag.commit_ms != NEVER)), since
 
 
 def _static_names(facts: Facts) -> dict[str, str]:
-    """Static name of each member of the last generation that has one."""
+    """Return the static name of each member of the last generation that has one."""
     p = facts.presence
     rows = np.flatnonzero(facts.members_now)
     names = facts.timeline.members
@@ -76,9 +77,10 @@ def _static_names(facts: Facts) -> dict[str, str]:
 
 
 def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
-    """Members that make no progress on any partition with work.
+    """Yield members that make no progress on any partition with work.
 
-    ``static``: members with a static name, by that name; otherwise the other members, by member id.
+    ``static``: members with a static name, by that name; otherwise the other members, by member
+    id.
     """
     stalled, working, since = _stalled(facts, limits)
     lag, names = facts.lag, _static_names(facts)
@@ -105,8 +107,8 @@ def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[
     severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
         severity=severity,
-        text=f"{who} with {count(len(rows), 'partition')} that hold work, and no commit for "
-        f"{silence_s / 60:.0f} minutes or more{': gone?' if static else ''}{doubt}",
+        text=f"{who} with {count(len(rows), 'partition')} with unread records, and no commit for "
+        f"{silence_s / 60:.0f} minutes or more{': has it ended?' if static else ''}{doubt}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
         command=describe(facts, *(("--members", "--verbose") if static else ())),
@@ -117,17 +119,17 @@ def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[
     "HF105",
     name="stuck member",
     severity=Severity.ERROR,
-    what="A member owns partitions with unread records, and none of them has been committed "
-    "for five minutes; for two, where other members have committed within one. Or a member went "
-    "that had not committed for four minutes, while most others had: thrown out, most likely.",
+    what="A member owns partitions with unread records, and committed none of them for five "
+    "minutes; or for two, while other members committed within one. Or a member left that had "
+    "not committed for four minutes, while most others had: most likely it was removed.",
     why="Heartbeats come from another thread: a member that hangs keeps its partitions.",
-    how="Commit times of the partitions of the last generation's members, against log ends. Of "
-    "members that went, the last commits before that, where others read their partitions on. "
-    "Control records of transactions (markers) are no work, which a live cluster tells. Where none "
-    "did (a dump, a topic that may not be read) and no partition is more than ten records behind, "
-    "the finding is a warning.",
-    mend="Take a thread dump of it, also after the group has thrown it out: the process often "
-    "hangs on. Lower max.poll.interval.ms so that the group notices.",
+    how="Commit times of the partitions of the last generation's members, against log ends. For "
+    "members that left, their last commits, if other members then continued to read their "
+    "partitions. Control records of transactions (markers) do not count, if a live cluster "
+    "reports them. If none did (a dump, an unreadable topic) and no partition is more than ten "
+    "records behind, the finding is a warning.",
+    mend="Take a thread dump of it, even after the group has removed it: the process often still "
+    "hangs. Lower max.poll.interval.ms so that the group notices earlier.",
 )
 def _stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield from _stalled_members(facts, limits, static=False)
@@ -135,7 +137,7 @@ def _stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Members that were silent for long when the group lost them, and whose work went on."""
+    """Yield members that had not committed for long when removed, and whose work continued."""
     r, t = facts.rebalances, facts.timeline
     for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
         after = int(facts.rebalance_index[i])
@@ -149,7 +151,7 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
             continue
         yield Symptom(
             severity=Severity.WARN,
-            text=f"{count(len(gone), 'member')} went after {r.silent_s[i] / 60:.0f} minutes "
+            text=f"{count(len(gone), 'member')} left after {r.silent_s[i] / 60:.0f} minutes "
             "without a commit, while others committed: stuck, and thrown out at "
             "max.poll.interval.ms?",
             evidence=Evidence(
@@ -172,8 +174,8 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     severity=Severity.ERROR,
     what="A static member (group.instance.id) holds partitions with unread records and has "
     "committed nothing for five minutes.",
-    why="A static member that is gone keeps its partitions until its session times out, and "
-    "nobody else may read them.",
+    why="A static member that has ended keeps its partitions until its session times out, and no "
+    "other member may read them.",
     how="As HF105, for members with a static name.",
     mend="Start that member again, or remove its id with an admin client "
     "(removeMembersFromConsumerGroup in Java's).",
@@ -187,8 +189,8 @@ def _stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     name="idle member",
     severity=Severity.WARN,
     what="A member of a stable group has no partition, and no task or connector.",
-    why="It costs a process and takes part in every rebalance. More members than partitions is "
-    "often meant (standby), then this is only information.",
+    why="It costs a process and takes part in every rebalance. More members than partitions are "
+    "often intended (standby): then this is only information.",
     how="The last generation's assignment.",
     mend="Run fewer members, or give the topics more partitions.",
 )
@@ -219,7 +221,7 @@ def _idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
     "skipped.",
     how="Owners of the last generation, against the offset commits of the whole window.",
-    mend="Turn enable.auto.commit on, or commit. Ignore this where offsets are kept elsewhere.",
+    mend="Turn enable.auto.commit on, or commit. Ignore this if offsets are stored elsewhere.",
 )
 def _silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lag = facts.lag
@@ -240,7 +242,7 @@ def _silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = np.asarray([i for m in silent_members for i in by_member[m]], dtype=np.int64)
     yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
-        f"{count(len(rows), 'partition')}: a restart begins at auto.offset.reset",
+        f"{count(len(rows), 'partition')}: a restart reads from auto.offset.reset",
         evidence=last_evidence(facts, silent_members, rows),
         command=describe(facts, "--offsets"),
     )
@@ -268,7 +270,7 @@ def _double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield _stated(
         facts,
         rows,
-        f"{count(rows.num_rows, 'partition')} given to two members in one generation",
+        f"{count(rows.num_rows, 'partition')} assigned to two members in one generation",
         partitions=few_names(f"{topic}-{partition}" for topic, partition in places),
         cost_s=float((until - at_ms)[index >= 0].sum()) / 1000,
     )
@@ -279,8 +281,8 @@ def _double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     name="unreadable member",
     severity=Severity.WARN,
     lasts=Lasts.GENERATION,
-    what="A member's subscription or assignment is not in a layout that is known.",
-    why="Tools, and perhaps the leader, do not see what it owns.",
+    what="A member's subscription or assignment has an unknown layout.",
+    why="Tools, and perhaps the leader, do not see its partitions.",
     how="Stated by the group's record.",
     mend="Find the client of that member in the table members.",
 )
@@ -293,7 +295,7 @@ def _unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _unread(facts: Facts) -> BOOL:
-    """Members whose assignment could not be read: nobody knows how many partitions they hold."""
+    """Return members whose assignment could not be read: their load is unknown."""
     p, g, known = facts.presence, facts.generations, facts.timeline.members
     found = np.zeros(len(p.generation), dtype=bool)
     rows = facts.anomalies_of("unreadable_assignment").select(["generation", "member_ids"])
@@ -311,7 +313,7 @@ def _stated(
     partitions: Few[str] = NONE,
     cost_s: float = 0.0,
 ) -> Symptom:
-    """What some rows of the table ``anomalies`` state."""
+    """Return the symptom that some rows of the table ``anomalies`` state."""
     at_ms = times_ms(rows, "timestamp")
     return Symptom(
         text=text,
@@ -333,13 +335,13 @@ def _stated(
     "HF110",
     name="protocol mix",
     severity=Severity.WARN,
-    what="The chosen assignor, or the group's protocol, went to and fro.",
-    why="Members with different lists of assignors make the choice depend on who is there; an "
-    "eager and a cooperative one together lose the benefit of both.",
-    how="Stated by the group's records. One change in one direction is an upgrade, and silent. So "
-    "is one migration to the protocol of KIP-848 and back.",
-    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` prints them for "
-    "the client that `--client` names: what one takes, another one refuses.",
+    what="The chosen assignor, or the group's protocol, changed back and forth.",
+    why="If members have different lists of assignors, the choice depends on which are present; "
+    "an eager and a cooperative one together lose the benefit of both.",
+    how="Stated by the group's records. One change in one direction is an upgrade, and no "
+    "finding. So is one migration to the protocol of KIP-848 and back.",
+    mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` prints them "
+    "for the client in `--client`: what one client accepts, another refuses.",
 )
 def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     g = facts.generations
@@ -352,7 +354,8 @@ def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         return
     what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(facts.group_type)
     yield Symptom(
-        text=f"the group went to and fro between protocols, {count(len(changed), 'time')} ({what})",
+        text="the group changed back and forth between protocols, "
+        f"{count(len(changed), 'time')} ({what})",
         evidence=Evidence(
             generations=few(int(g.number[i]) for i in changed),
             from_ms=int(g.at_ms[changed[0]]) if changed else -1,
@@ -368,9 +371,9 @@ def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF117",
     name="uneven loads",
     severity=Severity.WARN,
-    what="Members with the same subscription hold numbers of partitions that differ by two or "
+    what="Members with the same subscription have numbers of partitions that differ by two or "
     "more.",
-    why="The fullest member decides how far the group is behind.",
+    why="The member with most partitions decides how far the group is behind.",
     how="The last generation's assignment.",
     mend="Use an assignor that balances over all topics (cooperative-sticky); range does so per "
     "topic.",
@@ -379,7 +382,7 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     p = facts.presence
     rows = np.flatnonzero(facts.members_now & ~_unread(facts))
     if not facts.kind.takes_assignors:
-        return  # tasks are not alike, and a share group's members read together
+        return  # tasks differ, and a share group's members read together
     if len(rows) < 2 or len({p.topics(int(i)) for i in rows}) > 1:
         return
     loads = p.n_partitions[rows]
@@ -389,7 +392,7 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     most = [facts.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
     yield Symptom(
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
-        text=f"members with the same topics hold {loads.min()} to {loads.max()} partitions",
+        text=f"members with the same topics have {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
         command=on_group(facts, "plan", "--assignor", "cooperative-sticky"),
     )
@@ -403,8 +406,8 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     what="The group's record, with every member's subscription and assignment, is larger than half "
     f"of the {MESSAGE_MAX_BYTES:,} bytes that a broker writes by default.",
     why="A broker does not write a record above message.max.bytes: every SyncGroup of the round "
-    "ends in error -1, the group rebalances again and again, and nobody gets an assignment. A "
-    "record grows with the members, and with each one's topics and partitions.",
+    "ends in error -1, the group keeps rebalancing, and no member gets an assignment. A record "
+    "grows with the members, and with the topics and partitions of each.",
     how="Stated by the sizes of the group's records, as a broker compares them with its limit.",
     mend="Subscribe members to fewer topics, split the group, or raise message.max.bytes on the "
     "brokers and max.message.bytes of __consumer_offsets. KIP-848 groups have a record a member.",

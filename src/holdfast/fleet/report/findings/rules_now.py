@@ -1,13 +1,15 @@
-"""The rule about what coordinators say now: a rebalance that is in progress.
+"""The rule about present states from coordinators: a rebalance in progress.
 
 **Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. What a coordinator does not
+state is inferred and marked so, or left open: DescribeGroups lists the members of a classic group
+and
 say is inferred and called so, or left open: DescribeGroups names the members of a classic group and
 not which of them have joined again.
 
-**Strategy.** A member id that the last generation does not have has joined: ids are new with every
-start. Of the members of the last generation that are still listed, the one that the group waits for
-has stopped committing long before the others (:func:`_awaited`). The coordinators of KIP-848 say
-who has partitions to give up.
+**Strategy.** A member id that the last generation does not have has joined: every start creates a
+new id. Of the members of the last generation that are still listed, the awaited one has stopped
+committing long before the others (:func:`_awaited`). The coordinators of KIP-848 name members that
+have partitions to revoke.
 """
 
 from __future__ import annotations
@@ -42,16 +44,16 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitedMembers:
-    """Whom a coordinator waits for, as far as that is known.
+    """Members that a coordinator waits for, as far as known.
 
     Parameters
     ----------
     members : tuple of SeenMember
-        One of them at least; none where nobody can be named.
+        At least one of the awaited members; empty if none can be named.
     text : str
-        The same in words.
+        Their description.
     is_sure : bool
-        All of ``members`` are waited for.
+        Whether all of ``members`` are awaited.
     """
 
     members: tuple[SeenMember, ...] = ()
@@ -66,16 +68,16 @@ class AwaitedMembers:
     what="The group's coordinator waits for members to join again, or for the leader's assignment.",
     why="Until the round ends no member has a new assignment. Members of an eager group read "
     "nothing meanwhile. A round lasts until its last member polls, or until the longest "
-    "max.poll.interval.ms in the group is over: five minutes by default.",
-    how="Stated by the coordinator, which is asked where the source is a live cluster. Kafka does "
-    "not say since when: asked twice or more, the group was seen like that for so long at least. "
-    "Nor does DescribeGroups say who has not joined again: it is the member of the last generation "
-    "that stopped committing before the others, most likely; the coordinators of KIP-848 groups "
+    "max.poll.interval.ms in the group has passed: five minutes by default.",
+    how="Stated by the coordinator, if the source is a live cluster. Kafka does not report since "
+    "when: after two or more queries, the time between them is the minimum. Nor does "
+    "DescribeGroups report which members have not rejoined: most likely the member of the last "
+    "generation that stopped committing before the others; the coordinators of KIP-848 groups "
     "name it. Below ten seconds the finding is a warning, seen once it is information. A KIP-848 "
-    "group, whose other members read on, has a warning at most.",
-    mend="Look at that member on its host: it works on a long batch, hangs, or is gone. It joins "
-    "at its next poll; the others wait no longer once its process has ended or left the group. "
-    "Against the next time: smaller batches (max.poll.records), or a lower max.poll.interval.ms.",
+    "group, whose other members continue to read, has a warning at most.",
+    mend="Inspect that member on its host: it works on a long batch, hangs, or has ended. It "
+    "joins at its next poll; the others stop waiting once its process has ended or left the "
+    "group. To prevent it: smaller batches (max.poll.records), or a lower max.poll.interval.ms.",
 )
 def _rebalancing(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     live = facts.live
@@ -121,7 +123,7 @@ def severity_now(
 
 
 def _most_s(facts: Facts, live: LiveGroup, settled_ms: int | None) -> float | None:
-    """Seconds for which it lasts at most: a coordinator waits no longer than members allow."""
+    """Return the longest remaining seconds: a coordinator waits only as long as members allow."""
     most_s = live.most_s(settled_ms)
     timeouts = facts.presence.rebalance_timeout_ms[facts.members_now]
     is_joining = live.seen is not None and live.seen.state == JOINING
@@ -132,7 +134,7 @@ def _most_s(facts: Facts, live: LiveGroup, settled_ms: int | None) -> float | No
 
 
 def _duration(known_s: float, most_s: float | None) -> str:
-    """Such as ``rebalancing for at least 11 s, at most 5 min``."""
+    """Return a text such as ``rebalancing for at least 11 s, at most 5 min``."""
     if known_s < 1:
         return "rebalancing now" if most_s is None else f"rebalancing for at most {span(most_s)}"
     if most_s is None:
@@ -145,7 +147,7 @@ def _duration(known_s: float, most_s: float | None) -> str:
 def _for_whom(seen: SeenGroup, awaited: AwaitedMembers) -> str:
     if seen.members is None:
         why = f" ({seen.refused})" if seen.refused else ""
-        return f" ({seen.state}); its members could not be asked{why}"
+        return f" ({seen.state}); its members could not be read{why}"
     what = {
         JOINING: "the coordinator waits for",
         SYNCING: "all have joined, and the coordinator waits for the assignment of",
@@ -157,7 +159,7 @@ def _for_whom(seen: SeenGroup, awaited: AwaitedMembers) -> str:
 
 
 def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
-    """Whom a coordinator waits for."""
+    """Return the members that a coordinator waits for."""
     members = seen.members or ()
     if seen.state == JOINING:
         return _not_joined(facts, members, limits)
@@ -166,22 +168,22 @@ def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
         if not found:
             return AwaitedMembers(members=members, text="its leader, which is new")
         return AwaitedMembers(
-            members=tuple(found), text=f"{_name(found[0])}, if that still leads the group"
+            members=tuple(found), text=f"{_name(found[0])}, if it still leads the group"
         )
     giving = [one for one in members if one.n_to_give_up]
     if giving:
         n = sum(one.n_to_give_up or 0 for one in giving)
-        rest = f"to give up {count(n, 'partition')}"
+        rest = f"to revoke {count(n, 'partition')}"
         return AwaitedMembers(members=tuple(giving), text=f"{_names(giving)} {rest}", is_sure=True)
     behind = [one for one in members if one.is_behind]
     if behind:
-        text = f"{_names(behind)} to take up the new assignment"
+        text = f"{_names(behind)} to adopt the new assignment"
         return AwaitedMembers(members=tuple(behind), text=text, is_sure=True)
     return AwaitedMembers(text="its coordinator")
 
 
 def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> AwaitedMembers:
-    """Which members of the last generation have not joined again, as far as records tell."""
+    """Return members of the last generation that have not rejoined, as far as records show."""
     names = facts.timeline.members
     former = {names[m] for m in facts.presence.member[facts.members_now]}
     old = [one for one in members if one.member_id in former]
@@ -189,7 +191,7 @@ def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> 
     waiting = f"; {count(n_new, 'new member')} {'waits' if n_new == 1 else 'wait'}"
     if not old:
         return AwaitedMembers(
-            text="members to come (group.initial.rebalance.delay.ms): of those that it lists none "
+            text="new members (group.initial.rebalance.delay.ms): none of those listed "
             "was in the last generation"
         )
     if len(old) == 1:
@@ -213,13 +215,13 @@ def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> 
 def _first_silent(
     facts: Facts, old: Sequence[SeenMember], limits: Limits
 ) -> tuple[SeenMember, float, float] | None:
-    """The member with unread records that stopped committing well before all others.
+    """Return the member with unread records that stopped committing well before all others.
 
     Returns
     -------
     (SeenMember, float, float) or None
         The member, the seconds since its last commit, and how much later the next one committed
-        last. None where no member stands out.
+        last. None if no member differs clearly.
     """
     lag = facts.lag
     newest_ms = int(lag.commit_ms.max(initial=0))
@@ -230,7 +232,7 @@ def _first_silent(
         if member is None:
             continue
         last[member] = max(last.get(member, settled_ms), int(lag.commit_ms[i]))
-        # What came after the last commit of the group waited for nobody yet.
+        # Records after the last commit of the group delayed no member yet.
         came_ms = facts.end_ms - 1000 * lag.age_s[i]
         unread = lag.lag[i] > 0 or (lag.committed[i] < 0 and lag.end[i] > lag.begin[i])
         if unread and not came_ms > newest_ms:
@@ -248,13 +250,13 @@ def _first_silent(
 
 
 def _is_eager(facts: Facts) -> bool:
-    """Whether all members stop while they join: as in the last rebalance that is on record."""
+    """Return whether all members stop while they join, as in the last recorded rebalance."""
     eager = facts.recorded.counts["eager"]
     return bool(len(eager) and eager[-1] == 1)
 
 
 def _n_behind(facts: Facts, seen: SeenGroup, awaited: AwaitedMembers) -> int:
-    """Partitions with unread records that nobody reads meanwhile."""
+    """Count partitions with unread records that no member reads meanwhile."""
     lag = facts.lag
     behind = lag.lag > 0
     if not _is_eager(facts):
@@ -264,7 +266,7 @@ def _n_behind(facts: Facts, seen: SeenGroup, awaited: AwaitedMembers) -> int:
 
 
 def _name(member: SeenMember) -> str:
-    """A member as people find it: its name and its host."""
+    """Return a member as people find it: its name and its host."""
     return f"{member.instance_id or member.client_id or member.member_id} on {member.client_host}"
 
 

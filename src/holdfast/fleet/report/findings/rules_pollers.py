@@ -1,19 +1,19 @@
-"""The rule about members that poll too rarely, and what other rules ask of it.
+"""The rule about members that poll too rarely, and helpers for other rules.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Nothing says why a member went
-but a broker's log, so a departure is judged by how long before it the member gave its last sign
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Only a broker's log states
+why a member left, so a departure is judged by the time from the member's last evidence to it
 (:mod:`holdfast.core.model.poll_interval`):
 
-- It was *late* if it went its poll interval after that sign, while no session could have ended, or
-  if the broker's log says so.
-- A session may be as long as the poll interval. Then a member that crashes goes like a slow one.
-- A rebalance timeout that is that of the session shows a client, such as aiokafka, whose poll
-  interval stands in no record. Then one and the same time, again and again, tells; once, it does
-  not tell a slow poller from a crash or a deploy.
+- It was *late* if it came one poll interval after that evidence, while no session could have
+  ended, or if the broker's log says so.
+- A session may be as long as the poll interval. Then a crash and a slow poll look alike.
+- A rebalance timeout equal to the session timeout shows a client, such as aiokafka, whose poll
+  interval no record has. Then the same time in several departures proves it; one departure does
+  not distinguish a slow poller from a crash or a deploy.
 
-A slow poller goes like that mostly, and comes back with the same client id from the same host, at
-its next poll. A process that crashes says nothing, and is thrown out a session later; one that is
-deployed says goodbye in the middle of its work, and its last commit is seconds old.
+A slow poller mostly leaves like that, and comes back with the same client id from the same host,
+at its next poll. A process that crashes leaves no request and is removed a session later; one that
+is deployed leaves in the middle of its work, and its last commit is seconds old.
 
 **Strategy.** Departures are grouped by process, and a process is judged by all of its departures.
 """
@@ -45,16 +45,16 @@ CODE = "HF127"
 _NAMED = 3
 """So many members are named in the text; all are in the evidence."""
 _JOIN_MS = 500
-"""A session begins anew when a round is joined, which is before the round's record."""
+"""A session restarts when a round is joined, which is before the round's record."""
 _NOTICED_MS = 6_000
-"""So long after its last commit and a session a member may be thrown out: it commits every five
-seconds, and the others have to come to the round."""
+"""Longest time from a last commit plus a session to the removal of a member: it commits every five
+seconds, and the others have to join the round."""
 _LEFT, _ENDED = "LeaveGroup", ("has failed", "session expired", "heartbeat expiration")
 """What a broker's log has where a member left, and where its session ended."""
 _STEADY_S, _STEADY_SHARE = 2.0, 0.1
 """Spans that differ by no more, in seconds or as a part of them, are one and the same."""
 _SHORTEST_S = 5.0
-"""Shorter poll intervals are not looked for where no record has them."""
+"""Shorter poll intervals are not inferred if no record has them."""
 _ROOM = 1.5
 """A poll interval should be longer than the longest batch by this."""
 
@@ -78,13 +78,13 @@ class SlowPoller:
     name : str
         Static name or client id, and host.
     went : tuple of Departure
-        When it went.
+        Its departures.
     n_late : int
-        How often because its poll interval was over.
+        How many of them came one poll interval after its last evidence.
     interval_s : float
-        Its poll interval, as far as that is known.
+        Its poll interval, if known, else an estimate.
     doubt : str
-        What it may be instead; empty where nothing else fits.
+        Another possible reason; empty if no other one fits.
     """
 
     name: str
@@ -95,16 +95,16 @@ class SlowPoller:
 
     @property
     def is_back(self) -> bool:
-        """Whether it came back after the last time."""
+        """Return whether it came back after its last departure."""
         return self.went[-1].back >= 0
 
 
 _FOUND: WeakKeyDictionary[Facts, tuple[SlowPoller, ...]] = WeakKeyDictionary()
-"""Slow pollers of the groups that are being examined: many rules ask for them."""
+"""Slow pollers of the groups under examination: many rules need them."""
 
 
 def slow_pollers(facts: Facts) -> tuple[SlowPoller, ...]:
-    """Processes that polled too rarely, those that did so most often first."""
+    """Return processes that polled too rarely, those with most late departures first."""
     found = _FOUND.get(facts)
     if found is None:
         found = _FOUND[facts] = tuple(_find_slow_pollers(facts))
@@ -132,7 +132,7 @@ def _find_slow_pollers(facts: Facts) -> list[SlowPoller]:
 
 
 def _process(facts: Facts, row: int) -> str:
-    """The name of a process: a slow poller has its client id and its host for good."""
+    """Return the name of a process: a slow poller keeps its client id and its host."""
     p, who = facts.presence, facts.timeline.identities
     name = p.static_name(row) or p.rows["client_id"][row].as_py()
     host = who.hosts[who.host[p.member[row]]]
@@ -140,7 +140,7 @@ def _process(facts: Facts, row: int) -> str:
 
 
 def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | None:
-    """What the departures of a process say of it; None where they do not say that it is slow."""
+    """Judge a process by its departures; None unless they show a slow poller."""
     evidence = _DepartureEvidence.of(facts, went)
     sure = evidence.stated | (evidence.near & ~evidence.ended)
     late = evidence.stated | evidence.near if 4 * sure.sum() >= len(went) else sure
@@ -164,15 +164,16 @@ def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | 
 
 
 def _sharing(facts: Facts, name: str, one: Departure) -> int:
-    """How many members have one name at once, as they do with a client's default id on one host."""
+    """Count members with one name at once, as with a client's default id on one host."""
     low, high = np.searchsorted(facts.presence.generation, [one.gone - 1, one.gone])
     return sum(_process(facts, row) == name for row in range(low, high))
 
 
 def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
-    """Whether a process was away for a round mostly, or is away from work.
+    """Return whether a process was mostly absent for a round, or left work behind.
 
-    One that is killed and started at once is back before its group has noticed that it went.
+    A process that is killed and restarted at once is back before its group has noticed the
+    departure.
     """
     away = sum(one.back > one.gone for one in went)
     return 2 * away >= len(went) if went[0].back >= 0 else _went_alone_from_work(facts, went[0])
@@ -180,12 +181,12 @@ def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DepartureEvidence:
-    """What the departures of a process show, one entry each.
+    """Evidence from the departures of a process, one entry each.
 
-    ``near``: it went its poll interval after its last sign, and no log says that its session ended.
-    ``ended``: it went a session after that sign, and no log says that it left. ``stated``: its
-    client said why it left. ``own``: its rebalance timeout is that of its session, so its poll
-    interval may be another one.
+    ``near``: it left one poll interval after its last evidence, and no log says that its session
+    ended. ``ended``: it left one session after that evidence, and no log says that it left by
+    request. ``stated``: its client stated why it left. ``own``: its rebalance timeout equals its
+    session timeout, so its poll interval may differ.
     """
 
     near: BOOL
@@ -198,7 +199,7 @@ class _DepartureEvidence:
 
     @classmethod
     def of(cls, facts: Facts, went: Sequence[Departure]) -> _DepartureEvidence:
-        """The signs of some departures of one process."""
+        """Collect the evidence of some departures of one process."""
         p, rows = facts.presence, [one.row for one in went]
         words = dict(
             zip(facts.rebalance_index.tolist(), facts.rebalances.stated_reasons, strict=True)
@@ -215,7 +216,7 @@ class _DepartureEvidence:
         ended = (session_ms > 0) & (unseen_ms >= session_ms - _JOIN_MS)
         ended &= unseen_ms <= session_ms + _NOTICED_MS
         return cls(
-            # A static member says nothing: its session has to end, too.
+            # A static member sends no leave request: its session has to end, too.
             near=near_poll_timeout(unseen_ms - static * session_ms, poll_ms, committed)
             & (static | ~expired),
             ended=~static & ~left & ended,
@@ -228,7 +229,7 @@ class _DepartureEvidence:
 
 
 def _broker_words(member: str, words: str) -> str:
-    """What a broker's words say of one member, with its client's reason; empty for nothing."""
+    """Return a broker's log text on one member, with its client's reason; empty if it has none."""
     pattern = "[^;]*" + re.escape(member) + "[^;]*(; client reason: [^;]*)?"
     return " ".join(found[0] for found in re.finditer(pattern, words))
 
@@ -236,10 +237,10 @@ def _broker_words(member: str, words: str) -> str:
 def _of_unknown_interval(
     facts: Facts, known: SlowPoller, evidence: _DepartureEvidence
 ) -> SlowPoller | None:
-    """Judge a process whose poll interval may stand in no record, as that of aiokafka.
+    """Judge a process whose poll interval may be in no record, as with aiokafka.
 
-    It has the default one, or goes again and again after the same time. Before it has gone three
-    times, all that shows is that it went in the middle of its work.
+    Its interval is the default, or the constant time of its departures. Before three departures,
+    the only evidence is that it left in the middle of its work.
     """
     usual_s, times = float(np.median(evidence.unseen_s)), len(known.went)
     default_s = DEFAULT_MS / 1000
@@ -253,27 +254,27 @@ def _of_unknown_interval(
         return None
     if died and times >= 3:
         return _of_ended_sessions(facts, replace(known, interval_s=usual_s))
-    unknown = "its poll interval stands in no record, as that of aiokafka"
+    unknown = "its poll interval is in no record, as with aiokafka"
     if times >= 3:
         doubt = f"or a crash loop, after the same time again and again: {unknown}"
         return replace(known, interval_s=usual_s, doubt=doubt)
     if not _went_alone_from_work(facts, known.went[0]):
         return None
-    doubt = f"or it blocked its heartbeats, crashed, or was deployed anew: {unknown}"
+    doubt = f"or it blocked its heartbeats, crashed, or was deployed: {unknown}"
     return replace(known, interval_s=usual_s, doubt=doubt)
 
 
 def _of_ended_sessions(facts: Facts, known: SlowPoller) -> SlowPoller | None:
-    """Judge a process whose session ended each time, and that was away for a round mostly.
+    """Judge a process whose session ended each time, and that was mostly absent for a round.
 
     Work that blocks the event loop of aiokafka stops its heartbeats, as the end of a process does.
     """
-    doubt = "or a crash loop: its session ended each time, as where work blocks an event loop"
+    doubt = "or a crash loop: its session ended each time, as if work blocked an event loop"
     return replace(known, doubt=doubt) if _was_away(facts, known.went) else None
 
 
 def _went_alone_from_work(facts: Facts, one: Departure) -> bool:
-    """Whether a member that did not come back went by itself, with records to read."""
+    """Return whether a member that did not come back left alone, with records to read."""
     before, after = (facts.presence.members_of(at) for at in (one.gone - 1, one.gone))
     if len(np.setdiff1d(before, after)) > 1:
         return False
@@ -291,14 +292,14 @@ def _beside_a_deploy(found: Sequence[SlowPoller]) -> list[SlowPoller]:
 
 
 def explains(facts: Facts, found: Iterable[SlowPoller], absence: Absence) -> bool:
-    """Whether a process was absent because it polled too rarely."""
+    """Return whether a process was absent because it polled too rarely."""
     identity = facts.timeline.identities.identity
     gone = (absence.last_with + 1, absence.identity)
     return any((d.gone, int(identity[d.member])) == gone for one in found for d in one.went)
 
 
 def batches_s(facts: Facts) -> dict[str, float]:
-    """About how long the longest batch of each slow poller of the last generation took, by id."""
+    """Return the approximate longest batch of each slow poller in the last generation, in s."""
     p, names = facts.presence, facts.timeline.members
     longest = {one.name: _batch_s(facts, one)[1] for one in slow_pollers(facts)}
     rows = np.flatnonzero(facts.members_now).tolist() if longest else []
@@ -307,9 +308,9 @@ def batches_s(facts: Facts) -> dict[str, float]:
 
 
 def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
-    """How long the longest batch of a process took, at least and about, in seconds.
+    """Return the seconds of the longest batch of a process, at least and approximately.
 
-    No round that ended before the last one without it had it: it had not polled.
+    A round that ended before the last one without the process did not see it poll.
     """
     at_ms = facts.generations.at_ms
     least = about = 0.0
@@ -325,19 +326,19 @@ def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
     name="slow poller",
     severity=Severity.ERROR,
     what="A member worked longer on a batch than max.poll.interval.ms allows between two polls. "
-    "Its client left the group, and joined it anew at its next poll.",
-    why="The process never restarted, but each time the group rebalances twice, and what the "
-    "member had read and not committed is read again by another one: a batch that is too long for "
-    "everybody goes round for ever.",
-    how="A member that goes gave its last sign, a commit or the round before, its poll interval "
-    "before that, while no session could have ended; and it is back with the same client id from "
-    "the same host. A broker's log says it (KIP-800). aiokafka's poll interval stands in no "
-    "record: there the same span again and again tells. A member that went once and is not back "
-    "must have had work. Where a crash loop or a deploy would look alike, the finding says so, and "
-    "is a warning.",
+    "Its client left the group, and rejoined at its next poll.",
+    why="The process never restarted, but each time the group rebalances twice, and records that "
+    "the member had read and not committed are read again by another one: a batch that is too "
+    "long for every member never ends.",
+    how="The member's last evidence, a commit or the round before, is one poll interval before "
+    "its departure, while no session could have ended; and it is back with the same client id "
+    "from the same host. A broker's log states it (KIP-800). aiokafka's poll interval is in no "
+    "record: the same time in several departures proves it. A member that left once and is not "
+    "back must have had work. If a crash loop or a deploy would look alike, the finding says so, "
+    "and is a warning.",
     mend="Smaller batches: a lower max.poll.records (librdkafka: num_messages of consume; "
     "kafka-python and aiokafka: max_poll_records). Or a max.poll.interval.ms above the longest "
-    "batch. Or do the work on another thread, and poll on meanwhile with the partitions paused. "
+    "batch. Or do the work on another thread, and continue to poll with the partitions paused. "
     "Neither another assignor nor a static id helps.",
 )
 def _slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
@@ -347,7 +348,7 @@ def _slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
-    """What is said of the members of which there is the same doubt."""
+    """Return a symptom for the members with the same doubt."""
     batches = [_batch_s(facts, one) for one in found]
     least, about = max(batches)
     n_late = sum(one.n_late for one in found)
@@ -373,7 +374,7 @@ def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
 
 
 def _who(facts: Facts, found: Sequence[SlowPoller]) -> str:
-    """Names of members that polled too rarely, how often, and after what time they went."""
+    """Return names of members that polled too rarely, how often, and after what time they left."""
     first = found[0]
     times = count(first.n_late, "time")
     if len(found) > 1:
@@ -393,7 +394,7 @@ def _who(facts: Facts, found: Sequence[SlowPoller]) -> str:
 
 
 def _help(facts: Facts, found: Sequence[SlowPoller], about_s: float) -> str:
-    """What helps, in the words of the members' client."""
+    """Return advice in the words of the members' client."""
     p, group = facts.presence, facts.group
     keys = set()
     for one in found:
@@ -404,13 +405,13 @@ def _help(facts: Facts, found: Sequence[SlowPoller], about_s: float) -> str:
         keys.add(_KEYS.get(client, _ANY_KEYS) if isinstance(client, Client) else _ANY_KEYS)
     interval, batch = keys.pop() if len(keys) == 1 else _ANY_KEYS
     return (
-        f"; a lower {batch} helps, or {interval} above {span(_ROOM * about_s)}, or work off the "
-        "thread that polls"
+        f"; a lower {batch} helps, or {interval} above {span(_ROOM * about_s)}, or work on another "
+        "thread"
     )
 
 
 def _from_leave_to_return(facts: Facts, found: Sequence[SlowPoller]) -> BOOL:
-    """Rebalances from the departures of members to their returns."""
+    """Return rebalances from the departures of members to their returns."""
     at_ms, settled_ms = facts.rebalances.at_ms, facts.generations.at_ms
     chosen = np.zeros(len(at_ms), dtype=bool)
     for d in (d for one in found for d in one.went):

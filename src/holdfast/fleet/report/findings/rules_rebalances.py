@@ -44,7 +44,7 @@ from holdfast.fleet.report.findings.rules_workers import failed_in
 
 
 def _real(facts: Facts) -> BOOL:
-    """Rebalances of a living group: not the first one seen, not one that left it empty."""
+    """Return rebalances of a living group: neither the first one seen, nor to an empty group."""
     r = facts.rebalances
     real: BOOL = r.counts["n_members"] != 0
     real &= ~r.caused_by("first_seen")
@@ -54,7 +54,7 @@ def _real(facts: Facts) -> BOOL:
 
 
 def _costless(facts: Facts, limits: Limits) -> list[Absence]:
-    """Restarts during which no partition went to another process: what Designs II and III do."""
+    """Return restarts without a move to another process, as under Designs II and III."""
     g, moves = facts.generations, np.sort(process_moves(facts.timeline)[1])
     found = []
     for absence in facts.absences:
@@ -67,7 +67,7 @@ def _costless(facts: Facts, limits: Limits) -> list[Absence]:
 
 
 def _during(facts: Facts, absences: Iterable[Absence]) -> BOOL:
-    """Rebalances from the departure of a process to its return."""
+    """Return rebalances from the departure of a process to its return."""
     at, g = facts.rebalances.at_ms, facts.generations
     found = np.zeros(len(at), dtype=bool)
     for absence in absences:
@@ -77,9 +77,9 @@ def _during(facts: Facts, absences: Iterable[Absence]) -> BOOL:
 
 
 def _announced(facts: Facts, limits: Limits) -> BOOL:
-    """Rebalances that take a member's partitions from it just before it leaves.
+    """Return rebalances that take a member's partitions from it just before it leaves.
 
-    A member of ours announces that it will not return; in the next round it is gone.
+    A holdfast member announces that it will not return; in the next round it is absent.
     """
     r, p, index = facts.rebalances, facts.presence, facts.rebalance_index
     found = np.zeros(len(r.at_ms), dtype=bool)
@@ -98,13 +98,13 @@ def _announced(facts: Facts, limits: Limits) -> BOOL:
 
 
 def _restarts(facts: Facts) -> list[Absence]:
-    """Absences of processes that restarted: not of those that polled too rarely (HF127)."""
+    """Return absences of processes that restarted, not of those that polled too rarely (HF127)."""
     slow = slow_pollers(facts)
     return [absence for absence in facts.absences if not explains(facts, slow, absence)]
 
 
 def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
-    """Processes that restarted again and again within a few minutes, and their restarts."""
+    """Return processes that restarted several times within a few minutes, and their restarts."""
     g = facts.generations
     by_process: dict[int, list[Absence]] = {}
     for absence in _restarts(facts):
@@ -125,13 +125,13 @@ def _crash_loops(facts: Facts, limits: Limits) -> dict[int, list[Absence]]:
     severity=Severity.WARN,
     what="Ten or more rebalances of the group within ten minutes.",
     why="Every rebalance costs commits, fetch sessions and, with an eager assignor, a stop of "
-    "all members. A storm usually feeds itself: members that are thrown out while they wait "
-    "come back and start the next round.",
+    "all members. A storm usually sustains itself: members that are removed while they wait come "
+    "back and start the next round.",
     how="Counted from the group's records in the offsets topic, without restarts during which no "
-    "partition went to another process; three times the limit is an error.",
-    mend="Look at the causes in the rebalance table. Members that poll too rarely need a "
-    "larger max.poll.interval.ms or smaller batches; members that restart in a loop need "
-    "their logs read; for deploys see HF102.",
+    "partition moved to another process; three times the limit is an error.",
+    mend="Read the causes in the rebalance table. Members that poll too rarely need a larger "
+    "max.poll.interval.ms or smaller batches; for members that restart in a loop, read their "
+    "logs; for deploys see HF102.",
 )
 def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     counted = np.flatnonzero(_real(facts) & ~_during(facts, _costless(facts, limits)))
@@ -161,20 +161,22 @@ def _storm(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     name="deploy churn",
     severity=Severity.WARN,
     what="A rolling restart made more than 1.5 rebalances per restarted member, or new processes "
-    "took the place of most others, one by one.",
-    why="Each restart costs a round when the member goes, one when it returns, and with "
-    "cooperative assignors one more to hand over. Under an eager assignor all members stop each "
-    "time.",
-    how="Member ids of one process (same static name, client id or host) are put together; "
-    "rebalances between the first departure and the last return of a deploy are counted. Restarts "
-    "during which no partition went to another process do not count, nor do crash loops (HF124). "
-    "Pods of a Deployment get new names: there, at least as many processes gave way to new ones as "
-    "stayed. What a move costs is how much later than usual the first commit after it comes.",
-    mend="First cooperative-sticky, where the assignor is eager: the others read on. Then a static "
-    "id (group.instance.id) and a session timeout above the restart, where a process keeps its "
-    "name: nothing moves. Only if a move costs more than half the longest restart, because members "
-    "rebuild state, use the policy deferred of holdfast's clients, with a delay above that "
-    "restart. The finding says what a move costs, where enough commits are on record.",
+    "replaced most others, one by one.",
+    why="Each restart costs a round when the member leaves, one when it returns, and with "
+    "cooperative assignors one more for the revocation. With an eager assignor all members stop "
+    "each time.",
+    how="Member ids of one process (same static name, client id or host) are combined; "
+    "rebalances between the first departure and the last return of a deploy are counted. "
+    "Restarts during which no partition moved to another process do not count, nor do crash "
+    "loops (HF124). Pods of a Deployment get new names: for them, at least as many processes "
+    "were replaced by new ones as stayed. The cost of a move is how much later than usual the "
+    "first commit after it comes.",
+    mend="First cooperative-sticky, if the assignor is eager: the other members continue to "
+    "read. Then a static id (group.instance.id) and a session timeout above the restart, if a "
+    "process keeps its name: nothing moves. Only if a move costs more than half the longest "
+    "restart, because members rebuild state, use the policy deferred of holdfast's clients, with "
+    "a delay above that restart. The finding states the cost of a move, if enough commits are on "
+    "record.",
 )
 def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield from _restarted(facts, limits)
@@ -182,7 +184,7 @@ def _deploy_churn(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _replaced(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Processes that gave way to new ones: a deploy in which nobody keeps its name."""
+    """Yield symptoms of processes replaced by new ones: a deploy in which no name stays."""
     lives, found = changes_of(facts, limits.deploy_gap_s)
     at, real, settled_ms = facts.rebalances.at_ms, _real(facts), facts.generations.at_ms
     chosen, n_replaced, worst = np.zeros(len(at), dtype=bool), 0, 0.0
@@ -201,8 +203,8 @@ def _replaced(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield symptom_of(
         facts,
         chosen,
-        f"{count(int(chosen.sum()), 'rebalance')} while {count(n_replaced, 'member')} gave way to "
-        f"new ones (up to {worst:.1f} per member): a deploy under new names",
+        f"{count(int(chosen.sum()), 'rebalance')} while {count(n_replaced, 'member')} were "
+        f"replaced (up to {worst:.1f} per member): a deploy under new names",
         to_cooperative(facts, [_last_protocol(facts)]),
         members=[names[i] for i in lives.process[gone]],
         rebalances_per_member=worst,
@@ -211,7 +213,7 @@ def _replaced(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _restarted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """Processes that came back under their names: a deploy, or the beginning of a crash loop."""
+    """Yield symptoms of processes back under their names: a deploy, or a starting crash loop."""
     g = facts.generations
     looping = _crash_loops(facts, limits)
     harmless = set(_costless(facts, limits))
@@ -242,7 +244,7 @@ def _restarted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     longest = max(a.away_s for a in restarts)
     is_dear, told, cost = _by_what_moves_cost(facts, longest)
     if len(processes) == 1 and facts.n_members > 1:
-        told = f": a deploy of one member, or a crash loop that begins{told}"
+        told = f": a deploy of one member, or the start of a crash loop{told}"
     delayed = _simulate(facts, "deferred", "--delay", _delay(longest))
     yield symptom_of(
         facts,
@@ -258,7 +260,7 @@ def _restarted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[bool, str, float | None]:
-    """Whether a move costs more than half a restart; what it costs, in words and in seconds."""
+    """Return whether a move costs more than half a restart; its cost in words and in seconds."""
     cost = facts.rebuilding()
     if not cost.n_moves:
         return False, "", None
@@ -270,14 +272,14 @@ def _by_what_moves_cost(facts: Facts, restart_s: float) -> tuple[bool, str, floa
 
 
 def _for_restarts(facts: Facts, delayed: str, *, is_dear: bool) -> str:
-    """A command for a group whose members restart.
+    """Return a command for a group whose members restart.
 
     Parameters
     ----------
     delayed : str
-        The command for a group whose partitions wait, or had better do so.
-    is_dear : bool
-        Whether a move costs so much that they had.
+        The command for a group with a delay, or for one that needs a delay.
+        is_dear : bool
+            Whether a move costs enough to need a delay.
     """
     if not facts.kind.takes_assignors:
         return show_rebalances(facts)
@@ -295,7 +297,7 @@ def _last_protocol(facts: Facts) -> str:
 
 
 def _has_delay(facts: Facts) -> bool:
-    """Whether the group's own policy lets partitions wait, or may."""
+    """Return whether the group's own policy can delay partitions."""
     policy = policy_of_protocol(_last_protocol(facts))
     return policy is not None and policy.design is not None
 
@@ -304,14 +306,14 @@ def _has_delay(facts: Facts) -> bool:
     "HF103",
     name="avoidable movements",
     severity=Severity.WARN,
-    what="At least a fifth of the moved partitions could have stayed where they were at the "
+    what="At least a fifth of the moved partitions could have stayed with their owners at the "
     "same balance.",
     why="A moved partition loses its caches and state, is read again from the last commit, and "
-    "stands still while it moves.",
+    "has no owner while it moves.",
     how="The least number of moves that reaches the most even loads is computed exactly, and "
-    "subtracted from the moves that were made. What a member loses that leaves in the next round "
-    "had to go.",
-    mend="Use an assignor that keeps what is owned: cooperative-sticky.",
+    "subtracted from the actual moves. Partitions of a member that leaves in the next round had "
+    "to move.",
+    mend="Use an assignor that keeps owned partitions: cooperative-sticky.",
 )
 def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     r = facts.rebalances
@@ -339,13 +341,12 @@ def _avoidable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF111",
     name="delay too short for restarts",
     severity=Severity.WARN,
-    what="Partitions moved to another member while their own was restarting, and then back.",
-    why="Two moves and two pauses per partition for nothing.",
-    how="A process is recognised when it comes back; its partitions are followed from before "
-    "to after.",
-    mend="First cooperative-sticky, where the assignor is eager. Then a static id "
-    "(group.instance.id), and a session timeout above the longest restart that was measured. Of a "
-    "group with a delay (scheduled.rebalance.max.delay.ms), set that above the restart.",
+    what="Partitions moved to another member while their owner was restarting, and then back.",
+    why="Two moves and two ownership gaps per partition without a benefit.",
+    how="A process is recognized when it comes back; its partitions are compared before and after.",
+    mend="First cooperative-sticky, if the assignor is eager. Then a static id "
+    "(group.instance.id), and a session timeout above the longest measured restart. If the group "
+    "has a delay (scheduled.rebalance.max.delay.ms), set it above the restart.",
 )
 def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     trips = []
@@ -370,7 +371,7 @@ def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         facts,
         chosen,
         f"{count(n_visits, 'time')} a partition went to another member and back while "
-        f"its own was restarting ({longest:.0f} s at most)",
+        f"its owner was restarting ({longest:.0f} s at most)",
         _for_restarts(facts, _replay_deferred(facts, longest), is_dear=is_dear),
         members=_names(facts, [a for a, _ in trips]),
         rows=rows.tolist(),
@@ -383,8 +384,8 @@ def _delay_short(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "HF112",
     name="delay too long for restarts",
     severity=Severity.WARN,
-    what="Partitions waited without an owner more than three times the longest restart.",
-    why="A delay that outlasts every restart only adds lag when a member is really gone.",
+    what="Partitions had no owner for more than three times the longest restart.",
+    why="A delay that outlasts every restart only adds lag when a member has left for good.",
     how="Time without an owner, between two owners, while the group had members.",
     mend="Lower the delay to one and a half times the longest restart.",
 )
@@ -399,7 +400,7 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     restarts = [a.away_s for a in facts.absences if a.away_s <= limits.round_trip_s]
     usual = max(restarts, default=0.0)
     limit = max(limits.unowned_s, limits.unowned_restarts * usual)
-    # What still has no owner at the end is another finding (HF114).
+    # A partition still without an owner at the end is another finding (HF114).
     waited = (t.owner == -1) & ~first & (t.to_ms < t.last_ms) & (seconds > limit)
     waited &= (g.n_members[np.maximum(began, 0)] > 0) & (t.to_ms >= facts.since_ms)
     if not waited.any():
@@ -407,7 +408,7 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = np.searchsorted(t.start, np.flatnonzero(waited), side="right") - 1
     longest, cost = float(seconds[waited].max()), float(seconds[waited].sum())
     yield Symptom(
-        text=f"{count(int(waited.sum()), 'time')} a partition waited without an owner, for up "
+        text=f"{count(int(waited.sum()), 'time')} a partition had no owner, for up "
         f"to {longest:.0f} s; "
         + (f"the longest restart took {usual:.0f} s" if usual else "no restart was measured"),
         evidence=Evidence(
@@ -430,24 +431,24 @@ def _delay_long(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     name="rebalances without a cause",
     severity=Severity.WARN,
     what="Rebalances after which members, subscriptions and assignment are as before.",
-    why="They stop an eager group for nothing; the usual reasons are members that rejoin after "
-    "a slow poll, or a leader that sees metadata change.",
-    how="Successive generations are compared; nothing differs. A round from which a member leaves "
-    "within ten seconds is not counted: it may have announced that. Nor is one in which workers "
-    "report other failures than before (HF131).",
-    mend="Look at the members' logs at these times for max.poll.interval.ms and session timeouts.",
+    why="They stop an eager group without a benefit; the usual reasons are members that rejoin "
+    "after a slow poll, or a leader that sees metadata change.",
+    how="Successive generations are compared, and nothing differs. A round from which a member "
+    "leaves within ten seconds is not counted: it may have announced that. Nor is one in which "
+    "workers report other failures than before (HF131).",
+    mend="Search the members' logs at these times for max.poll.interval.ms and session timeouts.",
 )
 def _spurious(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = facts.rebalances.caused_by("spurious") & ~_before_a_leave(facts, limits)
     chosen &= ~_reports_failures(facts)
     if chosen.sum() < limits.spurious:
         return
-    text = f"{chosen.sum()} rebalances changed nobody and nothing that can be seen"
+    text = f"{chosen.sum()} rebalances changed neither members nor assignment"
     yield symptom_of(facts, chosen, text, show_rebalances(facts))
 
 
 def _reports_failures(facts: Facts) -> BOOL:
-    """Rebalances in which workers report other failures than in the generation before."""
+    """Return rebalances in which workers report other failures than in the generation before."""
     said = {
         at: {(row["topic"], row["partition"], *row["member_ids"]) for row in rows}
         for at, rows in failed_in(facts).items()
@@ -460,9 +461,9 @@ def _reports_failures(facts: Facts) -> BOOL:
     "HF118",
     name="interrupted rebalances",
     severity=Severity.WARN,
-    what="Generation numbers are missing: a round was started again before it was finished.",
-    why="While rounds follow each other nobody gets an assignment; with eager members nothing "
-    "is read.",
+    what="Generation numbers are missing: a round was restarted before it was finished.",
+    why="While rounds follow each other no member gets an assignment; with eager members no "
+    "records are read.",
     how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
     mend="Raise the initial rebalance delay of the broker, or start members together.",
 )
@@ -473,8 +474,8 @@ def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield symptom_of(
         facts,
         missed > 0,
-        f"{count(int(missed.sum()), 'generation')} left no record: the group was called "
-        "together again before the leader had answered",
+        f"{count(int(missed.sum()), 'generation')} left no record: the round was "
+        "restarted before the leader had answered",
         kafka_line(
             "kafka-configs.sh",
             facts.source,
@@ -487,15 +488,14 @@ def _interrupted(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 @rule(
     "HF119",
-    name="everybody stops",
+    name="stop-the-world rebalances",
     severity=Severity.WARN,
-    what="The group rebalances eagerly, and the pauses add up.",
-    why="An eager member gives up all its partitions before it joins, also those that it gets "
-    "back.",
-    how="Members claim nothing when they join, or the assignor is one that is always eager.",
+    what="The group rebalances eagerly, and its downtime adds up.",
+    why="An eager member revokes all its partitions before it joins, also those that it gets back.",
+    how="Members claim no partitions when they join, or the assignor is always eager.",
     mend="Move to cooperative-sticky in two rolling restarts (KIP-726). `upgrade-check` prints "
-    "them for the client that `--client` names. Some clients refuse a list of both assignors: "
-    "their plan has a drop-in of holdfast between the two restarts.",
+    "them for the client in `--client`. Some clients refuse a list of both assignors: their plan "
+    "has a holdfast drop-in between the two restarts.",
 )
 def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     chosen = (facts.rebalances.counts["eager"] == 1) & _real(facts)
@@ -504,7 +504,7 @@ def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
     if others := unplanned_of(facts):
-        text += f"; members run {', '.join(others)}, for which there is no plan here"
+        text += f"; members run {', '.join(others)}, which have no plan here"
     yield symptom_of(facts, chosen, text, to_cooperative(facts, [_last_protocol(facts)]))
 
 
@@ -513,11 +513,11 @@ def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     name="crash loop",
     severity=Severity.ERROR,
     what="One process restarted five times or more within ten minutes.",
-    why="Each restart costs the group rebalances, and the partitions of that process stand still "
-    "or go to and fro.",
-    how="Member ids of one process (same static name, client id or host) are put together.",
+    why="Each restart costs the group rebalances, and the partitions of that process have no "
+    "owner or move back and forth.",
+    how="Member ids of one process (same static name, client id or host) are combined.",
     mend="Read the log of that process. A static id (group.instance.id), with a session timeout "
-    "above the restart, keeps the others from being disturbed meanwhile.",
+    "above the restart, keeps the others from rebalancing meanwhile.",
 )
 def _crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     loops = _crash_loops(facts, limits)
@@ -541,7 +541,7 @@ def _crash_loop(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _before_a_leave(facts: Facts, limits: Limits) -> BOOL:
-    """Rebalances that are followed within moments by one from which a member is gone."""
+    """Return rebalances that are followed within moments by one without a previous member."""
     r = facts.rebalances
     left = np.append(r.at_ms[r.counts["n_left"] > 0], np.iinfo(np.int64).max)
     following = left[np.searchsorted(left, r.at_ms, side="right")]
@@ -571,7 +571,7 @@ def _names(facts: Facts, absences: list[Absence]) -> list[str]:
 
 
 def _round_trip(facts: Facts, absence: Absence) -> BOOL:
-    """Timeline rows that the process owned, another process got, and the first one got back."""
+    """Return timeline rows that moved from the process to another one and back."""
     identity = np.append(facts.timeline.identities.identity, -1)
     before = identity[facts.owner_at(absence.last_with)] == absence.identity
     elsewhere = np.zeros(len(before), dtype=bool)
@@ -585,5 +585,5 @@ def _round_trip(facts: Facts, absence: Absence) -> BOOL:
 
 
 def _delay(seconds: float) -> str:
-    """A delay that covers restarts of so many seconds, with half as much again."""
+    """Return a delay of one and a half times ``seconds``, rounded up to 5 s."""
     return f"{max(math.ceil(1.5 * seconds / 5) * 5, 5)}s"

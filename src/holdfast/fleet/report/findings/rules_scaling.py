@@ -1,11 +1,11 @@
 """The rule about a number of members that goes up and down, and the changes behind it.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. In a deploy the processes that
-were there give way to new ones, and the new ones stay. An autoscaler that flaps leaves most of them
-alone: those that it starts are those that it stops.
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. In a deploy new processes
+replace the previous ones, and stay. A flapping autoscaler leaves most processes running: it stops
+those that it started.
 
-**Strategy.** :mod:`holdfast.fleet.report.columns.turnover` has the stretches of time in which
-processes came and went.
+**Strategy.** :mod:`holdfast.fleet.report.columns.turnover` has the periods in which processes
+joined and left.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from holdfast.fleet.report.findings.rules_pollers import slow_pollers
 
 
 def changes_of(facts: Facts, gap_s: float) -> tuple[Lives, list[Turnover]]:
-    """Processes that came and went for good, but slow pollers, and when.
+    """Return lives of processes other than slow pollers, and when processes joined and left.
 
-    A process of which nothing but its member id is known is a new one each time that it starts.
+    A process that is known by its member id alone counts as a new one at each start.
     """
     p, settled = facts.presence, facts.generations
     who = facts.timeline.identities.identity
@@ -38,15 +38,15 @@ def changes_of(facts: Facts, gap_s: float) -> tuple[Lives, list[Turnover]]:
     "HF132",
     name="autoscaler flapping",
     severity=Severity.WARN,
-    what="Members came and went again, three or more in a short time, while the others stayed.",
-    why="Each change rebalances the group, and partitions go to members that are gone soon. While "
+    what="Members joined and left again, three or more in a short time, while the others stayed.",
+    why="Each change rebalances the group, and partitions move to members that leave soon. While "
     "the group rebalances its lag grows, for which an autoscaler by lag adds members again.",
-    how="A member that came for the first time and went for good before most of the others did; "
-    "member ids of one process are put together as for HF102. In a deploy the members that were "
-    "there before go, too.",
-    mend="Give the autoscaler a longer cooldown or stabilization window, a target further from the "
-    "usual lag, or a fixed number of members. With cooperative-sticky the others read on "
-    "meanwhile.",
+    how="A member that joined for the first time and left for good before most of the others "
+    "did; member ids of one process are combined as for HF102. In a deploy the previous members "
+    "leave, too.",
+    mend="Give the autoscaler a longer cooldown or stabilization window, a target further from "
+    "the usual lag, or a fixed number of members. With cooperative-sticky the others continue to "
+    "read meanwhile.",
 )
 def _flapping(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     lives, found = changes_of(facts, limits.flap_gap_s)
@@ -67,7 +67,7 @@ def _flapping(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield symptom_of(
         facts,
         chosen,
-        f"{count(len(visitors), 'member')} came and went again, after {span(float(stays_s.max()))} "
+        f"{count(len(visitors), 'member')} joined and left after {span(float(stays_s.max()))} "
         f"at most, while others stayed: {sizes.min()} to {sizes.max()} members",
         show_rebalances(facts),
         members=[names[lives.process[i]] for i in visitors],

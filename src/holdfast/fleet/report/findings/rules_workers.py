@@ -1,9 +1,9 @@
 """Rules about workers of ``holdfast.Worker``: work that fails.
 
 **Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Cost is partition-seconds, a
-resource counted as a partition, in which nobody does the work on a resource.
+resource counted as a partition, in which no worker does the work on a resource.
 
-**Strategy.** Workers say in their subscriptions what has failed; the table ``anomalies`` has it.
+**Strategy.** Workers report failed work in their subscriptions; the table ``anomalies`` lists it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.fleet.tables.columns.values import ints, times_ms
 
 
 def failed_in(facts: Facts) -> dict[int, list[dict[str, Any]]]:
-    """What workers reported as failed in each generation: rows of ``anomalies``, by its index."""
+    """Return the failures that workers reported: rows of ``anomalies``, by generation index."""
     rows = facts.anomalies_of("failed_resource")
     index = facts.generations.index_of(ints(rows, "generation"), times_ms(rows, "timestamp"))
     found: dict[int, list[dict[str, Any]]] = {}
@@ -44,13 +44,13 @@ def failed_in(facts: Facts) -> dict[int, list[dict[str, Any]]]:
     "HF131",
     name="failed resource",
     severity=Severity.ERROR,
-    what="The work on a resource of a Worker has failed again and again.",
-    why="The resource has an owner, so nothing else looks wrong, and nobody does its work. Or "
-    "another worker does it, and the worker where it has failed can do less than the others.",
-    how="Stated by the workers when they joined the last generation: what has failed there twice "
-    "in a row or more, and the type of the error. A worker asks for a round when that changes.",
-    mend="Read the log of the workers named, which has the whole error of each attempt. The work "
-    "is tried again by itself, at most `holdfast.restart.backoff.max.ms` after a failure, and on "
+    what="The work on a resource of a Worker has failed repeatedly.",
+    why="The resource has an owner, so nothing else looks wrong, and no worker does its work. Or "
+    "another worker does it, and the worker where it failed has less capacity than the others.",
+    how="Stated by the workers when they joined the last generation: work that failed at least "
+    "twice in a row, and the type of the error. A worker requests a round when that changes.",
+    mend="Read the log of the named workers, which has the whole error of each attempt. The work "
+    "is retried automatically, at most `holdfast.restart.backoff.max.ms` after a failure, and on "
     "three workers of the group.",
     lasts=Lasts.GENERATION,
 )
@@ -67,7 +67,7 @@ def _failed_resource(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         if not found:
             continue
         errors = ", ".join(sorted({row["detail"] for row in found}))
-        what = "nobody does it" if stands else "another worker does it"
+        what = "no worker does it" if stands else "another worker does it"
         yield Symptom(
             severity=None if stands else Severity.WARN,
             text=f"the work on {count(len(found), 'resource')} has failed ({errors}): {what}",
@@ -85,7 +85,7 @@ def _failed_resource(facts: Facts, limits: Limits) -> Iterator[Symptom]:
 
 
 def _owners_now(facts: Facts) -> dict[tuple[str, int], str]:
-    """Member id of the owner of each topic and partition in the last generation."""
+    """Return the owner's member id of each topic and partition in the last generation."""
     t, owner = facts.timeline, facts.owner_at(facts.last)
     return {
         (t.topics[t.row_topic[row]], int(t.row_partition[row])): t.members[owner[row]]

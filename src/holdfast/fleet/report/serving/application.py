@@ -1,15 +1,14 @@
 """The WSGI application of ``holdfast serve``: index, page of a group, metrics, state, probes.
 
-**Rules.** It only reads: GET and HEAD. A ``Host`` header or a path that is odd is a 400. On a
-loopback address the header must name this computer. ``/health`` and ``/ready`` are for probes: they
-say nothing of the tables, and need no token. With a token, every other request needs it: as
-``Authorization: Bearer``, or as the cookie that the address with the token sets; the token does not
-stay in the address. An answer may be kept by nobody, framed by nobody, and read by no page of
-another origin. A page has a strict policy of its own
-(:mod:`holdfast.fleet.report.drawing.document`).
+**Rules.** It only reads: GET and HEAD. An odd ``Host`` header or path is a 400. On a loopback
+address the header must name this computer. ``/health`` and ``/ready`` are for probes: they show
+nothing of the tables, and need no token. With a token, every other request needs it: as
+``Authorization: Bearer``, or as the cookie that the address with the token sets; the token does
+not stay in the address. An answer may not be cached, framed, or read by a page of another origin.
+A page has a strict policy of its own (:mod:`holdfast.fleet.report.drawing.document`).
 
 **Strategy.** Werkzeug parses requests, routes them and writes headers; pages come from the code of
-the report. What is served was read before (:mod:`holdfast.fleet.report.serving.served_fleet`), so a
+the report. The data were read before (:mod:`holdfast.fleet.report.serving.served_fleet`), so a
 request costs the making of one page.
 
 References: RFC 9110; RFC 6750, 2.1 "Authorization Request Header Field"; Content Security Policy 3;
@@ -67,9 +66,9 @@ class ServedPages:
     Parameters
     ----------
     is_local : bool
-        It listens on a loopback address.
+        Whether it listens on a loopback address.
     token : str
-        What a client has to know; empty where nobody has to.
+        Token that a client must send; empty without one.
     """
 
     def __init__(self, fleet: ServedFleet, *, is_local: bool, token: str = ""):
@@ -112,15 +111,17 @@ class ServedPages:
             raise Forbidden("the Host header does not name this computer")
         navigates = request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
         if request.headers.get("Sec-Fetch-Site") == "cross-site" and not navigates:
-            raise Forbidden("a page of another site asked")
+            raise Forbidden("requested by a page of another site")
 
     def _enter(self, request: Request) -> Response | None:
-        """Refuse who does not know the token; move a token from the address into a cookie."""
+        """Reject requests without the token; move a token from the address into a cookie."""
         if not self._token:
             return None
         if self._knows(request.args.get("token", "")):
             rest = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
-            path = "/" + quote(request.path.lstrip("/"))  # of this server, whatever it holds
+            path = "/" + quote(
+                request.path.lstrip("/")
+            )  # of this server, whatever the path contains
             to = path + (f"?{urlencode(rest)}" if rest else "")
             answer = Response(status=303, headers={"Location": to})
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="Lax")
@@ -148,7 +149,7 @@ class ServedPages:
         name = request.args.get("name", "")
         live = self._fleet.want(name)
         if name not in served.tables.groups and name not in live.names:
-            raise NotFound("there is no such group in these tables")
+            raise NotFound("unknown group in these tables")
         page = render(
             served.tables,
             f"Group {name} of {state.where}",
@@ -164,7 +165,7 @@ class ServedPages:
     def _metrics(self, _: Request) -> Response:
         text = self._fleet.metrics
         if text is None:
-            raise ServiceUnavailable(f"{self._wait_words()}: ask again", retry_after=5)
+            raise ServiceUnavailable(f"{self._wait_words()}: try again", retry_after=5)
         return Response(text, content_type=METRICS_TYPE)
 
     def _state(self, _: Request) -> Response:
@@ -184,8 +185,8 @@ class ServedPages:
 
     def _ready(self, _: Request) -> Response:
         if not self._fleet.served.number:
-            raise ServiceUnavailable(f"{self._wait_words()}: ask again", retry_after=5)
-        return _plain("there is something to show\n", 200)
+            raise ServiceUnavailable(f"{self._wait_words()}: try again", retry_after=5)
+        return _plain("ready\n", 200)
 
     def _wait_words(self) -> str:
         examined = self._fleet.served.number > 0
@@ -202,7 +203,7 @@ def _check_form(request: Request) -> None:
 
 
 def view_of(words: Mapping[str, str]) -> IndexView:
-    """The view that a query asks for; what it does not say, or says wrongly, is the usual."""
+    """Return the view of a query; a missing or wrong value is the default."""
     usual = IndexView()
     page, sort, least = (words.get(name, "") for name in ("page", "sort", "least"))
     return IndexView(
@@ -225,7 +226,7 @@ def _plain(text: str, status: int) -> Response:
 
 
 def _more_headers(error: HTTPException) -> list[tuple[str, str]]:
-    """What an error says beside its text."""
+    """Return an error's additional headers."""
     if isinstance(error, Unauthorized):
         return [("WWW-Authenticate", "Bearer")]
     own = error.get_headers()

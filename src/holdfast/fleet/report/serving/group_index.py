@@ -1,12 +1,11 @@
 """The index of a fleet: one row a group, found, sorted and cut into pages.
 
 **Rules.** A number of a group is the one that its page and the doctor show
-(:func:`holdfast.fleet.report.findings.doctor.summary`). What the doctor has not looked at yet is
-not known, and is no zero. Rows that are equal in what they are sorted by stand in the order of
-their names.
+(:func:`holdfast.fleet.report.findings.doctor.summary`). Facts of groups that the doctor has not
+examined yet are unknown, and not zero. Rows with equal sort keys are in the order of their names.
 
-**Strategy.** The numbers come from whole columns of the tables, so they are there at once for every
-group; findings need a group's whole story and come later, one group after the other.
+**Strategy.** The numbers come from whole columns of the tables, so every group has them at once;
+findings need a group's whole trace and come later, one group after the other.
 """
 
 from __future__ import annotations
@@ -31,43 +30,44 @@ NO_LAG = -1
 SLICES = 24
 """Parts of the covered time that a small picture shows."""
 NOT_EXAMINED = -1
-"""Stands for the worst severity of a group that was not examined, as for one without findings."""
+"""Value instead of the worst severity of a group that was not examined, as for one without
+findings."""
 SEVERITIES: tuple[str, ...] = tuple(Severity)
 
 
 Verdicts = Mapping[str, GroupVerdict]
-"""By group; a group that was not examined is not there."""
+"""By group; a group that was not examined is missing."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: a row's place is kept
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: `row_of` is cached
 class GroupIndex:
     """One row a group, by name.
 
     Parameters
     ----------
     names, state : tuple of str
-        State as of the last generation; ``unknown`` where there is none.
+        State as of the last generation; ``unknown`` without one.
     n_members, n_rebalances : int64[n]
         Members of the last generation; rebalances in the tables.
     downtime_lower_s, downtime_s : float64[n]
         Seconds of downtime a partition, at least and at most.
     n_owned : int64[n]
-        Partitions that had an owner at once, at most.
+        Largest number of partitions with an owner at once.
     lag : int64[n]
-        Records behind, over all partitions whose lag is known; NO_LAG where none is.
+        Records behind, over all partitions with a known lag; NO_LAG without one.
     settled_ms : int64[n]
-        Time of the last generation's record, in UTC milliseconds; 0 where there is none.
+        Time of the last generation's record, in UTC milliseconds; 0 without one.
     covered_ms : (int, int)
         UTC milliseconds of the first rebalance or generation and of the last record, commits
-        included; 0 where there is none.
+        included; 0 without records.
     lately : int64[n, SLICES]
         Rebalances in each of as many parts of the covered time.
     cause, cause_share : tuple of str, float64[n]
-        The cause whose rebalances cost most, and its part of the downtime, 0 to 1.
+        The cause whose rebalances cost most, and its fraction of the downtime, 0 to 1.
     lags : int64[n, m]
         ``lag`` of the last readings by this server, the newest last (:func:`followed`).
     has_history : bool
-        False where only lags are known: what is 0 in the other columns is not known.
+        False if only lags are known: then 0 in the other columns means unknown.
     """
 
     names: tuple[str, ...]
@@ -88,7 +88,7 @@ class GroupIndex:
 
     @property
     def total_downtime_s(self) -> tuple[float, float]:
-        """Partition-seconds that stood still in all groups, at least and at most."""
+        """Partition-seconds of downtime in all groups, at least and at most."""
         weight = np.maximum(self.n_owned, 1)
         both = (self.downtime_lower_s, self.downtime_s)
         lower, upper = (float((bound * weight).sum()) for bound in both)
@@ -101,12 +101,12 @@ class GroupIndex:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Every state that a group is in, sorted."""
+        """Every state of a group, sorted."""
         return tuple(sorted(set(self.state)))
 
 
 def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
-    """The index of all groups of some tables, of rebalances since a moment in UTC milliseconds.
+    """Read the index of all groups, with rebalances since a moment in UTC milliseconds.
 
     Notes
     -----
@@ -155,14 +155,14 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
 
 
 def _since(rows: ArrowTable, since_ms: int | None) -> ArrowTable:
-    """Rows since a moment; all of them without one."""
+    """Return rows since a moment; all of them without one."""
     if since_ms is None:
         return rows
     return rows.filter(pa.array(times_ms(rows, "timestamp") >= since_ms))
 
 
 def _costliest(rebalances: ArrowTable, most_s: F64, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
-    """Of each group the cause whose rebalances cost most, and its part of what all cost."""
+    """Return each group's cause whose rebalances cost most, and its fraction of all costs."""
     rank, causes = codes(rebalances, "cause")
     k = max(len(causes), 1)
     cost_s = np.bincount(of * k + rank % k, weights=most_s, minlength=n * k).reshape(n, k)
@@ -173,7 +173,7 @@ def _costliest(rebalances: ArrowTable, most_s: F64, of: I64, n: int) -> tuple[tu
 
 
 def _covered(tables: Tables, since_ms: int | None) -> tuple[int, int]:
-    """The time that the index covers: from the first record, or the limit, to the window's end."""
+    """Return the covered time: from the first record, or the limit, to the window's end."""
     stored = (tables.stored(name) for name in ("generations", "rebalances"))
     known = np.concatenate([times_ms(rows, "timestamp") for rows in stored])
     last = window_end_ms(tables)
@@ -185,7 +185,7 @@ def _covered(tables: Tables, since_ms: int | None) -> tuple[int, int]:
 def _count_recent(
     rebalances: ArrowTable, covered: tuple[int, int], is_real: Mask, of: I64, n: int
 ) -> I64:
-    """The rebalances of each group in each part of the covered time."""
+    """Count the rebalances of each group in each part of the covered time."""
     first, last = covered
     at = times_ms(rebalances, "timestamp")
     part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
@@ -194,7 +194,7 @@ def _count_recent(
 
 
 def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
-    """The new index with the lags of the readings before it."""
+    """Return the new index with the lags of the readings before it."""
     at = np.asarray([old.row_of.get(name, -1) for name in new.names], np.int64)
     before = np.full((len(at), old.lags.shape[1]), NO_LAG, np.int64)
     before[at >= 0] = old.lags[at[at >= 0]]
@@ -202,7 +202,7 @@ def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
 
 
 def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:
-    """Place of each row's group."""
+    """Return the index of each row's group."""
     rank, names = codes(rows, "group")
     places = np.asarray([row_of[name] for name in names], np.int64)
     return places[rank] if len(names) else np.zeros(0, np.int64)
@@ -211,7 +211,7 @@ def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:
 def _last_settlements(
     rows: ArrowTable, row_of: Mapping[str, int]
 ) -> tuple[I64, I64, tuple[str, ...]]:
-    """The row of each group's last settlement, or -1; members and states of all rows."""
+    """Return the row of each group's last settlement, or -1; members and states of all rows."""
     of = _group_of(rows, row_of)
     order, kept = settled(rows, of)
     last = np.full(len(row_of), -1, np.int64)
@@ -221,22 +221,22 @@ def _last_settlements(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexView:
-    """What somebody wants to see of an index.
+    """A request for a view of the index.
 
     Parameters
     ----------
     find : str
-        Part of a group's name, or a finding's code; capitals are not told apart.
+        Part of a group's name, or a finding's code; case is ignored.
     state : str
         Only groups in this state; empty for any.
     least : str
-        Only groups with a finding this bad or worse; empty for any.
+        Only groups with a finding of this severity or a worse one; empty for any.
     sort : str
-        A column of the index; by findings, the group that is worst now comes first.
+        A column of the index; by findings, the presently worst group comes first.
     falls : bool
-        The greatest first.
+        Whether the greatest comes first.
     page : int
-        Counted from 1; behind the last page stands the last one.
+        Counted from 1; a larger number means the last page.
     """
 
     find: str = ""
@@ -248,7 +248,7 @@ class IndexView:
 
 
 def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:
-    """Rows of the index that a view asks for, in its order, on all of its pages."""
+    """Return rows of the index for a view, in its order, on all of its pages."""
     known = [verdicts[n].rank if n in verdicts else NOT_EXAMINED for n in index.names]
     rank = np.asarray(known, np.int64)
     hit = np.ones(len(index.names), bool)
@@ -266,7 +266,7 @@ def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:
 
 
 def cut(rows: I64, page: int) -> tuple[I64, int, int]:
-    """Rows of one page, the number of this page, and how many pages there are."""
+    """Return rows of one page, the number of this page, and the number of pages."""
     n_pages = max(1, -(-len(rows) // PAGE_ROWS))
     page = min(max(page, 1), n_pages)
     return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS], page, n_pages
@@ -281,7 +281,7 @@ def _found(names: Sequence[str], verdicts: Verdicts, text: str) -> list[bool]:
 
 
 def _sort_keys(index: GroupIndex, worst: I64, sort: str) -> list[F64]:
-    """What rows are sorted by, first the most important one."""
+    """Return sort keys of rows, the most important one first."""
     if sort == "findings":  # as worst_first of the doctor
         return [worst.astype(np.float64), index.downtime_s]
     rank = {state: i for i, state in enumerate(index.states)}

@@ -1,7 +1,7 @@
-"""Addresses that a server of ours listens on, and the names by which it may be asked.
+"""Addresses that a server of ours listens on, and accepted host names.
 
-**Rules.** Who listens on a loopback address answers only where the ``Host`` header names this
-computer: so no page of a browser can read the answer through a name of its own (DNS rebinding).
+**Rules.** A server on a loopback address answers only if the ``Host`` header names this computer:
+so no page of a browser can read the answer through a name of its own (DNS rebinding).
 
 References: RFC 9110, 7.2 "Host"; RFC 3986, 3.2.2 "Host".
 """
@@ -21,7 +21,7 @@ LISTEN: Final = "127.0.0.1:9318"
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of ``--listen HOST:PORT``, an IPv6 host in brackets; else ConfigError."""
+    """Return host and port of ``--listen HOST:PORT``, IPv6 in brackets; else raise ConfigError."""
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     good = bare and (":" not in bare or bare != host) and port.isdecimal() and port.isascii()
@@ -34,12 +34,12 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def shown_address(host: str, port: int) -> str:
-    """HOST:PORT as a URL has it."""
+    """Format HOST:PORT as in a URL."""
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one of this computer alone; a name is none."""
+    """Return whether an address is one of this computer alone; False for a name."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -49,12 +49,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_host(header: str | None) -> bool:
-    """Whether a Host header is one host and perhaps a port; HTTP/1.0 may send none."""
+    """Return whether a Host header is one host and perhaps a port; HTTP/1.0 may send none."""
     return header is None or _HOST.fullmatch(header.strip()) is not None
 
 
 def names_this_computer(header: str | None) -> bool:
-    """Whether a Host header is one that a local client sends; HTTP/1.0 may send none."""
+    """Return whether a Host header is one that a local client sends; HTTP/1.0 may send none."""
     if header is None or not is_host(header):
         return header is None
     host = header.strip().lower()

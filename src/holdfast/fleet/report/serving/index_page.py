@@ -1,7 +1,7 @@
-"""The page of the index: a form, one row a group, links to sort and to turn pages.
+"""The page of the index: a form, one row a group, links to sort and to page.
 
 **Rules.** Everything works without JavaScript. Every value passes through
-:mod:`holdfast.fleet.report.drawing.markup`; a group's name stands in a link as one quoted value.
+:mod:`holdfast.fleet.report.drawing.markup`; a group's name in a link is one quoted value.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from holdfast.fleet.report.serving.updater_state import UpdaterState
 SHOWN_OF_ONE = 12
 """Groups that are named below a finding; the rest are in the list."""
 EVERY_MS = 1000
-"""A page asks so often whether there is something newer."""
+"""Poll interval of a page for newer data."""
 
-NO_BATCH = tag("p", "Groups stand here once the first batch of records was read.")
+NO_BATCH = tag("p", "Groups appear here after the first batch of records was read.")
 
 SORTS = {
     "group": "Group",
@@ -72,7 +72,7 @@ _NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
 
 
 def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group: bool) -> Markup:
-    """The bar of a served page; that of a group has a way back."""
+    """Return the bar of a served page; that of a group has a link back."""
     return tag(
         "nav",
         tag("a", "All groups", href="/") if group else None,
@@ -101,9 +101,9 @@ def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group:
 
 
 def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
-    """Of when the tables are, and how far the groups are examined."""
+    """Return the time of the tables, and how many groups are examined."""
     if served.is_from_coordinators:
-        return f"lags as coordinators told {when(served.read_ms, 'seconds')} UTC"
+        return f"lags as of coordinators' answers of {when(served.read_ms, 'seconds')} UTC"
     if not served.number:
         return "no groups yet"
     words = f"read {when(served.read_ms, 'seconds')} UTC"
@@ -111,16 +111,16 @@ def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> s
         looked_ms = served.read_ms - round(served.age.seconds * 1000)
         words = f"log ends are of {when(looked_ms, 'seconds')} UTC"
         if not state.is_updated_here:
-            words += ": does watch still run?"
+            words += ": is watch running?"
     if state.n_examined < state.n_groups and not group:
         words += f"; {number(state.n_examined)} of {number(state.n_groups)} groups examined"
     if state.failed:
-        words += "; what the folder holds now cannot be read"
+        words += "; the present folder cannot be read"
     return words
 
 
 def _live_words(live: LiveGroups) -> str:
-    """Of when the states are that coordinators say."""
+    """Return the time of the coordinators' states."""
     if live.seen is None:
         return ""
     return f"; states of {when(live.seen.queried_ms, 'seconds')[11:]} UTC"
@@ -143,14 +143,14 @@ def index_page(
     index: GroupIndex,
     live: LiveGroups,
 ) -> HtmlPage:
-    """The whole page.
+    """Return the whole page.
 
     Parameters
     ----------
     verdicts : mapping of str to GroupVerdict
-        A group that is not in it has not been examined yet.
+        A missing group has not been examined yet.
     index : GroupIndex
-        That of the tables, with the states that coordinators say.
+        Index of the tables, with the coordinators' states.
     """
     script = script_of("live.js")
     since_s = rebalancing_s(index, live)
@@ -187,7 +187,7 @@ def index_page(
 
 
 def _covered(index: GroupIndex) -> list[str]:
-    """The time that the records cover; nothing where there is none."""
+    """Return the time that the records cover; empty without records."""
     first, last = index.covered_ms
     return [f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"] if last else []
 
@@ -195,7 +195,7 @@ def _covered(index: GroupIndex) -> list[str]:
 def _fleet_words(
     index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], worst_first: I64
 ) -> Markup | None:
-    """The covered time, and what is wrong in a sentence."""
+    """Return the covered time, and the main problem in a sentence."""
     if not (index.has_history and len(index.names)):
         return None
     first, last = index.covered_ms
@@ -214,9 +214,9 @@ def _fleet_words(
 
 
 def _wrongs(index: GroupIndex, verdicts: Verdicts, worst_first: I64) -> Markup | None:
-    """A line for each active finding, however many groups have it, and one for all that are past.
+    """Return a line for each active finding of any group, and one for all past findings.
 
-    A line opens to the groups that are worst.
+    A line opens to the worst groups.
     """
     examined = [name for name in index.names if name in verdicts]  # verdicts grow meanwhile
     alike = Counter(verdicts[name].codes for name in examined)
@@ -258,7 +258,7 @@ def _wrongs(index: GroupIndex, verdicts: Verdicts, worst_first: I64) -> Markup |
 
 
 def _past_line(n_groups: Counter[str]) -> Markup | None:
-    """What has ended, in one line that opens."""
+    """Return a line of the past findings, which opens."""
     if not n_groups:
         return None
     links = (
@@ -280,7 +280,7 @@ def _codes(verdicts: Verdicts, name: str) -> tuple[FoundCode, ...]:
 def _worst_groups(
     index: GroupIndex, verdicts: Verdicts, n_groups: Mapping[str, int], worst_first: I64
 ) -> dict[str, list[str]]:
-    """Of each code the worst groups in which it is active, no more than are shown."""
+    """Return for each code the worst groups in which it is active, as many as are shown."""
     found: dict[str, list[str]] = {code: [] for code in n_groups}
     wanted = sum(min(count, SHOWN_OF_ONE) for count in n_groups.values())
     for i in worst_first.tolist():
@@ -308,7 +308,7 @@ def _fleet_figures(index: GroupIndex) -> Markup:
 
 
 def _longest_downtime(index: GroupIndex) -> Figure:
-    """The figure of the group that was down longest."""
+    """Return the figure of the group with the longest downtime."""
     if not len(index.names):
         return downtime_figure(0.0, 0.0, "")
     i = int(index.downtime_s.argmax())
@@ -399,7 +399,7 @@ def _address(view: IndexView) -> str:
 
 
 def group_address(group: str) -> str:
-    """Path and query of a group's page."""
+    """Return path and query of a group's page."""
     return "/group?" + urlencode({"name": group})
 
 
@@ -423,7 +423,7 @@ def _row(index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i:
 
 
 def _state(state: str, since_s: float | None) -> list[object]:
-    """A state, and for how long the group rebalances."""
+    """Return a state, and for how long the group rebalances."""
     if since_s is None:
         return [state]
     return [state, tag("small", f"for {span(since_s)}", class_="now-for")]
@@ -436,7 +436,7 @@ def _bars(index: GroupIndex, i: int) -> Markup:
 
 
 def _lag_line(index: GroupIndex, i: int) -> Markup:
-    """The lag of the last readings; nothing where it stood at 0, or there was one."""
+    """Draw the lag of the last readings; nothing for a constant 0, or for one reading."""
     lags = index.lags[i]
     if len(lags) < 2 or lags.max() <= 0:
         return Markup("")

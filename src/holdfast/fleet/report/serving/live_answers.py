@@ -1,9 +1,9 @@
-"""What coordinators say of groups now, asked again and again beside the requests.
+"""Present states of groups from coordinators, polled beside the requests.
 
-**Rules.** States of all groups are asked for every :data:`NOW_S`: one request a broker. Members are
-asked for of groups that rebalance, and of those whose pages somebody has looked at within
-:data:`WANTED_S`; a page that was opened just now is answered at once. An answer that is older than
-:data:`OLD_S` says nothing of now. While nobody looks at pages, nobody is asked.
+**Rules.** States of all groups are polled every :data:`NOW_S`: one request a broker. Members are
+queried for groups that rebalance, and for those whose pages were requested within
+:data:`WANTED_S`; a page that was just opened gets an answer at once. An answer older than
+:data:`OLD_S` is ignored. Without requests for pages, coordinators are not queried.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
 NOW_S: Final = 5.0
 """Between two questions."""
 OLD_S: Final = 30.0
-"""So old answers say nothing of now."""
+"""Age from which answers are ignored."""
 WANTED_S: Final = 60.0
-"""So long after a request for a group's page its members are asked for."""
+"""Time after a request for a group's page in which its members are queried."""
 MOST_WANTED: Final = 100
 """Of so many groups at most."""
 
 LiveQuery = Callable[[Callable[[SeenGroup], bool], Collection[str]], LiveGroups]
-"""Takes whether the members of a group are wanted, and the groups that are known; asks for states
-and returns what is known then."""
+"""Takes a predicate for groups whose members are wanted, and the known groups; queries states and
+returns what is known then."""
 
 
 class LiveAnswers:
-    """Asks the coordinators on a thread; nothing where there is nobody to ask.
+    """Polls the coordinators on a thread; does nothing without a coordinator.
 
     Parameters
     ----------
     known : callable
         Returns the groups of the tables.
     rests : callable
-        Returns whether nobody has looked at pages for long.
+        Returns whether no page was requested for long.
     """
 
     def __init__(
@@ -56,35 +56,35 @@ class LiveAnswers:
         self._live, self._number = NOT_QUERIED, 0
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start polling."""
         if self._query is not None:
             threading.Thread(target=self._run, daemon=True, name="serve_now").start()
 
     def close(self) -> None:
-        """Ask no more; a question that is open is left to itself."""
+        """Stop polling; an open query is abandoned."""
         self._closed.set()
         self._wake.set()
 
     def wake(self) -> None:
-        """Ask now, and not at the end of the pause."""
+        """Poll now, and not at the end of the interval."""
         self._wake.set()
 
     @property
     def live(self) -> LiveGroups:
-        """What coordinators say now; nothing where their last answer is old."""
+        """Present answers of coordinators; none if the last answer is old."""
         live = self._live
         is_old = live.seen is None or time.time_ns() / 1e6 - live.seen.queried_ms > 1000 * OLD_S
         return NOT_QUERIED if is_old else live
 
     @property
     def mark(self) -> str:
-        """Differs where something else is shown than before; empty where nobody is asked."""
+        """Differs after each change of what is shown; empty without polling."""
         if self._query is None:
             return ""
         return f"-{self._number}{'' if self.live.seen is not None else '-old'}"
 
     def want(self, group: str) -> None:
-        """Ask for the members of a group from now on."""
+        """Query the members of a group from now on."""
         with self._lock:
             is_new = group not in self._wanted
             self._wanted[group] = time.monotonic()
@@ -100,7 +100,7 @@ class LiveAnswers:
             self._wake.wait(timeout=None if self._rests() else self._every_s)
 
     def _query_once(self) -> None:
-        assert self._query is not None, "somebody to ask"
+        assert self._query is not None, "a cluster to query"
         since = time.monotonic() - WANTED_S
         with self._lock:
             self._wanted = {name: at for name, at in self._wanted.items() if at >= since}
@@ -117,7 +117,7 @@ class LiveAnswers:
 
 
 def _differs(live: LiveGroups, before: LiveGroups) -> bool:
-    """Whether two answers differ in what they say of a group."""
+    """Return whether two answers differ about a group."""
     if live.seen is None or before.seen is None:
         return live.seen is not before.seen
     return live.seen.groups != before.seen.groups or live.seen.gone != before.seen.gone

@@ -1,7 +1,7 @@
-"""The index and the verdicts of a fleet as coordinators answer now: states, rebalances in progress.
+"""The index and the verdicts of a fleet by the coordinators' answers: states, present rebalances.
 
-**Rules.** A rebalance in progress is told from the last answers, which come more often than
-batches. A group that waits for its first assignment has no record yet: it has a row all the same.
+**Rules.** A rebalance in progress comes from the last answers, which are newer than batches. A
+group that waits for its first assignment has no record yet, and nevertheless a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.fleet.report.serving.group_index import NO_LAG, GroupIndex, Verdic
 
 
 def index_now(index: GroupIndex, live: LiveGroups) -> GroupIndex:
-    """The index with the states that coordinators say, and with rows of groups without a record."""
+    """Return the index with the coordinators' states, and with rows of groups without a record."""
     if live.seen is None:
         return index
     index = _with_rows(index, [name for name in live.rebalancing if name not in index.row_of])
@@ -33,7 +33,7 @@ def index_now(index: GroupIndex, live: LiveGroups) -> GroupIndex:
 
 
 def _with_rows(index: GroupIndex, names: list[str]) -> GroupIndex:
-    """The index with rows of more groups, of which nothing is known."""
+    """Return the index with rows of more groups, of which nothing is known."""
     if not names:
         return index
     every = [*index.names, *names]
@@ -55,11 +55,11 @@ _EMPTY = {
     **dict.fromkeys(("downtime_lower_s", "downtime_s", "cause_share"), 0.0),
     **dict.fromkeys(("lag", "lags"), NO_LAG),
 }
-"""Numeric columns of an index, and what stands there for a group of which nothing is known."""
+"""Numeric columns of an index, and their values for a group of which nothing is known."""
 
 
 def verdicts_now(verdicts: Verdicts, index: GroupIndex, live: LiveGroups) -> Verdicts:
-    """What records tell (:func:`of_records`), and which groups rebalance now."""
+    """Return the records' verdicts (:func:`of_records`), and which groups rebalance now."""
     changed = {}
     for name in live.rebalancing:
         group, row = live.of(name), index.row_of.get(name)
@@ -72,7 +72,7 @@ def verdicts_now(verdicts: Verdicts, index: GroupIndex, live: LiveGroups) -> Ver
 
 
 def of_records(verdict: GroupVerdict) -> GroupVerdict:
-    """A verdict without a rebalance in progress: coordinators are asked more often than records."""
+    """Return a verdict without a rebalance in progress, which coordinators report sooner."""
     others = [one for one in verdict.codes if one.code != CODE]
     return verdict if len(others) == len(verdict.codes) else _verdict(verdict.downtime_s, others)
 
@@ -84,7 +84,7 @@ def _verdict(downtime_s: float, codes: list[FoundCode]) -> GroupVerdict:
 
 
 def rebalancing_s(index: GroupIndex, live: LiveGroups) -> Mapping[str, float]:
-    """Seconds for which groups rebalance, at least, by name."""
+    """Return the least seconds of present rebalances, by name."""
     found = {}
     for name in live.rebalancing:
         group, row = live.of(name), index.row_of.get(name)

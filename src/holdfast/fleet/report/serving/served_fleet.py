@@ -1,18 +1,19 @@
-"""The tables of a folder while others write to it, and what the doctor says of their groups.
+"""The tables of a folder while others write to it, and the doctor's verdicts on their groups.
 
-**Rules.** A request never reads the folder: it takes what was read last, so it is answered at once
-and what it shows belongs together. What changes is read beside the requests, and shown whole or not
-at all. If the folder cannot be read, the last state stays and is marked; one line says why. Nothing
-is written.
+**Rules.** A request never reads the folder: it uses the tables that were read last, so it is
+answered at once and its parts belong together. Changes are read beside the requests, and shown
+whole or not at all. If the folder cannot be read, the last state stays and is marked; one line
+gives the error. Nothing is written.
 
-Until the first batch of a folder that a keeper has just begun to fill, groups are shown as their
-coordinators answer: their lag, and nothing of their history. What groups do now is asked beside the
-batches (:mod:`~holdfast.fleet.report.serving.live_answers`).
+Until the first batch of a folder that an updater has just started to fill, groups are shown from
+their coordinators' answers: their lag, without their history. Present states of groups are polled
+beside the batches (:mod:`~holdfast.fleet.report.serving.live_answers`).
 
-**Strategy.** One thread looks whether the folder has changed, reads it and makes the index. Another
-one examines every group of the newest tables, the costliest first, keeps a short verdict of each
-and makes the text of the metrics on its way; a fleet of many thousand groups takes it a while, in
-which the verdicts of the tables before stand. When nobody has asked for :data:`IDLE_S`, both rest.
+**Strategy.** One thread polls the folder for changes, reads it and makes the index. Another one
+examines every group of the newest tables, the costliest first, keeps a short verdict of each and
+makes the text of the metrics on its way; a fleet of many thousand groups takes a while, during
+which the verdicts of the previous tables are shown. After :data:`IDLE_S` without a request, both
+rest.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
 
 LOOK_S: Final = 1.0
-"""Between two looks at the folder."""
+"""Poll interval of the folder."""
 REMOTE_LOOK_S: Final = 5.0
-"""Between two looks at tables on a store, where each look is two requests."""
+"""Poll interval of tables on remote storage, where each poll is two requests."""
 IDLE_S: Final = 600.0
-"""Without a request for so long, the folder is left alone."""
+"""Time without a request after which the folder is not polled."""
 END_S: Final = 5.0
 """How long the end waits for the threads that read and examine."""
 PATIENCE_S: Final = 2.0
-"""The first request after a rest waits at most so long for a look at the folder."""
+"""Longest wait of the first request after a rest for a poll of the folder."""
 
 
 Since = Callable[[int], int]
@@ -72,12 +73,12 @@ class ServedTables:
     Parameters
     ----------
     tables : Tables
-        Held in memory.
+        In-memory tables.
     last_ms, since_ms : int or None
-        End and beginning of every window; None where there is none.
+        End and begin of every window; None without one.
     number : int
-        1, 2, ... : the tables after these have a higher one; 0 where no batch is there yet:
-        nothing, or the lag that coordinators told.
+        1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
+        the lag from coordinators.
     """
 
     tables: Tables
@@ -92,7 +93,7 @@ class ServedTables:
     def of(
         cls, tables: Tables, number: int, read_ms: int, since: Since | None = None
     ) -> ServedTables:
-        """These tables, with what is shown of all groups."""
+        """Make served tables, with the figures of all groups."""
         last_ms = window_end_ms(tables)
         since_ms = None if since is None or last_ms is None else since(last_ms)
         return cls(
@@ -107,35 +108,35 @@ class ServedTables:
 
     @property
     def is_from_coordinators(self) -> bool:
-        """Whether coordinators told of the groups, before the first batch."""
+        """Whether the groups come from coordinators, before the first batch."""
         return not self.number and bool(self.index.names)
 
     @property
     def is_stale(self) -> bool:
-        """Whether ``watch``, which keeps them, has stopped to do so."""
+        """Whether ``watch``, which updates them, has stopped."""
         return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedState:
-    """How far the fleet is.
+    """State of the fleet.
 
     Parameters
     ----------
     version : str
-        Differs where other tables are shown, also after a restart.
+        Differs for other tables, also after a restart.
     n_groups, n_examined : int
-        Groups of the tables; those of which the verdict is of these tables.
+        Groups of the tables; those with a verdict on these tables.
     failed : bool
-        The folder has changed, and cannot be read.
+        Whether the folder has changed, and cannot be read.
     is_stale : bool
-        They are not kept up to date any more.
+        Whether the tables are no longer updated.
     is_updated_here : bool
-        A keeper of this server commits to the folder, and not another process or nobody.
-    keeping : Keeping
-        How the keeper is; as if all were well where there is none.
+        Whether an updater of this server commits to the folder, and not another process or none.
+    updater_state : UpdaterState
+        State of the updater; without one, as if all were well.
     where : str
-        The cluster as its addresses name it; the folder's name where they are not known.
+        The cluster by its addresses; the folder's name if they are unknown.
     """
 
     version: str
@@ -150,7 +151,7 @@ class ServedState:
 
 @dataclass(slots=True)
 class _FleetProgress:
-    """What the two threads share."""
+    """Shared state of the two threads."""
 
     served: ServedTables
     seen: object
@@ -164,32 +165,33 @@ class _FleetProgress:
 
 
 class ServedFleet:
-    """A folder of tables, followed.
+    """A folder of tables that is followed.
 
     Parameters
     ----------
-    tell : callable
-        Prints one line about what goes wrong beside the requests.
-    keeping : callable, optional
-        Says how the keeper is that commits to this folder; it may not have begun.
-    ask : callable, optional
-        Asks the cluster for rows of the table ``lag``, to show before the first batch is there;
-        None where there are too many groups. It is called beside the requests.
+    notify : callable
+        Prints one line about an error beside the requests.
+    updater_state : callable, optional
+        Returns the state of the updater that commits to this folder, possibly before its first
+        commit.
+    query : callable, optional
+        Queries the cluster for rows of the table ``lag``, to show before the first batch; None if
+        there are too many groups. Called beside the requests.
     servers : str
-        Addresses of the cluster; empty where only the tables may know.
+        Addresses of the cluster; empty if only the tables may have them.
     since : callable, optional
-        Says where the window begins; without it findings and figures are of all time.
+        Returns the begin of the window; without it findings and figures are of all time.
     query_now : callable, optional
-        Asks the coordinators what groups do now. It is called beside the requests.
+        Queries the coordinators for present states. Called beside the requests.
     every_s : float
-        Between two looks at the cluster: coordinators are asked as often, or more often.
+        Poll interval of the cluster: coordinators are queried at least as often.
     client_ids : bool
         Label lags of the metrics with the client id of the owner.
 
     Raises
     ------
     SourceError
-        If the folder cannot be read now.
+        The folder cannot be read now.
     """
 
     def __init__(
@@ -230,11 +232,11 @@ class ServedFleet:
         self._shown = ((served.index, NOT_QUERIED), served.index)
 
     def _has_begun(self) -> bool:
-        """Whether there is something to read: what a keeper has not committed is nothing."""
+        """Return whether there is anything to read: an updater may not have committed yet."""
         return self._updater_state is None or has_manifest(self.folder)
 
     def start(self) -> None:
-        """Begin to follow the folder."""
+        """Start following the folder."""
         for work in (self._follow, self._examine, self._query_first):
             thread = threading.Thread(target=work, daemon=True, name=f"serve{work.__name__}")
             if work != self._query_first:  # it may wait for a cluster, and computes nothing
@@ -243,9 +245,9 @@ class ServedFleet:
         self._answers.start()
 
     def close(self) -> None:
-        """End the threads that follow and examine the fleet, and wait for that for a moment.
+        """Stop the threads that follow and examine the fleet, and wait for them for a moment.
 
-        A thread that is inside Arrow when the interpreter ends would abort the process.
+        A thread inside Arrow when the interpreter ends would abort the process.
         """
         self._closed.set()
         self._wake.set()
@@ -258,7 +260,7 @@ class ServedFleet:
 
     @property
     def served(self) -> ServedTables:
-        """The newest tables; after a rest, looks at the folder first."""
+        """Return the newest tables; after a rest, poll the folder first."""
         self._note_request()
         return self._now.served
 
@@ -277,12 +279,12 @@ class ServedFleet:
 
     @property
     def verdicts(self) -> Verdicts:
-        """What the doctor said last of each group, and which groups rebalance now."""
+        """Last verdicts of the doctor on each group, and which groups rebalance now."""
         return verdicts_now(self._now.verdicts, self.index, self.live)
 
     @property
     def index(self) -> GroupIndex:
-        """The index of the newest tables, with the states of now; made once for all requests."""
+        """Index of the newest tables, with present states; made once for all requests."""
         made_of = (self._now.served.index, self.live)
         of, index = self._shown
         if not (of[0] is made_of[0] and of[1] is made_of[1]):
@@ -292,18 +294,18 @@ class ServedFleet:
 
     @property
     def live(self) -> LiveGroups:
-        """What coordinators say of groups now; nothing where the last answer is old."""
+        """Present answers of coordinators about groups; none if the last answer is old."""
         return self._answers.live
 
     def want(self, group: str) -> LiveGroups:
-        """What coordinators say now; the members of a group are asked for from now on."""
+        """Return present answers of coordinators; query the members of a group from now on."""
         if group in self.live.names:
             self._answers.want(group)
         return self.live
 
     @property
     def state(self) -> ServedState:
-        """How far it is."""
+        """State of the fleet."""
         served = self.served
         is_stale = served.is_stale
         with self._changed:
@@ -324,7 +326,7 @@ class ServedFleet:
 
     @property
     def metrics(self) -> str | None:
-        """Text of ``/metrics`` of the last tables that were examined whole; None before."""
+        """Return the ``/metrics`` text of the last completely examined tables; None before."""
         self._note_request()
         return self._now.metrics
 
@@ -334,7 +336,7 @@ class ServedFleet:
             return self._changed.wait_for(lambda: done(self.state), timeout=timeout_s)
 
     def _where(self, served: ServedTables) -> str:
-        """Addresses of the cluster, from the command or the tables; else the folder's name."""
+        """Return the cluster's addresses, from command or tables; else the folder's name."""
         words = served.age.started_with
         told = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-b"]
         return self._servers or (
@@ -347,13 +349,13 @@ class ServedFleet:
         return ServedTables.of(tables, number, read_ms, self._since)
 
     def _query_first(self) -> None:
-        """Show what coordinators say, unless a batch is there."""
+        """Show coordinators' answers, unless a batch exists."""
         if self._query is None or self._now.served.number:
             return
         read_ms = _now_ms()
         try:
             rows = self._query()
-        except HoldfastError as error:  # the keeper meets it too, and the pages show its trouble
+        except HoldfastError as error:  # the updater meets it too, and the pages show its error
             self._notify(f"the groups are shown once they were read: {error}")
             return
         if not rows:
@@ -366,7 +368,7 @@ class ServedFleet:
             self._changed.notify_all()
 
     def _follow(self) -> None:
-        """Look at the folder again and again."""
+        """Poll the folder repeatedly."""
         while not self._closed.is_set():
             self._look()
             self._wake.wait(timeout=None if self._rests() else self._look_s)
@@ -382,7 +384,9 @@ class ServedFleet:
             if begun and (seen != self._now.seen or self._now.complaint):
                 before, read = self._now.served, self._read(self._now.served.number + 1)
                 read = replace(read, index=followed(before.index, read.index))
-        except Exception as error:  # whatever it is, the last state stays and the next look may do
+        except (
+            Exception
+        ) as error:  # on any error the last state stays, and the next poll may succeed
             complaint = f"{self.folder} cannot be read at the moment: {error}"
         if complaint and complaint != self._now.complaint:
             self._notify(complaint)
@@ -411,7 +415,7 @@ class ServedFleet:
                 self._changed.notify_all()
 
     def _after(self, number: int) -> ServedTables | None:
-        """Wait for tables after these; None at the end."""
+        """Wait for tables after ``number``; None at the end."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed.is_set() or self._now.served.number > number

@@ -1,14 +1,14 @@
-"""The HTTP server of pages and metrics: few clients at a time, none that stops the others.
+"""The HTTP server of pages and metrics: few clients at a time, of which none stops the others.
 
 **Rules.** A client that has not sent its request within :data:`REQUEST_S`, or does not take its
 answer within :data:`ANSWER_S`, is dropped. At most :data:`MAX_CLIENTS` are connected. The next one
-takes the place of the oldest that still sends its request, else of the oldest that has not taken
-its answer for :data:`SLOW_S`, and gets a 503 if there is none. A request has no body. Where the
-system has no file descriptor left, the server rests, drops a client that still sends, and goes on
-as soon as there is one.
+replaces the oldest that still sends its request, else the oldest that has not taken its answer for
+:data:`SLOW_S`, and gets a 503 if there is none. A request has no body. If the system has no file
+descriptor left, the server backs off, drops a client that still sends, and continues when a
+descriptor is free.
 
 **Strategy.** The standard library's threading server parses requests and runs a thread a client,
-which calls a WSGI application. Deadlines are looked at between two accepts and every half second; a
+which calls a WSGI application. Deadlines are checked between two accepts and every half second; a
 client is dropped by shutting its socket down, which ends the thread that waits for it.
 
 References: RFC 9112; PEP 3333.
@@ -45,7 +45,7 @@ REQUEST_S = 10.0
 ANSWER_S = 30.0
 """For a client to take its answer."""
 SLOW_S = 2.0
-"""So long a client may take its answer before another one may have its place."""
+"""Time for taking an answer after which another client may replace this one."""
 CLOSE_S = 5.0
 """For a dropped client's thread to end, and for the last answers when the server stops."""
 MAX_REQUEST_BYTES = 65_536
@@ -66,9 +66,9 @@ class _PageClient:
     Parameters
     ----------
     ends_at : float or None
-        When it is dropped; None while it waits.
+        Time at which it is dropped; None while it waits.
     slow_at : float or None
-        When it has taken its answer for too long to keep its place; None before it takes it.
+        Time from which another client may replace it; None before it takes its answer.
     """
 
     ends_at: float | None
@@ -116,7 +116,7 @@ class PageServer(ThreadingHTTPServer):
         self.is_local = is_loopback(str(self.server_address[0]))
 
     def server_bind(self) -> None:
-        """Bind, without the base's question to the name server; ``::`` takes IPv4 as well."""
+        """Bind, without the base's query to the name server; ``::`` takes IPv4 as well."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
@@ -130,7 +130,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """HOST:PORT as a URL has it."""
+        """HOST:PORT as in a URL."""
         return shown_address(str(self.server_address[0]), int(self.server_address[1]))
 
     def get_request(self) -> Any:
@@ -145,7 +145,7 @@ class PageServer(ThreadingHTTPServer):
         return accepted
 
     def _wait_for_a_descriptor(self, error: OSError) -> None:
-        """Take one from a client that is slow, or rest where there is none."""
+        """Free a descriptor by dropping the slowest client, else back off."""
         with self._changed:
             n_before = len(self._clients)
             if self._drop_slowest():
@@ -157,7 +157,7 @@ class PageServer(ThreadingHTTPServer):
         self._stopping.wait(REST_S)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a client in a thread of its own, or with a 503 where there are too many."""
+        """Answer a client in a thread of its own, or with a 503 if there are too many."""
         if self._enter(request):
             super().process_request(request, client_address)
             return
@@ -167,7 +167,7 @@ class PageServer(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def _enter(self, request: Any) -> bool:
-        """Take a place; where none is free, a client that is slow loses its own."""
+        """Register a client; if the limit is reached, drop a slow one."""
         with self._changed:
             if len(self._clients) >= self._most and self._drop_slowest():
                 self._changed.wait_for(lambda: len(self._clients) < self._most, timeout=CLOSE_S)
@@ -191,7 +191,7 @@ class PageServer(ThreadingHTTPServer):
         return found is not None
 
     def _drop(self, request: Any) -> None:
-        """End a client; its thread reads the end, closes the socket and gives the place free."""
+        """End a client; its thread reads the end, closes the socket and frees the slot."""
         client = self._clients[request]
         client.ends_at, client.asking, client.slow_at = None, False, None
         with suppress(OSError):
@@ -212,7 +212,7 @@ class PageServer(ThreadingHTTPServer):
             client.ends_at, client.slow_at = now + ANSWER_S, now + SLOW_S
 
     def service_actions(self) -> None:
-        """Drop clients whose time is over."""
+        """Drop clients whose time has passed."""
         now = time.monotonic()
         with self._changed:
             for request, client in list(self._clients.items()):
@@ -220,14 +220,14 @@ class PageServer(ThreadingHTTPServer):
                     self._drop(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection and give its place free."""
-        with self._changed:  # nobody else touches the socket between its end and our note of it
+        """Close a connection and free its slot."""
+        with self._changed:  # no other thread touches the socket between its end and its removal
             super().shutdown_request(request)
             self._clients.pop(request, None)
             self._changed.notify_all()
 
     def server_close(self) -> None:
-        """Stop listening, drop who still asks, and let the others have their answers."""
+        """Stop listening, drop clients that still send, and let the others take their answers."""
         self._stopping.set()
         super().server_close()
         with self._changed:
@@ -303,7 +303,7 @@ class _PageHandler(WSGIRequestHandler):
 class _PageAnswer(SimpleHandler):
     """One call of the application, which sees a request without a body, and no environment."""
 
-    os_environ: dict[str, str] = {}  # noqa: RUF012 (the base's name; nobody writes to it)
+    os_environ: dict[str, str] = {}  # noqa: RUF012 (the base's name; never written)
 
     def __init__(self, handler: _PageHandler):
         environ = handler.get_environ()
@@ -323,6 +323,6 @@ class _PageAnswer(SimpleHandler):
 
 
 def most_clients() -> int:
-    """How many clients at a time; the tables need descriptors too."""
+    """Return the limit of clients at a time; the tables need descriptors too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CLIENTS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CLIENTS, soft // 4))

@@ -1,4 +1,4 @@
-"""What the keeper of served tables does: how far its first read is, or why it cannot go on."""
+"""State of the updater of served tables: progress of its first read, or its error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdaterState:
-    """How the keeper is.
+    """State of the updater.
 
     Parameters
     ----------
     doing : str
-        How far it is with its first read; empty once the tables are up to date.
+        Progress of its first read; empty once the tables are up to date.
     trouble : str
-        Why the tables are not kept up to date; empty where they are.
+        Why the tables are not updated; empty if they are.
     """
 
     doing: str = ""

@@ -1,4 +1,4 @@
-"""The rows that ``holdfast plan`` and ``holdfast replay`` print: computed anew, never kept."""
+"""The rows that ``holdfast plan`` and ``holdfast replay`` print: always computed, never stored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PLAN = Table(
         Column(
             "n_partitions",
             _L,
-            "partitions of the topics that members ask for",
+            "partitions of the topics that members subscribe to",
             "partitions",
             nullable=True,
         ),
-        Column("n_kept", _L, "partitions whose owner stays", "partitions", nullable=True),
-        Column("n_moved", _L, "partitions whose owner changes", "partitions", nullable=True),
+        Column("n_kept", _L, "partitions that keep their owner", "partitions", nullable=True),
+        Column("n_moved", _L, "partitions that change their owner", "partitions", nullable=True),
         Column(
             "balance_score_before",
             _L,
@@ -32,7 +32,7 @@ PLAN = Table(
         Column("largest_lag_before", _L, "largest lag of one member now", "records", nullable=True),
         Column("largest_lag", _L, "the same under the plan", "records", nullable=True),
         Column(
-            "n_stopped", _L, "partitions that stand still meanwhile", "partitions", nullable=True
+            "n_stopped", _L, "partitions without an owner meanwhile", "partitions", nullable=True
         ),
         Column("cost_lower_seconds", _F, "cost, at least", "partition-seconds", nullable=True),
         Column("cost_upper_seconds", _F, "cost, at most", "partition-seconds", nullable=True),
@@ -55,7 +55,7 @@ REPLAY = Table(
         Column("actual", _B, "the setting is the one that the group has"),
         Column("n_places", _L, "members; one that comes back is the same", "members"),
         Column("n_partitions", _L, "partitions", "partitions"),
-        Column("n_events", _L, "happenings that were replayed"),
+        Column("n_events", _L, "replayed events"),
         Column("rebalances", _L, "completed rebalances", nullable=True, heading="Rebalances"),
         Column("moved", _L, "moves of a partition", nullable=True, heading="Moved"),
         Column(
@@ -91,7 +91,7 @@ REPLAY = Table(
         Column(
             "time_to_balance_seconds",
             _F,
-            "from a happening to the last round before the group is still, on average",
+            "from an event to the last round before the group is quiescent, on average",
             "seconds",
             nullable=True,
             heading="Balanced after, s",

@@ -1,4 +1,4 @@
-"""What a table and a column are: plain data, without Arrow and without Spark.
+"""Definitions of tables and columns: plain data, without Arrow and without Spark.
 
 **Rules.** Names are Kafka's words. Times are UTC timestamps. Durations end in ``_ms`` or
 ``_seconds``; counts start with ``n_``. Positions in the offsets topic are ``log_partition`` and
@@ -41,16 +41,17 @@ class Column:
     name : str
         Also its heading in CSV and on a terminal.
     doc : str
-        What a value says, for the docs.
+        Meaning of a value, for the docs.
     unit : str
-        Empty where name and type are enough.
+        Empty if name and type suffice.
     nullable : bool
-        Null has a meaning, which ``doc`` gives; a file without the column is read as nulls.
+        Whether null has a meaning, which ``doc`` gives; a file without the column is read as
+        nulls.
     heading : str
         Heading in the report. A count (``n_``) of ``rebalances`` with a heading is a column of the
         report's table of rebalances; one without a heading is not.
     behind : str
-        Name of the column that this one follows in the report, if that is not the one above it.
+        Name of the column before this one in the report, if that is not the one above it.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Table:
 
     @property
     def headed_counts(self) -> tuple[Column, ...]:
-        """Counts with a heading, in the order in which the report shows them."""
+        """Counts with a heading, in the order of the report."""
         shown: list[Column] = []
         for column in self.counts:
             if column.heading:
@@ -121,13 +122,13 @@ class Table:
         return tuple(shown)
 
     def column(self, name: str) -> Column:
-        """The column called ``name``; KeyError where there is none."""
+        """Return the column called ``name``; raise KeyError if it is unknown."""
         return {column.name: column for column in self.columns}[name]
 
     def pick(self, *names: str) -> tuple[Column, ...]:
-        """The columns of these names, in this order; KeyError where there is none."""
+        """Return columns by name, in the given order; raise KeyError if one is unknown."""
         return tuple(map(self.column, names))
 
     def headings(self, *names: str) -> list[tuple[str, bool]]:
-        """Heading of each of these columns, and whether its values are numbers."""
+        """Return the heading of each column, and whether its values are numbers."""
         return [(column.heading, column.is_number) for column in self.pick(*names)]

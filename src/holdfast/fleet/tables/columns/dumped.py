@@ -1,4 +1,4 @@
-"""The parts of a dump: the offsets topic as it stands, the cluster's topics and its offsets."""
+"""The parts of a dump: the offsets topic, the cluster's topics and their offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _S, _I, _L, _T = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP
 
 RECORDS = Table(
     name="records",
-    doc="The offsets topic as it stands: part of a dump.",
+    doc="Records of the offsets topic: part of a dump.",
     columns=(
         Column("partition", _I, "partition of that topic"),
         Column("offset", _L, "offset in it"),
@@ -21,14 +21,14 @@ RECORDS = Table(
 
 SHARE_STATE = Table(
     name="share_state",
-    doc="The topic __share_group_state as it stands: part of a dump of a cluster that has it.",
+    doc="Records of __share_group_state: part of a dump of a cluster that has it.",
     columns=RECORDS.columns,
     order=("partition", "offset"),
 )
 
 DELETED = Table(
     name="deleted",
-    doc="Tombstones that compaction has taken, at places of ours: part of a dump that was merged.",
+    doc="Tombstones that compaction has deleted, at positions of ours: part of a merged dump.",
     columns=RECORDS.columns,
     order=("partition", "offset", "key"),
 )
@@ -46,7 +46,7 @@ TOPICS = Table(
 
 OFFSETS = Table(
     name="offsets",
-    doc="Begin and end of every partition, read after the records: part of a dump.",
+    doc="Begin and end offsets of every partition, read after the records: part of a dump.",
     columns=(
         Column("topic", _S, "topic"),
         Column("partition", _I, "partition of the topic"),

@@ -1,9 +1,9 @@
-"""What the columns of a table can hold, beside their types.
+"""Values that the columns of a table accept, beside their types.
 
-**Rules.** A time is in the years 1 to 9999, as Python and ISO 8601 have them. A partition is not
-negative; where it is what a member of Connect owns, it may be -1, the connector itself. A name has
+**Rules.** A time is in the years 1 to 9999, as in Python and ISO 8601. A partition is not
+negative; in tables of a Connect member's assignment it may be -1, the connector itself. A name has
 at most as many bytes as a string of Kafka's protocol. A column that is not nullable has no null,
-and no list has one. Whoever reads a table takes this for granted.
+and no list has one. Readers of tables rely on this.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMES: Final = frozenset(
 )
 _PARTITIONS: Final = frozenset({"partition", "partitions"})
 _OWNED: Final = frozenset({"assignments", "movements", "ownership_gaps", "anomalies"})
-"""Tables of what members own, where a task of Connect stands as a partition."""
+"""Tables of assignments, in which a task of Connect is a partition."""
 _LISTS: Final = frozenset({DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST})
 
 
@@ -52,7 +52,7 @@ def refuse_values(rows: pa.Table, definition: Table, path: str) -> None:
 
 
 def holdable_times(times: Any) -> Mask:
-    """Which of some times, in microseconds, a table can hold, bool[n]; null is none."""
+    """Return which of some times, in microseconds, a table accepts, bool[n]; False for null."""
     us = pc.fill_null(times.cast(pa.int64()), LAST_US + 1)
     found: Mask = np.asarray(pc.and_(pc.greater_equal(us, FIRST_US), pc.less_equal(us, LAST_US)))
     return found
@@ -76,6 +76,6 @@ def _faults(column: Column, values: Any, least: int) -> Iterator[str]:
 
 
 def _bounds(numbers: Any) -> tuple[int, int]:
-    """Least and greatest of some numbers; zeros where there is none."""
+    """Return the least and the greatest of some numbers; zeros if there is none."""
     found = pc.min_max(numbers).as_py()
     return found["min"] or 0, found["max"] or 0

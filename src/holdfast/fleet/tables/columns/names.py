@@ -12,31 +12,31 @@ from typing import Final
 _FILE: Final = re.compile(r"([a-z_]+)/(?:batch-\d{9,18}|merged)/[0-9a-f]{32}\.parquet")
 _RUN: Final = 24
 MERGED: Final = "merged"
-"""Folder of files that hold rows of several batches."""
+"""Folder of files that contain rows of several batches."""
 
 
 def batch_folder(batch: int) -> str:
-    """Folder name of a batch."""
+    """Return the folder name of a batch."""
     return f"batch-{batch:09d}"
 
 
 def file_name(table: str, batch: int, unique: str) -> str:
-    """Name of a file of a table; ``unique`` is 32 hexadecimal digits."""
+    """Return the name of a file of a table; ``unique`` is 32 hexadecimal digits."""
     return f"{table}/{batch_folder(batch)}/{unique}.parquet"
 
 
 def merged_names(table: str, unique: str, n_files: int) -> list[str]:
-    """Names of files that together hold the rows of a merge; ``unique`` as in :func:`file_name`."""
+    """Return the names of a merge's files; ``unique`` as in :func:`file_name`."""
     return [f"{table}/{MERGED}/{unique[:_RUN]}{i:08x}.parquet" for i in range(n_files)]
 
 
 def run_of(name: str) -> str:
-    """What the files of one merge have in common; another file's own name."""
+    """Return the common part of one merge's file names; another file's own name."""
     folder, _, file = name.rpartition("/")
     return f"{folder}/{file[:_RUN]}" if folder.endswith(MERGED) else name
 
 
 def is_file_name(name: object, table: str) -> bool:
-    """Whether a name is one that this module gives for a table."""
+    """Return whether this module can have given a table's file the name."""
     match = _FILE.fullmatch(name) if isinstance(name, str) else None
     return match is not None and match.group(1) == table

@@ -63,18 +63,18 @@ DEFINITIONS: Final[Mapping[str, Table]] = {
 
 @cache
 def arrow_schema(name: str) -> pa.Schema:
-    """Arrow schema of a definition; every field may be null, as Spark writes them."""
+    """Return the Arrow schema of a definition; every field is nullable, as in Spark's files."""
     columns = DEFINITIONS[name].columns
     return pa.schema([(column.name, ARROW[column.dtype]) for column in columns])
 
 
 def ddl_of(schema: pa.Schema) -> str:
-    """Any schema of these types as Spark DDL."""
+    """Return a schema of our types as Spark DDL."""
     return ", ".join(f"`{field.name}` {_OF_ARROW[field.type]}" for field in schema)
 
 
 def from_columns(name: str, columns: Mapping[str, Any]) -> pa.Table:
-    """A table from columns (arrays or lists); an int64 in a column of times is microseconds."""
+    """Make a table of columns (arrays or lists); an int64 in a column of times is microseconds."""
     schema = arrow_schema(name)
     arrays = [_array(columns[field.name], field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -89,12 +89,12 @@ def _array(values: Any, dtype: pa.DataType) -> Any:
 
 
 def filled_table(columns: Mapping[str, Any], schema: pa.Schema, n_rows: int) -> pa.Table:
-    """A table of this schema; a column that is not given is null."""
+    """Make a table with a schema; a missing column is null."""
     return pa.Table.from_arrays([_or_null(columns, f, n_rows) for f in schema], schema=schema)
 
 
 def filled_batch(columns: Mapping[str, Any], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
-    """A record batch of this schema; a column that is not given is null."""
+    """Make a record batch with a schema; a missing column is null."""
     return pa.RecordBatch.from_arrays([_or_null(columns, f, n_rows) for f in schema], schema=schema)
 
 

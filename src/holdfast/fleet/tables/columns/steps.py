@@ -1,7 +1,7 @@
-"""Rows that one step of the pipeline hands to another: staged files, state, frames of a job.
+"""Rows that one step of the pipeline passes to another: staged files, state, frames of a job.
 
-**Rules.** Only the pipeline reads these tables. After a batch only the state is left that a stream
-keeps for its next batch. A column with the name of a stored column is that column, but it may be
+**Rules.** Only the pipeline reads these tables. After a batch only the state remains that a stream
+needs for its next batch. A column with the name of a stored column is that column, but it may be
 null here.
 """
 
@@ -24,7 +24,7 @@ _F, _INTS, _STRINGS = DType.FLOAT64, DType.INT32_LIST, DType.STRING_LIST
 
 FILES = Table(
     name="files",
-    doc="What a task hands back: one row per file that it has closed, and one for what it counted.",
+    doc="Result of a task: one row per file that it has closed, and one with its counts.",
     columns=(
         Column("table", _S, "table that the file belongs to", nullable=True),
         Column("file", _S, "path below the folder of the tables", nullable=True),
@@ -36,7 +36,7 @@ FILES = Table(
 
 DUMPED = Table(
     name="dumped",
-    doc="What a task of a dump hands back: one row with its file.",
+    doc="Result of a task of a dump: one row with its file.",
     columns=(
         Column("file", _S, "name of the file"),
         Column("partitions", _INTS, "partitions of the offsets topic that gave records"),
@@ -63,9 +63,9 @@ LAST_OF_KEYS = Table(
     columns=(
         *RECORDS.pick("partition", "key", "offset"),
         Column("is_tombstone", _B, "the record deletes its key"),
-        Column("is_gone", _B, "a later dump has read its place, and does not have it"),
-        Column("begin", _L, "where a dump ended that still had the record"),
-        Column("time_us", _L, "when the dump was taken that does not have it", "microseconds"),
+        Column("is_gone", _B, "a later dump has read its position, and does not have it"),
+        Column("begin", _L, "end of a dump that still had the record"),
+        Column("time_us", _L, "time of the dump that does not have it", "microseconds"),
     ),
 )
 
@@ -93,7 +93,7 @@ STATE = Table(
 
 HEAD = Table(
     name="generation_heads",
-    doc="Successive generations of groups, sorted by group and place in the log.",
+    doc="Successive generations of groups, sorted by group and position in the log.",
     columns=(
         *GENERATIONS.pick("group", "generation", "group_type", "state", "protocol_type"),
         *GENERATIONS.pick("protocol", "leader", "timestamp", "log_partition", "log_offset"),
@@ -113,14 +113,14 @@ MEMBER_ROWS = Table(
         Column(
             "leaving", _I, "it announces that it stops, as on the wire; null: no", nullable=True
         ),
-        Column("location", _I, "a digest of where it lives; null: it does not say", nullable=True),
+        Column("location", _I, "a digest of its location; null: not reported", nullable=True),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )
 
 OWNED_ROWS = Table(
     name="generation_owned",
-    doc="What those members own: one row per member and topic.",
+    doc="Assignments of those members: one row per member and topic.",
     columns=(
         Column("member", _I, "row of the member"),
         *ASSIGNMENTS.pick("topic", "partitions"),
@@ -139,7 +139,7 @@ _POSITION = (
     Column("since", _T, "first of the commits in a row that name the offset", nullable=True),
     Column("goes_back", _B, "earlier commits may name the same offset", nullable=True),
     *OFFSET_COMMITS.pick("log_partition", "log_offset"),
-    *LAG.pick("delivered"),  # -1: of a share group, and not known
+    *LAG.pick("delivered"),  # -1: of a share group, and unknown
 )
 
 POSITION = Table(
@@ -153,7 +153,7 @@ LAG_INPUT = Table(
     doc="A position (a tombstone has no offset), or partitions that a member owns.",
     columns=(
         *ASSIGNMENTS.pick("group", "topic"),
-        Column("partition", _I, "of a position; null: the row says what a member owns"),
+        Column("partition", _I, "of a position; null: the row is a member's assignment"),
         Column("partitions", _INTS, "what a member owns", nullable=True),
         *LAG.pick("member_id", "client_id", "client_host"),
         *_POSITION,
@@ -162,7 +162,7 @@ LAG_INPUT = Table(
 
 OLDEST_UNREAD = Table(
     name="oldest_unread",
-    doc="The oldest unread records of partitions with lag, for a cluster to be asked about.",
+    doc="The oldest unread records of partitions with lag, to be read from a cluster.",
     columns=(
         *LAG.pick("topic", "partition"),
         *OFFSET_COMMITS.pick("offset"),
@@ -173,14 +173,14 @@ OLDEST_UNREAD = Table(
 
 GAP_INPUT = Table(
     name="gap_input",
-    doc="Pauses, and the commits that narrow their bounds; basis says which.",
+    doc="Ownership gaps, and the commits that narrow their bounds; basis tells them apart.",
     columns=(
         *OWNERSHIP_GAPS.pick("group", "generation", "topic", "partitions"),
-        Column("partition", _I, "of a commit and of idle time, in place of partitions"),
+        Column("partition", _I, "of a commit and of idle time, instead of partitions"),
         *OWNERSHIP_GAPS.pick("gap_lower_seconds", "unowned_since", "last_seen"),
-        Column("timestamp", _T, "end of the pause, or time of the commit"),
-        Column("basis", _S, "as in pauses; commit; open: no owner yet; left; or idle"),
-        Column("log_offset", _L, "a commit counts for a pause only before this place"),
+        Column("timestamp", _T, "end of the gap, or time of the commit"),
+        Column("basis", _S, "as in ownership_gaps; commit; open: no owner yet; left; or idle"),
+        Column("log_offset", _L, "a commit counts for a gap only before this position"),
         Column("member", _I, "a number for the member that went", nullable=True),
         *MEMBERS.pick("session_timeout_ms", "rebalance_timeout_ms"),
         Column("reads", _STRINGS, "what its tasks read; null: the topic", nullable=True),
@@ -189,7 +189,7 @@ GAP_INPUT = Table(
 
 DEPARTURES = Table(
     name="departures",
-    doc="How the members of a rebalance went, by the last signs of them.",
+    doc="Departures of the members of a rebalance, by their last evidence.",
     columns=REBALANCES.pick(
         "group", "generation", "timestamp", "cause", "silent_seconds", "unseen_ms"
     ),
@@ -201,17 +201,17 @@ FLEET = Table(
     columns=(
         *GENERATIONS.pick("group"),
         Column("generation", _I, "last generation with members"),
-        Column("topics", _STRINGS, "topics that some member asks for, sorted"),
+        Column("topics", _STRINGS, "topics that a member subscribes to, sorted"),
         Column("n_partitions", _INTS, "partitions of each topic", "partitions"),
         Column("member_ids", _STRINGS, "members, sorted"),
         Column("instance_ids", _STRINGS, "static name of each member, or null"),
-        Column("n_subscribed", _INTS, "topics that each member asks for", "topics"),
+        Column("n_subscribed", _INTS, "topics that each member subscribes to", "topics"),
         Column("subscribed", _INTS, "indices into topics, member by member"),
         Column("owner", _INTS, "index into member_ids of each topic-partition, or -1"),
         Column("lag", DType.INT64_LIST, "lag of each topic-partition", "records"),
         Column("refused", _S, "why the group has no plan, and no topics here", nullable=True),
-        Column("gap_lower_seconds", _F, "mean pause so far, at least", "seconds", nullable=True),
-        Column("gap_upper_seconds", _F, "mean pause so far, at most", "seconds", nullable=True),
+        Column("gap_lower_seconds", _F, "mean gap so far, at least", "seconds", nullable=True),
+        Column("gap_upper_seconds", _F, "mean gap so far, at most", "seconds", nullable=True),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The tables that a run keeps: one row here is one column, and no other place names the column.
+"""The tables of a folder: one row here is one column, and only this module names the column.
 
 **Rules.** A new column is one row here and the line that computes it. The files, Spark's schema,
 CSV, JSON, the report's table of rebalances and the lists in ``docs/metrics.md`` follow the row.
@@ -46,7 +46,7 @@ OFFSET_COMMITS = Table(
         Column("metadata", _S, "what the committer wrote beside the offset", nullable=True),
         Column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
         Column(
-            "expire_timestamp", _T, "when the commit expires, if it asked for it", nullable=True
+            "expire_timestamp", _T, "when the commit expires, if it set an expiry", nullable=True
         ),
         Column("topic_id", _S, "topic id, from value version 4 on", nullable=True),
         Column("is_tombstone", _B, "the commit was deleted or has expired"),
@@ -60,7 +60,7 @@ OFFSET_COMMITS = Table(
 
 GENERATIONS = Table(
     name="generations",
-    doc="One row per generation (or KIP-848 assignment epoch) that the topic still remembers.",
+    doc="One row per generation (or KIP-848 assignment epoch) that the topic still has.",
     columns=(
         _GROUP,
         _GENERATION,
@@ -108,11 +108,11 @@ MEMBERS = Table(
         Column("rack", _S, "rack of the member", nullable=True),
         Column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
         Column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
-        Column("subscribed_topics", DType.STRING_LIST, "topics asked for", nullable=True),
+        Column("subscribed_topics", DType.STRING_LIST, "subscribed topics", nullable=True),
         Column(
             "n_claimed",
             _L,
-            "partitions that the member said it kept when it joined; null: not read",
+            "partitions that the member claimed when it joined; null: not read",
             "partitions",
             nullable=True,
         ),
@@ -120,11 +120,11 @@ MEMBERS = Table(
         Column(
             "n_revoked",
             _L,
-            "tasks or resources that a worker was asked back",
+            "tasks or resources that a worker must revoke",
             "tasks",
             nullable=True,
         ),
-        Column("n_standby", _L, "Streams tasks that stand by there", "tasks", nullable=True),
+        Column("n_standby", _L, "standby tasks of Streams", "tasks", nullable=True),
         Column("n_warmup", _L, "Streams tasks that it warms up", "tasks", nullable=True),
         _TIMESTAMP,
     ),
@@ -157,16 +157,14 @@ ASSIGNMENTS = Table(
 
 MOVEMENTS = Table(
     name="movements",
-    doc="What changed hands between two successive generations: one row per partition.",
+    doc="Changes of owner between two successive generations: one row per partition.",
     columns=(
         _GROUP,
         _GENERATION,
         _TOPIC,
         _PARTITION,
-        Column("from_member", _S, "last owner; null where nobody ever was", nullable=True),
-        Column(
-            "to_member", _S, "owner in this generation; null where there is none", nullable=True
-        ),
+        Column("from_member", _S, "last owner; null if there was none", nullable=True),
+        Column("to_member", _S, "owner in this generation; null if there is none", nullable=True),
         Column("kind", _S, "moved, moved_through_gap, gained or lost"),
         Column(
             "from_generation", _I, "last generation in which from_member owned it", nullable=True
@@ -179,8 +177,8 @@ MOVEMENTS = Table(
 
 REBALANCES = Table(
     name="rebalances",
-    doc="One row per completed rebalance: why, who, what it moved and what stood still. In a share "
-    "group a pair of a member and a partition is kept, gained or lost, and nothing moves.",
+    doc="One row per completed rebalance: cause, members, moves and downtime. In a share "
+    "group a pair of a member and a partition is kept, gained or lost, and none moves.",
     columns=(
         _GROUP,
         _GENERATION,
@@ -190,7 +188,7 @@ REBALANCES = Table(
         Column(
             "cause",
             _S,
-            "inferred, by signs of members too; or stated by a broker log",
+            "inferred, by evidence of members too; or stated by a broker log",
             heading="Cause",
         ),
         Column(
@@ -201,7 +199,7 @@ REBALANCES = Table(
         Column("n_missed_generations", _I, "generations in between that left no record"),
         Column("n_members", _I, "members after it", "members", heading="Members"),
         Column("n_joined", _I, "members that are new", "members", heading="Joined"),
-        Column("n_left", _I, "members that are gone", "members", heading="Left"),
+        Column("n_left", _I, "departed members", "members", heading="Left"),
         Column(
             "n_restarted",
             _I,
@@ -284,8 +282,8 @@ REBALANCES = Table(
         Column(
             "unseen_ms",
             DType.INT64_LIST,
-            "since the last sign, a commit or the round before, of each member that went, "
-            "in the order of their ids; -1 for one that gave none",
+            "since the last evidence, a commit or the round before, of each departed member, "
+            "in the order of their ids; -1 without evidence",
             "ms",
             nullable=True,
         ),
@@ -321,16 +319,18 @@ OWNERSHIP_GAPS = Table(
         _GENERATION,
         _TOPIC,
         Column("partitions", DType.INT32_LIST, "partitions with these bounds, ascending"),
-        Column("gap_lower_seconds", _F, "at least so long, as the broker saw it", "seconds"),
-        Column("gap_upper_seconds", _F, "at most so long, as the broker saw it", "seconds"),
+        Column("gap_lower_seconds", _F, "lower bound, as the broker saw it", "seconds"),
+        Column("gap_upper_seconds", _F, "upper bound, as the broker saw it", "seconds"),
         Column("unowned_since", _T, "first record without an owner", nullable=True),
-        Column("last_seen", _T, "last sign of the old owner: its last commit, or the old record"),
+        Column(
+            "last_seen", _T, "last evidence of the old owner: its last commit, or the old record"
+        ),
         Column("timestamp", _T, "record in which the partitions have an owner again"),
         Column("basis", _S, "what the bounds rest on: unowned, eager, handover, reconciled"),
         Column(
             "is_idle",
             _B,
-            "true: no record waited meanwhile; null: log ends cannot tell",
+            "true: no record waited meanwhile; null: unknown from log ends",
             nullable=True,
         ),
     ),
@@ -350,7 +350,7 @@ LAG = Table(
         Column(
             "current_offset",
             _L,
-            "committed offset; null where there is none",
+            "committed offset; null if there is none",
             nullable=True,
             heading="Committed",
         ),
@@ -372,7 +372,7 @@ LAG = Table(
         Column(
             "lag_by_reset",
             _L,
-            "without a commit: what auto.offset.reset leaves to read; null where there is one",
+            "lag by auto.offset.reset without a commit; null with one",
             "records",
             nullable=True,
         ),
@@ -409,7 +409,7 @@ LAG = Table(
         Column(
             "catch_up_seconds",
             _F,
-            "until the lag is 0 if it goes on to shrink as fast; null: not known, or the lag does "
+            "until the lag is 0 at its present rate; null: unknown, or the lag does "
             "not shrink by a record a minute",
             "seconds",
             nullable=True,
@@ -417,7 +417,7 @@ LAG = Table(
         Column(
             "delivered",
             _L,
-            "share groups: records from current_offset on that are done; null: not known",
+            "share groups: processed records from current_offset on; null: unknown",
             "records",
             nullable=True,
         ),
@@ -435,7 +435,7 @@ LAG = Table(
         Column(
             "expire_timestamp",
             _T,
-            "when the commit expires, if it asked for it; null where coordinators were asked",
+            "when the commit expires, if it set an expiry; null from coordinators",
             nullable=True,
         ),
         Column(
@@ -478,14 +478,14 @@ ANOMALIES = Table(
 
 BAD_RECORDS = Table(
     name="bad_records",
-    doc="Records that do not parse, whole, with the reason and the place.",
+    doc="Records that do not parse, whole, with the reason and the position.",
     columns=(
         Column("log_partition", _I, f"{_LOG[0].doc}; null where it has none", nullable=True),
         Column("log_offset", _L, f"{_LOG[1].doc}; null where it has none", nullable=True),
         Column("timestamp", _T, "time of the record", nullable=True),
         Column("record_type", _I, "first int16 of the key", nullable=True),
         Column("reason", _S, "a stable word, such as truncated or unknown-version"),
-        Column("position", _L, "byte at which reading failed; -1 where there is none", "bytes"),
+        Column("position", _L, "byte at which reading failed; -1 if there is none", "bytes"),
         Column("key_hex", _S, "the key", nullable=True),
         Column("value_hex", _S, "the value; null for a tombstone", nullable=True),
     ),

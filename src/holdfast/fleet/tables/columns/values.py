@@ -1,4 +1,4 @@
-"""Columns of an Arrow table as NumPy columns, with a number in place of null; its rows by group."""
+"""NumPy columns of an Arrow table, with a number instead of null; its rows by group."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ ArrowTable: TypeAlias = pa.Table
 
 
 def ints(table: ArrowTable, name: str, missing: int = -1) -> I64:
-    """An integer column; null is ``missing``."""
+    """Return an integer column; null becomes ``missing``."""
     return np.asarray(pc.fill_null(table[name].cast(pa.int64()), missing), dtype=np.int64)
 
 
 def floats(table: ArrowTable, name: str, missing: float = np.nan) -> F64:
-    """A float column; null is ``missing``."""
+    """Return a float column; null becomes ``missing``."""
     return np.asarray(pc.fill_null(table[name].cast(pa.float64()), missing), dtype=np.float64)
 
 
 def times_ms(table: ArrowTable, name: str, missing: int = -1) -> I64:
-    """A time column as whole UTC milliseconds; null is ``missing``."""
+    """Return a time column as whole UTC milliseconds; null becomes ``missing``."""
     column = table[name].cast(MILLIS, safe=False).cast(pa.int64())
     return np.asarray(pc.fill_null(column, missing), dtype=np.int64)
 
 
 def codes(table: ArrowTable, name: str) -> tuple[I32, tuple[str, ...]]:
-    """A string column as indices into its sorted distinct values; null is -1."""
+    """Return a string column as indices into its sorted distinct values; null is -1."""
     indices, distinct = _numbered(table[name])
     values = distinct.to_pylist()
     order = sorted(range(len(values)), key=values.__getitem__)
@@ -46,12 +46,12 @@ def codes(table: ArrowTable, name: str) -> tuple[I32, tuple[str, ...]]:
 
 
 def numbered(column: ArrowTable) -> I64:
-    """Strings as dense integers in the order of their first appearance; null is -1."""
+    """Return strings as dense integers in the order of their first appearance; null is -1."""
     return _numbered(column)[0]
 
 
 def numbered_together(first: ArrowTable, second: ArrowTable, name: str) -> I64:
-    """Strings of a column of two tables as in :func:`numbered`, the second one's behind."""
+    """Number the strings of a column of two tables as :func:`numbered`, the second last."""
     return numbered(pa.chunked_array([*first[name].chunks, *second[name].chunks], pa.string()))
 
 
@@ -63,12 +63,12 @@ def _numbered(column: ArrowTable) -> tuple[I64, ArrowTable]:
 
 
 def words(table: ArrowTable, name: str) -> tuple[str, ...]:
-    """A string column as it stands; null is empty."""
+    """Return a string column; null is empty."""
     return tuple(pc.fill_null(table[name], "").to_pylist())
 
 
 def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
-    """A list column as the row of each element, and the elements."""
+    """Return a list column as the row of each element, and the elements."""
     column = table[name]
     if not table.num_rows:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -79,7 +79,7 @@ def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
 
 
 def replaced(table: ArrowTable, **columns: Any) -> ArrowTable:
-    """The table with other values in some of its columns, in the types that those have."""
+    """Return the table with other values in some of its columns, in the columns' types."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)
@@ -90,7 +90,7 @@ def replaced(table: ArrowTable, **columns: Any) -> ArrowTable:
 
 
 def to_us(text: str) -> int | None:
-    """ISO 8601 as microseconds since 1970; without a zone it is UTC; None if it cannot be read."""
+    """Return ISO 8601 as microseconds since 1970, UTC without a zone; None for a wrong text."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
@@ -101,14 +101,14 @@ def to_us(text: str) -> int | None:
 
 
 def moment_text(us: int) -> str:
-    """Microseconds since 1970 as ISO 8601 in UTC, which :func:`to_us` reads."""
+    """Format microseconds since 1970 as ISO 8601 in UTC, which :func:`to_us` reads."""
     held = min(max(us, FIRST_US), LAST_US)
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=held)).isoformat()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroupedTable:
-    """A table and where each group stands in it.
+    """A table with the row range of each group.
 
     Parameters
     ----------
@@ -132,6 +132,6 @@ class GroupedTable:
         return cls(rows=rows if in_order else rows.take(pa.array(order)), bounds=bounds)
 
     def of_group(self, group: str) -> pa.Table:
-        """Rows of one group; none where there is no such group."""
+        """Return the rows of one group; none if the group is unknown."""
         low, high = self.bounds.get(group, (0, 0))
         return self.rows.slice(low, high - low)

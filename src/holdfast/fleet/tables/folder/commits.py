@@ -1,14 +1,14 @@
-"""A folder of tables as it is now: its newest version, and commits to it.
+"""The present folder of tables: its newest snapshot, and commits to it.
 
-**Rules.** Every file is there and is Parquet before an entry names it; every entry is there before
-the manifest names its version. Nothing that the commit did counts until the manifest does. What a
-writer left that died before, or came too late, is taken back by the next commit, in the same entry.
+**Rules.** Every file exists and is Parquet before an entry names it; every entry exists before the
+manifest names its version. A commit does not count until the manifest names it. Files of a writer
+that died before, or came too late, are removed by the next commit, in the same entry.
 
-**Strategy.** The state of each table is kept from one commit to the next, so a commit reads as much
-as it writes, however many batches there are. A file that no version names which a reader may have
-been told of is deleted by :func:`tidy`, every TIDY_EVERY commits, in the folders where the log says
-that there is one. All folders are looked through by the first commit of a writer, and every
-SWEEP_EVERY commits: there are as many as files that can be read.
+**Strategy.** The state of each table is kept from one commit to the next, so a commit reads as
+much as it writes, however many batches exist. A file that no version names and that a reader may
+know is deleted by :func:`tidy`, every TIDY_EVERY commits, in the folders in which the log has one.
+All folders are searched by the first commit of a writer, and every SWEEP_EVERY commits: there are
+as many folders as files that can be read.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 TIDY_EVERY: Final = 100
 """Commits after which files that count no more are deleted."""
 SWEEP_EVERY: Final = 10 * TIDY_EVERY
-"""Commits after which all folders are looked through for files that never counted."""
+"""Commits after which all folders are searched for files that never counted."""
 CLOCKS_MS: Final = 2_000
-"""By so much the clock of a store may differ from that of the writer before it."""
+"""Assumed difference between the clocks of the storage and of the previous writer."""
 KEPT_VERSIONS: Final = 1_000
 """Versions of a table that can be read, at most; see also KEPT_HOURS."""
 
@@ -76,10 +76,10 @@ class Folder:
         self._is_tidied = False
 
     def newest(self) -> FolderSnapshot:
-        """The tables as they are now.
+        """Return the newest snapshot.
 
-        To a writer they are what it began with or committed last, and the folder is not asked: if
-        another process has committed since, this one is refused when it commits.
+        A writer gets the snapshot that it began with or committed last, and the folder is not
+        read: if another process has committed since, this one is refused when it commits.
         """
         return FolderSnapshot(self.known, self._last if self._own else read_manifest(self.root))
 
@@ -87,17 +87,18 @@ class Folder:
     def writing(self, again_seconds: float | None = None) -> Iterator[None]:
         """Write to this folder, as long as the block runs.
 
-        What fails in the block because another process has committed says so.
+        An error in the block that comes from another process's commit names that process.
 
         Parameters
         ----------
         again_seconds : float, optional
-            Of a stream: from one commit to the next. A second writer is refused when it begins.
+            Of a stream: seconds from one commit to the next. A second writer is refused when it
+            begins.
 
         Raises
         ------
         SourceError
-            Another process goes on writing to it, or it holds what is not ours.
+            Another process keeps writing to it, or it contains files that are not ours.
         """
         check_folder(self.root)
         own, began = this_process(again_seconds), read_manifest(self.root)
@@ -117,13 +118,13 @@ class Folder:
                     self._end()
 
     def _is_overtaken(self) -> bool:
-        """Whether another process has committed since this one began."""
+        """Return whether another process has committed since this one began."""
         with suppress(SourceError, OSError):
             return read_manifest(self.root).version > self._last.version
         return False
 
     def _end(self) -> None:
-        """Take back that this process goes on."""
+        """Record that this process has stopped writing."""
         last = self._last
         commit_manifest(self.root, last.batches, last.tables, made_from=last, writer=this_process())
 
@@ -137,29 +138,30 @@ class Folder:
         made_from: Manifest | None = None,
         operation: str = "WRITE",
     ) -> None:
-        """Make a batch visible at once, in all tables; now and then, delete what counts no more.
+        """Make a batch visible at once, in all tables; regularly delete unused files.
 
         Parameters
         ----------
         batch : Batch
-            Stands in place of one with its id.
+            Replaces the batch with its id.
         replace : bool
-            It replaces all others.
+            Whether it replaces all batches.
         anew : collection of str
-            Tables of which it replaces all rows.
+            Tables whose rows it replaces completely.
         without : collection of str
-            Files of earlier batches, which it replaces.
+            Files of earlier batches that it replaces.
         made_from : Manifest, optional
-            What the batch was made from; by default the manifest as it stands.
+            Base of the batch; by default the present manifest.
         operation : str
-            Anything but ``WRITE`` is no new batch, but a change under the number of the newest one,
-            as Delta calls it: ``OPTIMIZE`` (other files, the same rows), ``DELETE``, ``UPDATE``.
+            Any operation but ``WRITE`` is not a new batch, but a change under the number of the
+            newest one, in Delta's words: ``OPTIMIZE`` (other files, the same rows), ``DELETE``,
+            ``UPDATE``.
 
         Raises
         ------
         SourceError
-            A file of the batch is gone, another process goes on writing to the folder, or one has
-            committed since; nothing is changed then.
+            A file of the batch is missing, another process keeps writing to the folder, or one has
+            committed since; then nothing is changed.
         """
         is_new = operation == "WRITE"
 
@@ -172,7 +174,7 @@ class Folder:
             if made_from is not None and newest.version != made_from.version:
                 raise overtaken(self.root)
             added = {table: data_files(self.root, files) for table, files in batch.files.items()}
-            rows = dict(batch.rows)  # files that stand in place of others bring no rows
+            rows = dict(batch.rows)  # files that replace others bring no rows
             if is_new:
                 rows = {table: sum(file.rows for file in files) for table, files in added.items()}
             others = [b for b in newest.batches if b.id != batch.id and not replace]
@@ -187,11 +189,11 @@ class Folder:
         batches: Sequence[Batch],
         operation: str,
     ) -> None:
-        """An entry in the log of each table, then the manifest."""
+        """Write an entry to the log of each table, then the manifest."""
         root, fs, now_ms = self.root, file_system_of(self.root), time.time_ns() // 1_000_000
 
         def advanced(table: str) -> tuple[TableSnapshot, TableVersion]:
-            """The next version of a table, its entry made."""
+            """Return the next version of a table after writing its entry."""
             snapshot = self.known.snapshot(table, newest)
             past = read_on(fs, table, snapshot)
             target = {n: file for n, file in snapshot.files.items() if not goes(table, n)}
@@ -234,12 +236,12 @@ class Folder:
 
 
 def data_files(root: StoragePath, files: Files) -> list[DataFile]:
-    """Files as an entry names them, with the bounds that their footers say.
+    """Return files as an entry names them, with the bounds of their footers.
 
     Raises
     ------
     SourceError
-        A file is not there, is reached through a link, or is not Parquet.
+        A file does not exist, is reached through a link, or is not Parquet.
     """
     names = [name for name, _ in files]
     found = zip(names, checked_files(root, names), strict=True)
@@ -272,7 +274,7 @@ def _gone(path: StoragePath) -> SourceError:
 
 
 def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Bounds of the columns of :data:`BOUNDED` that every row group says, and JSON can."""
+    """Return bounds of the columns of :data:`BOUNDED` that every row group has, as JSON allows."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     for name in BOUNDED:
@@ -285,7 +287,7 @@ def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _as_json(value: Any, *, up: bool) -> Any:
-    """A bound as Delta writes it: a time has milliseconds, so it is moved outwards."""
+    """Return a bound in Delta's form: a time has milliseconds, so it is rounded outwards."""
     if not isinstance(value, datetime):
         return value
     found = value.astimezone(UTC)
@@ -297,14 +299,14 @@ def _as_json(value: Any, *, up: bool) -> Any:
 def tidy(
     known: SnapshotCache, manifest: Manifest, until_ns: int, now_ms: int, *, is_whole: bool = True
 ) -> None:
-    """Delete what nobody can have been told to read: old entries, and files that no version names.
+    """Delete what no reader can know: old entries, and files that no version names.
 
     Parameters
     ----------
     until_ns : int
-        Files that were written after this moment stay: they may belong to a batch in the making.
+        Files that were written after this moment stay: they may belong to an unfinished batch.
     is_whole : bool
-        Look into all folders, for files of tasks that died, too.
+        Search all folders, for files of tasks that died, too.
     """
     fs = file_system_of(known.root)
     kept: set[str] = set()
@@ -322,9 +324,9 @@ def tidy(
 
 
 def _forget_entries(fs: FileSystem, table: str, named: TableVersion, now_ms: int) -> int:
-    """Delete entries and checkpoints that are not needed; returns when the first one left was made.
+    """Delete unneeded entries and checkpoints; return when the first remaining one was made.
 
-    The newest checkpoint stays that all versions can be read from which are to be readable.
+    The newest checkpoint from which all readable versions can be read stays.
     """
     entries, checkpoints = entries_and_checkpoints(fs, table)
     until_ms = now_ms - KEPT_HOURS * 3_600_000

@@ -1,9 +1,9 @@
-"""A folder of tables as a place: what may stand in it, and what is deleted from it.
+"""The content of a folder of tables: allowed files, and deletion of unused ones.
 
-**Rules.** Nothing outside of the folder is read, written or deleted. Links are refused where tables
-are written or read, and are left alone where files are deleted. Only files with names of ours are
-deleted. A sweep spares what a reader may have been told to read, and what was written after the
-commit before: it may belong to a batch that is not committed yet.
+**Rules.** Files outside of the folder are never read, written or deleted. Links are refused where
+tables are written or read, and stay where files are deleted. Only files with names of ours are
+deleted. A sweep keeps files that a reader may still read, and files that were written after the
+commit before: they may belong to a batch that is not committed yet.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OF_NOBODY: Final = ("lost+found",)
 
 
 def check_folder(root: StoragePath) -> None:
-    """Refuse to write tables to a folder that holds anything else, or a link in place of ours.
+    """Refuse to write tables to a folder with anything else in it, or a link instead of our file.
 
-    A table's name and a name that begins with ``_`` are ours. Hidden files are nobody's.
+    A table's name and a name that begins with ``_`` are ours. Hidden files are ignored.
 
     Raises
     ------
     SourceError
-        Naming what is in the way.
+        The text names the file in the way.
     """
     for path in contents_of(root, "tables"):
         if path.name.startswith(".") or path.name in _OF_NOBODY:
@@ -50,12 +50,12 @@ def check_folder(root: StoragePath) -> None:
 
 
 def contents_of(root: StoragePath, what: str) -> list[StoragePath]:
-    """What stands in a folder that is to be written to, sorted; nothing where it is not there.
+    """Return the entries of a folder that is to be written to, sorted; none if it does not exist.
 
     Raises
     ------
     SourceError
-        It is no folder; the text names ``what`` was to be written.
+        It is not a folder; the text names ``what`` was to be written.
     """
     if not root.exists():
         return []
@@ -65,7 +65,7 @@ def contents_of(root: StoragePath, what: str) -> list[StoragePath]:
 
 
 def checked_files(root: StoragePath, names: Iterable[str]) -> list[StoragePath]:
-    """Places of files below a folder; a SourceError if one, or a folder on its way, is a link."""
+    """Return paths of files below a folder; raise a SourceError if a link is on the way."""
     named = list(names)
     file_system_of(root).refuse_links(named)
     return [root / name for name in named]
@@ -78,14 +78,14 @@ def sweep(
     *,
     only: Collection[str] | None = None,
 ) -> None:
-    """Delete files of tables that nobody reads (tasks that died, batches replaced).
+    """Delete unused files of tables (of tasks that died, of replaced batches).
 
     Parameters
     ----------
     until_ns : int
         Files that were written after this moment stay; nanoseconds since 1970.
     only : collection of str, optional
-        Look into these folders alone, such as ``lag/batch-000000017``.
+        Search these folders alone, such as ``lag/batch-000000017``.
     """
     for table in TABLES:
         parts = None if only is None else {name.removeprefix(f"{table}/") for name in only}
@@ -94,14 +94,14 @@ def sweep(
 
 
 def remove_table(root: StoragePath, table: str, *, but: str = "") -> None:
-    """Delete every file of a table, but those of one batch folder."""
+    """Delete every file of a table, except those of one batch folder."""
     _clear(root, table, None, lambda name, _: not name.startswith(f"{table}/{but}/"))
 
 
 def _clear(
     root: StoragePath, table: str, parts: Collection[str] | None, is_due: Callable[[str, int], bool]
 ) -> None:
-    """Delete files of a table in these folders of it, by default in all of ours."""
+    """Delete files of a table in some of its folders, by default in all of ours."""
     file_system_of(root).clear(
         table,
         lambda part: bool(_PART.fullmatch(part)) and (parts is None or part in parts),

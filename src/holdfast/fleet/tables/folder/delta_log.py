@@ -1,14 +1,14 @@
-"""The Delta log of one table: which files count in each version, as Delta Lake's protocol has it.
+"""The Delta log of one table: which files count in each version, by Delta Lake's protocol.
 
 **Rules.** A version is decided when its entry ``_delta_log/<version>.json`` is created, which one
 process can do. An entry names files of its own table only, by the names that
-:func:`~holdfast.fleet.tables.columns.names.file_name` gives. Entry and checkpoint are on the disk
-before anything names them. Nothing here needs more of the log than the newest checkpoint and what
-follows it.
+:func:`~holdfast.fleet.tables.columns.names.file_name` gives. Entry and checkpoint are flushed to
+the disk before anything names them. This module needs of the log only the newest checkpoint and
+the entries after it.
 
 **Strategy.** An entry is a line of JSON for each action: ``add`` a file, with its rows and the
-bounds of a few columns; ``remove`` a file; and the table's schema in the first one. A checkpoint is
-the state of one version as Parquet. Delta's own libraries read all of this; appending by one of
+bounds of a few columns; ``remove`` a file; and the table's schema in the first one. A checkpoint
+is the state of one version as Parquet. Delta's own libraries read all of this; appending by one of
 them costs ten times as much (docs/adr/0031-tables-are-delta-tables.md).
 
 References: Delta Lake, "Delta Transaction Log Protocol", reader version 1, writer version 2.
@@ -48,11 +48,11 @@ MOST_ENTRIES: Final = 10 * CHECKPOINT_EVERY
 MOST_FILES: Final = 65_536
 """Rows of a checkpoint, at most: each is a file."""
 KEPT_HOURS: Final = 1
-"""A file that was removed from a table stays so long for those who read an older version."""
+"""Hours for which a removed file stays for readers of an older version."""
 
 ENGINE: Final = "holdfast"
 BOUNDED: Final = ("group", "generation", "timestamp")
-"""Columns whose bounds an entry says."""
+"""Columns whose bounds an entry records."""
 
 _VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
 
@@ -79,7 +79,7 @@ class DataFile:
     highest: Mapping[str, Any] = field(default_factory=dict)
 
     def may_contain(self, column: str, values: Sequence[Any]) -> bool:
-        """Whether one of these values of a column may be in it; ``values`` ascend."""
+        """Return whether the file may contain one of a column's ``values``, which ascend."""
         if column not in self.lowest or column not in self.highest:
             return True
         low, high = self.lowest[column], self.highest[column]
@@ -94,12 +94,12 @@ class TableSnapshot:
     Parameters
     ----------
     version : int
-        -1 where there is no table yet.
+        -1 if the table does not exist yet.
     about : dict
-        The table's ``metaData``; empty where there is none yet.
+        The table's ``metaData``; empty if the table does not exist yet.
     removed : dict of str to int
-        Files that left the table and that an older version names which can still be read; and
-        when they left, in milliseconds.
+        Files that left the table and that a readable older version names; and when they left, in
+        milliseconds.
     """
 
     version: int = -1
@@ -109,39 +109,39 @@ class TableSnapshot:
 
     @property
     def rows(self) -> int:
-        """Rows of all files."""
+        """Number of rows of all files."""
         return sum(file.rows for file in self.files.values())
 
 
 def log_folder(table: str) -> str:
-    """Folder of a table's log, below the folder of the tables."""
+    """Return the folder of a table's log, relative to the folder of the tables."""
     return f"{table}/{LOG}"
 
 
 def entry_name(table: str, version: int) -> str:
-    """Name of an entry, below the folder of the tables."""
+    """Return the name of an entry, relative to the folder of the tables."""
     return f"{table}/{LOG}/{version:020d}.json"
 
 
 def checkpoint_name(table: str, version: int) -> str:
-    """Name of a checkpoint, below the folder of the tables."""
+    """Return the name of a checkpoint, relative to the folder of the tables."""
     return f"{table}/{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def read_on(
     fs: FileSystem, table: str, snapshot: TableSnapshot, version: int | None = None
 ) -> TableSnapshot:
-    """A later version of a table, from an earlier one or from none.
+    """Read a later version of a table, from an earlier one or from none.
 
     Parameters
     ----------
     version : int, optional
-        By default the newest one, whoever wrote it.
+        By default the newest one, of any writer.
 
     Raises
     ------
     FileNotFoundError
-        Part of the log is gone: the version is too old.
+        Part of the log was deleted: the version is too old.
     SourceError
         The log is not one of ours, or of a newer version.
     """
@@ -169,7 +169,7 @@ def read_on(
 
 
 def read_checkpoint(fs: FileSystem, table: str, version: int) -> TableSnapshot:
-    """A version of a table from its checkpoint; none from -1. Raises as :func:`read_on`."""
+    """Read a version of a table from its checkpoint; empty for -1. Raises as :func:`read_on`."""
     if version < 0:
         return TableSnapshot()
     name = checkpoint_name(table, version)
@@ -203,7 +203,7 @@ def after(
     operation: str,
     batch: int,
 ) -> tuple[TableSnapshot, bytes]:
-    """The version after a change, and the entry that makes it.
+    """Return the version after a change, and the entry that makes it.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def write_checkpoint(fs: FileSystem, table: str, snapshot: TableSnapshot) -> Non
 
 
 def entries_and_checkpoints(fs: FileSystem, table: str) -> tuple[list[int], list[int]]:
-    """Versions whose entries are there, and those whose checkpoints are, ascending."""
+    """Return versions with an entry, and those with a checkpoint, ascending."""
     names = fs.names(log_folder(table))
     found = [_NAME.fullmatch(name) for name in names]
     entries = [int(m.group(1)) for m in found if m and not m.group(2)]
@@ -309,7 +309,7 @@ def _apply(
     files: dict[str, DataFile],
     removed: dict[str, int],
 ) -> Mapping[str, Any]:
-    """Change files and removed files as actions say; returns the ``metaData`` that they name."""
+    """Apply actions to files and removed files; return the ``metaData`` that they name."""
     about: Mapping[str, Any] = {}
     try:
         for action in actions:
@@ -359,8 +359,8 @@ def _check_protocol(path: str, versions: Mapping[str, Any]) -> None:
         versions["minWriterVersion"] > WRITER_VERSION
     ):
         raise SourceError(
-            f"{path}: the table asks for version {versions['minReaderVersion']} of Delta's "
-            f"readers and {versions['minWriterVersion']} of its writers, and this holdfast knows "
+            f"{path}: the table needs version {versions['minReaderVersion']} of Delta's "
+            f"readers and {versions['minWriterVersion']} of its writers, and this holdfast has "
             f"{READER_VERSION} and {WRITER_VERSION}: a newer program wrote it; use that, or name "
             "another folder"
         )
@@ -385,7 +385,7 @@ def _file(path: str, table: str, found: Mapping[str, Any]) -> DataFile:
 
 
 def _checked_bounds(raw: object) -> Mapping[str, Any]:
-    """The bounds of our columns, if they are of the kinds that their columns have."""
+    """Return the bounds of our columns, if their types are those of the columns."""
     found = fields_of(raw or {})
     for name, value in found.items():
         if name == "generation":
@@ -418,13 +418,13 @@ def _inside(table: str, name: str) -> str:
 
 
 def _type(dtype: DType) -> str | dict[str, Any]:
-    """A type as Delta's schema has it."""
+    """Return a type in the form of Delta's schema."""
     kind, _, element = WORDS[dtype].rstrip(">").partition("<")
     return {"type": kind, "elementType": element, "containsNull": True} if element else kind
 
 
 def _about(definition: Table, known: Mapping[str, Any], now_ms: int) -> Mapping[str, Any]:
-    """The table's ``metaData``: what is known of it, with the columns that are new."""
+    """Return the table's ``metaData``: the known part, with new columns."""
     schema: Any = json.loads(known["schemaString"]) if known else {"type": "struct", "fields": []}
     names = {one["name"] for one in schema["fields"]}
     fields = [

@@ -1,14 +1,15 @@
-"""Which process wrote to a folder of tables last: for what a second writer is told.
+"""Which process wrote to a folder of tables last: for the error of a second writer.
 
-**Rules.** Nothing is decided here. Of two writers that began with the same version of the manifest
-one commits, and the other one is refused (:mod:`holdfast.fleet.tables.folder.manifest`). Whoever
-begins to write is refused at once where the manifest names a stream that goes on: on this machine
-its process lives, or on another one it has committed a short time ago. A process id that is used
-again is another process, since it began at another time. Clocks of two machines are compared here
-and nowhere else; if they differ, a second writer is refused at its first commit instead.
+**Rules.** This module decides nothing. Of two writers that began with the same version of the
+manifest one commits, and the other is refused (:mod:`holdfast.fleet.tables.folder.manifest`). A
+process that begins to write is refused at once if the manifest names a running stream: on this
+machine its process lives, or on another one it has committed a short time ago. A reused process id
+is another process, since it began at another time. Clocks of two machines are compared here and
+nowhere else; if they differ, a second writer is refused at its first commit instead.
 
-**Strategy.** A stream says in each commit how soon it commits again, and takes that back when it
-ends. A run that commits once says nothing: it is not seen before its commit, and over afterwards.
+**Strategy.** A stream records in each commit when it commits again, and clears that when it ends.
+A run that commits once records nothing: before its commit it is invisible, and afterwards it has
+ended.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ _PROCESSES: Final = Path("/proc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWriter:
-    """What a version of the manifest says of the process that committed it.
+    """The process that committed a version of the manifest.
 
     Parameters
     ----------
     began : str
-        When it began, as its machine counts; "" where that is not known.
+        Start of the process, as its machine counts; "" if unknown.
     at : str
-        When it committed, ISO 8601, UTC, by its own clock.
+        Time of the commit, ISO 8601, UTC, by its own clock.
     again_seconds : float, optional
-        A stream commits again after about so long; None for a process that does not go on.
+        Seconds until a stream commits again; None for a process that commits once.
     """
 
     host: str
@@ -51,12 +52,12 @@ class LastWriter:
     again_seconds: float | None = None
 
     def __str__(self) -> str:
-        """Text for people."""
+        """Return a text for people."""
         return f"process {self.pid} on {self.host} (last commit {self.at})"
 
 
 def from_json(entry: Mapping[str, Any]) -> LastWriter:
-    """The writer that a manifest names; raises KeyError, TypeError or ValueError."""
+    """Parse the writer that a manifest names; raises KeyError, TypeError or ValueError."""
     again = entry["again_seconds"]
     return LastWriter(
         host=text_of(entry["host"]),
@@ -68,7 +69,7 @@ def from_json(entry: Mapping[str, Any]) -> LastWriter:
 
 
 def this_process(again_seconds: float | None = None) -> LastWriter:
-    """The process that calls, as of now."""
+    """Return the calling process, as of now."""
     return LastWriter(
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -79,12 +80,12 @@ def this_process(again_seconds: float | None = None) -> LastWriter:
 
 
 def refuse_second(root: StoragePath, last: LastWriter | None, own: LastWriter) -> None:
-    """Refuse to begin where another process goes on writing.
+    """Refuse to begin while another process keeps writing.
 
     Raises
     ------
     SourceError
-        It names that process.
+        Another process keeps writing; the text names it.
     """
     if last is None or last.again_seconds is None:
         return
@@ -101,7 +102,7 @@ def refuse_second(root: StoragePath, last: LastWriter | None, own: LastWriter) -
 
 
 def _left_seconds(last: LastWriter, own: LastWriter) -> float:
-    """How long a writer of another machine may still be silent; 0 for one that has died."""
+    """Return how long a writer of another machine may still be silent; 0 for one that has died."""
     may_be_silent = SILENT_SECONDS + 2 * (last.again_seconds or 0)
     try:
         then, now = datetime.fromisoformat(last.at), datetime.fromisoformat(own.at)
@@ -112,7 +113,7 @@ def _left_seconds(last: LastWriter, own: LastWriter) -> float:
 
 
 def _lives(last: LastWriter) -> bool:
-    """Whether a process of this machine lives."""
+    """Return whether a process of this machine lives."""
     if last.began:
         return _began(last.pid) == last.began
     try:
@@ -125,7 +126,7 @@ def _lives(last: LastWriter) -> bool:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in ticks; "" where there is none, or the system does not tell."""
+    """Return when a process began, in ticks; "" if it has ended or the system has no answer."""
     try:
         text = (_PROCESSES / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = text.rpartition(")")[2].split()

@@ -1,18 +1,19 @@
-"""Upkeep of a folder of tables: small files become large ones, and old rows go.
+"""Maintenance of a folder of tables: merge small files into large ones, and delete old rows.
 
 **Rules.** A merge changes no row. Retention deletes a row when its time is before the horizon, and
 keeps what a later batch or a reader still needs: of each group, everything of its last generation
-(that one still stands), and everything of a generation whose pause has no end yet (its pauses are
-still to be added). ``lag`` is a snapshot and is left alone. Both are commits like any other: a
-reader sees all of it or nothing, and what was read before can be read for a while.
+(that one is still current), and everything of a generation with an open ownership gap (its gaps
+are still to be added). ``lag`` is a snapshot and is not changed. Merge and retention are commits
+like any other: a reader sees all of it or nothing, and the snapshot before stays readable for a
+while.
 
-**Strategy.** Files of a table that have about as many rows, MERGE_FILES of them, become one file
-that is sorted by group (size-tiered merging, as in log-structured trees): a row is written again
-once for each power of MERGE_FILES, so the cost of a batch does not grow. Rows are counted and not
-bytes: of a small file most bytes are its footer, so 32 of them merged are hardly larger than one,
-and would be merged again with every 31 that follow. A large merge is written
-as several files of many row groups, so that the rows of one group are found by bounds in the log
-and in one footer, and read without the others.
+**Strategy.** MERGE_FILES files of a table with about as many rows become one file that is sorted
+by group (size-tiered merging, as in log-structured trees): a row is rewritten once for each power
+of MERGE_FILES, so the cost of a batch does not grow. Rows are counted and not bytes: of a small
+file most bytes are its footer, so 32 of them merged are hardly larger than one, and would be
+merged again with every 31 that follow. A large merge is written as several files of many row
+groups, so that the rows of one group are found by bounds in the log and in one footer, and read
+without the others.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ SMALL_ROWS: Final = 32
 LARGE_BYTES: Final = 256 << 20
 """A file of this size is merged no more."""
 RETENTION_DAYS: Final = 90
-"""How long ``watch`` keeps rows, unless told otherwise."""
+"""Days for which ``watch`` retains rows by default."""
 MAINTENANCE_EVERY: Final = 8
-"""Batches after which ``watch`` looks whether there is something to do."""
+"""Batches between two maintenance runs of ``watch``."""
 DROPPED: Final = "dropped_before"
 """Note of a batch: rows before this moment were dropped, in microseconds since 1970."""
 DAY_US: Final = 86_400_000_000
@@ -58,14 +59,14 @@ RETAINED: Final = tuple(name for name in TABLES if name != "lag")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceResult:
-    """What upkeep did.
+    """Result of maintenance.
 
     Parameters
     ----------
     merged, written : int
-        Files that were merged, and files that stand for them.
+        Files that were merged, and files that replace them.
     dropped : dict of str to int
-        Rows before the horizon that are gone, by table.
+        Rows before the horizon that were deleted, by table.
     """
 
     merged: int = 0
@@ -79,7 +80,7 @@ def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
     Parameters
     ----------
     everything : bool
-        Merge all files below LARGE_BYTES, however few there are.
+        Merge all files below LARGE_BYTES, however few exist.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
 
 
 def drop_before(folder: Folder, horizon_us: int) -> MaintenanceResult:
-    """Delete rows before a moment, but what still counts; one commit, or none.
+    """Delete rows before a moment, except those still needed; one commit, or none.
 
     Raises
     ------
@@ -136,7 +137,7 @@ def drop_before(folder: Folder, horizon_us: int) -> MaintenanceResult:
 def maintain(
     folder: Folder, *, retention_days: float | None, now_us: int | None = None
 ) -> MaintenanceResult:
-    """What ``watch`` does from time to time: merge, and drop what is older than ``retention_days``.
+    """Merge files for ``watch``, and drop rows that are older than ``retention_days``.
 
     The horizon is the beginning of a day, UTC, so rows are dropped once a day.
     """
@@ -160,7 +161,7 @@ def _commit(
     operation: str,
     horizon_us: int | None = None,
 ) -> None:
-    """Commit files in place of others, under the newest batch and with its notes."""
+    """Commit files that replace others, under the newest batch and with its notes."""
     last = base.batches[-1]
     notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
     batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
@@ -168,9 +169,9 @@ def _commit(
 
 
 def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:
-    """Files of one table that are to be merged now: of the largest size that is due, and smaller.
+    """Return files of one table that are due for merging: of the largest due size, and smaller.
 
-    A size is due where MERGE_FILES have it. The files of one merge count as one.
+    A size is due if MERGE_FILES files have it. The files of one merge count as one.
     """
     runs: dict[str, list[DataFile]] = {}
     for file in files:
@@ -196,13 +197,13 @@ def _read(root: StoragePath, name: str, file: DataFile) -> pa.Table:
 
 
 def _reaches(file: DataFile, horizon_us: int) -> bool:
-    """Whether a file may hold rows before the horizon."""
+    """Return whether a file may contain rows before the horizon."""
     low_us = to_us(file.lowest.get("timestamp", ""))
     return low_us is None or low_us < horizon_us
 
 
 def _current(now: FolderSnapshot) -> pa.Table:
-    """Pairs of a group and a generation whose rows stay, whatever their time."""
+    """Return pairs of a group and a generation whose rows stay, whatever their time."""
     rows = now.read("generations").select(["group", "generation", "timestamp"])
     last = rows.group_by("group").aggregate([("timestamp", "max")])
     joined = rows.join(last, "group").filter(pc.field("timestamp") == pc.field("timestamp_max"))
@@ -211,7 +212,7 @@ def _current(now: FolderSnapshot) -> pa.Table:
 
 
 def _open(movements: pa.Table) -> pa.Table:
-    """Those by which partitions were lost that nobody owns yet."""
+    """Return movements of partitions that still have no owner."""
     lost = movements.filter(pc.field("kind") == "lost")
     owned = movements.filter(pc.field("to_member").is_valid())
     keys = ["group", "topic", "partition"]
@@ -222,7 +223,7 @@ def _open(movements: pa.Table) -> pa.Table:
 
 
 def _retained(rows: pa.Table, definition: Table, horizon_us: int, current: pa.Table) -> Any:
-    """Which rows stay: bool[rows]."""
+    """Return which rows stay: bool[rows]."""
     time_us = pc.fill_null(rows["timestamp"].cast(pa.int64()), horizon_us)
     keep = np.array(pc.greater_equal(time_us, horizon_us))
     if {"group", "generation"} <= set(definition.names):

@@ -1,16 +1,16 @@
-"""The manifest of a folder of tables: which version of each table belongs together.
+"""The manifest of a folder of tables: which versions of the tables belong together.
 
-**Rules.** A batch counts when the manifest names versions of the tables that hold it. The manifest
-changes at once, so a reader sees a batch whole or not at all in all tables, even if a process is
-killed. Each version of it is made from the one before: a commit that was made from an older version
-is refused, so of two writers that began with the same version one commits. The manifest does not
-grow with the batches.
+**Rules.** A batch counts when the manifest names versions of the tables that contain it. The
+manifest changes atomically, so a reader sees a batch whole or not at all in all tables, even if a
+process is killed. Each version of it is made from the one before: a commit that was made from an
+older version is refused, so of two writers that began with the same version one commits. The
+manifest does not grow with the batches.
 
-**Strategy.** Which files count in a version of a table says the table's own log
+**Strategy.** The table's own log records which files count in a version of a table
 (:mod:`holdfast.fleet.tables.folder.delta_log`). Version N of the manifest is decided when
-``_commits/<N>.json`` is created, which one process can do; then ``_manifest.json`` becomes the
-same. A writer that stops between the two and goes on much later puts an old version there, and a
-full disk none, so whoever reads ``_manifest.json`` looks for a higher one as well.
+``_commits/<N>.json`` is created, which one process can do; then ``_manifest.json`` is replaced by
+the same content. A writer that is suspended between the two steps may later write an old version
+there, and a full disk none, so readers of ``_manifest.json`` check for a higher version as well.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ COMMITS: Final = "_commits"
 """Folder of the versions of the manifest."""
 SCHEMA_VERSION: Final = 1
 KEPT_BATCHES: Final = 20
-"""The manifest tells of so many batches, the newest ones."""
+"""Number of batches in the manifest, the newest ones."""
 
 Files = Sequence[tuple[str, int]]
 """Files below the folder, with their rows."""
 
 COMPLETE_AT: Final = "complete_at"
-"""Note of a batch, and word of a dump: the moment up to which every record is there, in ISO 8601.
+"""Note of a batch, and key of a dump: the moment up to which every record was read, in ISO 8601.
 
-Empty in a batch of a stream that has not read so far yet."""
+Empty in a batch of a stream that has not read that far yet."""
 
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
@@ -61,14 +61,14 @@ class Batch:
     Parameters
     ----------
     id : int
-        Batches stand in the order of their ids.
+        Batches are ordered by their ids.
     files : dict of str to list of (str, int)
-        To be committed: files of each table, below the folder, with rows; none in a manifest.
+        For a commit: files of each table, relative to the folder, with rows; empty in a manifest.
     notes : dict
-        What the job of the batch wants to remember; ``state`` names files, as ``files`` does, and
-        only the newest batch keeps it.
+        Notes of the job for its next batch; ``state`` names files, as ``files`` does, and only the
+        newest batch keeps it.
     rows : dict of str to int
-        In a manifest: rows that the batch brought to each table.
+        In a manifest: rows that the batch added to each table.
     """
 
     id: int
@@ -79,14 +79,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVersion:
-    """Which version of a table counts.
+    """The version of a table that counts.
 
     Parameters
     ----------
     version : int
-        Of the table's log.
+        Version of the table's log.
     checkpoint : int
-        Its newest checkpoint that is not newer; -1 for none.
+        Newest checkpoint up to that version; -1 for none.
     """
 
     version: int
@@ -101,15 +101,15 @@ class Manifest:
     Parameters
     ----------
     version : int
-        0 where nothing was committed yet.
+        0 if nothing was committed yet.
     writer : LastWriter, optional
-        Which process committed it; None where nothing was committed.
+        Process that committed it; None if nothing was committed.
     folder : str
-        Another one for every folder, though it has the same path; "" where nothing was committed.
+        Unique id of the folder, even among folders of one path; "" if nothing was committed.
     batches : tuple of Batch
         The newest KEPT_BATCHES, oldest first.
     tables : dict of str to TableVersion
-        Empty where nothing was committed.
+        Empty if nothing was committed.
     """
 
     version: int = 0
@@ -120,13 +120,13 @@ class Manifest:
 
 
 def has_manifest(root: StoragePath) -> bool:
-    """Whether a batch was ever committed to a folder."""
+    """Return whether a batch was ever committed to a folder."""
     fs = file_system_of(root)
     return fs.written_ns(MANIFEST) > 0 or bool(_versions(fs))
 
 
 def read_manifest(root: StoragePath) -> Manifest:
-    """The newest version of a folder's manifest; an empty one where nothing was committed.
+    """Read the newest version of a folder's manifest; an empty one if nothing was committed.
 
     Raises
     ------
@@ -135,7 +135,8 @@ def read_manifest(root: StoragePath) -> Manifest:
     """
     fs = file_system_of(root)
     for _ in range(_TRIES):
-        # A store's file that is replaced while it is read comes in pieces of both; a version stays.
+        # A remote file that is replaced during a read may arrive as parts of both; a version never
+        # changes.
         found = _parsed(fs, MANIFEST) if fs.replaces_at_once else None
         newest = max(_versions(fs), default=0)
         if found is None or found.version < newest:
@@ -146,7 +147,7 @@ def read_manifest(root: StoragePath) -> Manifest:
 
 
 def nothing_committed(root: StoragePath) -> SourceError:
-    """What is said of a folder to which no batch was committed."""
+    """Return the error about a folder to which no batch was committed."""
     return SourceError(f"{root} holds no tables: {MANIFEST} is missing")
 
 
@@ -158,12 +159,12 @@ def commit_manifest(
     made_from: Manifest,
     writer: LastWriter,
 ) -> Manifest:
-    """Make these versions of the tables the ones that count, at once, and forget earlier ones.
+    """Make versions of the tables the ones that count, at once, and delete earlier versions.
 
     Raises
     ------
     SourceError
-        Another version was committed since; nothing is changed then.
+        Another version was committed since; then nothing is changed.
     """
     fs = file_system_of(root)
     listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]
@@ -185,8 +186,8 @@ def commit_manifest(
     try:
         fs.replace(MANIFEST, data)
     except (OSError, SourceError) as error:
-        # The version counts, and whoever reads looks for it: to call the commit failed would be
-        # wrong, and would have it made twice.
+        # The version counts, and readers find it: to report the commit as failed would be
+        # wrong, and would repeat it.
         _log.warning("%s: version %s counts; its copy is missing: %s", root, made.version, error)
     for version in versions:
         if version < made.version:
@@ -206,19 +207,19 @@ def forget_drafts(root: StoragePath, newest: Manifest) -> None:
 
 
 def commit_time_ns(root: StoragePath, manifest: Manifest) -> int:
-    """When a version was committed, by the clock of the storage; 0 where that is not known."""
+    """Return when a version was committed, by the clock of the storage; 0 if unknown."""
     fs = file_system_of(root)
     return fs.since_ns(_version_name(manifest.version)) or fs.since_ns(MANIFEST)
 
 
 def stamp(root: StoragePath) -> object:
-    """What differs once the folder holds something else."""
+    """Return a value that differs after each change of the folder."""
     fs = file_system_of(root)
     return max(_versions(fs), default=0), fs.stamp(MANIFEST)
 
 
 def overtaken(root: StoragePath) -> SourceError:
-    """What a writer is told that another one has overtaken; it names that one."""
+    """Return the error of a writer that lost the commit race; it names the winner."""
     by = read_manifest(root).writer
     return SourceError(
         f"{root}: another process has committed since this one began ({by}); nothing was "

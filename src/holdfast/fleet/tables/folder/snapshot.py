@@ -1,13 +1,13 @@
-"""The tables of one version of a folder, read from its files, or their rows held in memory.
+"""The tables of one snapshot of a folder, read from its files or from memory.
 
-**Rules.** What is read of one version belongs together. Only the files that its manifest names are
-read, and none of them through a link. A file that is gone was swept after the manifest
-was read: that is a FileNotFoundError, and :func:`once_more` asks a newer version. Rows come in the
-columns and types of :mod:`holdfast.fleet.tables.columns.stored`: a missing nullable column holds
-nulls, and any other missing column is an error that names it.
+**Rules.** Rows read from one snapshot belong together. Only the files that its manifest names are
+read, and none of them through a link. A missing file was swept after the manifest was read: that
+is a FileNotFoundError, and :func:`once_more` reads a newer snapshot. Rows have the columns and
+types of :mod:`holdfast.fleet.tables.columns.stored`: a missing nullable column becomes nulls, and
+any other missing column is an error that names it.
 
-**Strategy.** Where groups are named, only files and row groups are read whose bounds, in the log
-and in the footer, admit one of them. States of logs and footers are read once
+**Strategy.** If groups are named, only files and row groups are read whose bounds, in the log and
+in the footer, may contain one of them. States of logs and footers are read once
 (:class:`SnapshotCache`).
 """
 
@@ -44,12 +44,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SnapshotCache:
-    """What was read of a folder and is not read again for its next version.
+    """States of logs and footers that are not read again for the next snapshot of a folder.
 
     Parameters
     ----------
     folder : str
-        Whose states these are; see :class:`Manifest`.
+        Unique id of the folder; see :class:`Manifest`.
     """
 
     root: StoragePath
@@ -58,12 +58,12 @@ class SnapshotCache:
     footers: dict[StoragePath, Any] = field(default_factory=dict)
 
     def snapshot(self, table: str, manifest: Manifest) -> TableSnapshot:
-        """The state of a table that a manifest names; an empty one where there is none yet.
+        """Return the state of a table that a manifest names; an empty one if it is missing.
 
         Raises
         ------
         FileNotFoundError
-            The log does not go back so far: the manifest is an old one.
+            The log does not reach back to the manifest, which is too old.
         SourceError
             The log cannot be read.
         """
@@ -85,12 +85,12 @@ class SnapshotCache:
 
 @dataclass(frozen=True, eq=False)
 class FolderSnapshot:
-    """One version of a folder, read when it is asked.
+    """One snapshot of a folder, read on demand.
 
     Parameters
     ----------
     manifest : Manifest
-        The version; the empty one where nothing was committed.
+        Manifest of the snapshot; empty if nothing was committed.
     """
 
     known: SnapshotCache
@@ -100,11 +100,11 @@ class FolderSnapshot:
         return bool(self._committed(name))
 
     def data_files(self, name: str) -> list[DataFile]:
-        """Committed files of a table, with the bounds of their columns."""
+        """Return the committed files of a table, with the bounds of their columns."""
         return list(self.known.snapshot(name, self.manifest).files.values())
 
     def files(self, name: str, groups: Sequence[str] | None = None) -> list[StoragePath]:
-        """Files of a table, without those that hold none of these groups."""
+        """Return the files of a table, without those that contain none of ``groups``."""
         wanted = None if groups is None else sorted(set(groups))
         listed = self._committed(name)
         names = [f.name for f in listed if wanted is None or f.may_contain("group", wanted)]
@@ -121,12 +121,12 @@ class FolderSnapshot:
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Rows of a table as they are stored, in all or some of its columns.
+        """Read rows of a table as they are stored, in all or some of its columns.
 
         Parameters
         ----------
         groups : sequence of str, optional
-            Rows of these groups alone; ``group`` is one of the columns then.
+            Groups to read; then ``group`` must be one of the columns.
         """
         definition = TABLES[name]
         if columns is not None:
@@ -144,7 +144,7 @@ class FolderSnapshot:
         return pa.concat_tables([empty, *parts])
 
     def newest_ms(self, name: str) -> int | None:
-        """Latest time of a table that has times; the logs say it, and no row is read."""
+        """Return the latest time of a table that has times, from the logs alone."""
         files = self.data_files(name)
         ends = [text for file in files if (text := file.highest.get("timestamp")) is not None]
         found = [us // 1_000 for text in ends if (us := to_us(text)) is not None]
@@ -159,14 +159,14 @@ class FolderSnapshot:
     def load(
         self, groups: Sequence[str] | None = None, without: Collection[str] = ()
     ) -> InMemoryTables:
-        """Rows of all tables, read now.
+        """Read rows of all tables now.
 
         Parameters
         ----------
         groups : sequence of str, optional
             Read rows of these groups only; a table without groups is read whole.
         without : collection of str
-            Tables that are not read; of them only :meth:`newest_ms` is known.
+            Tables to skip; of them only :meth:`newest_ms` is known.
         """
         there = [name for name in TABLES if name in self]
         rows = {name: self.read(name, groups) for name in there if name not in without}
@@ -178,12 +178,12 @@ class FolderSnapshot:
 
 @dataclass(frozen=True, eq=False)
 class InMemoryTables(FolderSnapshot):
-    """Rows in memory; a table that is not there is empty.
+    """Rows in memory; a missing table is empty.
 
     Parameters
     ----------
     newest : dict of str to int
-        Latest time of tables whose rows are not all here.
+        Latest time of tables whose rows are not all in memory.
     """
 
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -201,20 +201,20 @@ class InMemoryTables(FolderSnapshot):
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The same; columns of a table whose rows are not here are read from its files."""
+        """Read rows from memory; columns of a skipped table are read from its files."""
         if name not in self.rows and name in self.newest and columns is not None:
             return super().read(name, groups, columns)
         rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
         return rows if columns is None else rows.select(columns)
 
     def newest_ms(self, name: str) -> int | None:
-        """Latest time of a table that has times."""
+        """Return the latest time of a table that has times."""
         if name in self.newest or name not in self.rows:
             return self.newest.get(name)
         return latest_ms(self.rows[name]["timestamp"])
 
     def with_rows(self, rows: Mapping[str, pa.Table]) -> InMemoryTables:
-        """The same with these rows in place of theirs."""
+        """Return the tables with ``rows`` instead of theirs."""
         newest = {name: time for name, time in self.newest.items() if name not in rows}
         return InMemoryTables(self.known, self.manifest, {**self.rows, **rows}, newest)
 
@@ -249,7 +249,7 @@ def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
 
 
 def _nest(found: pa.Table, definition: Table) -> pa.Table:
-    """A flat view as the nested table it came from: one element per list."""
+    """Turn a flat view into the nested table of its definition: one element per list."""
     flat = bool(definition.explode) and definition.explode not in found.column_names
     if not flat or definition.flat_name not in found.column_names:
         return found
@@ -268,39 +268,39 @@ def _cast(column: Any, dtype: pa.DataType, source: str) -> Any:
 
 
 def latest_ms(times: Any) -> int | None:
-    """The latest of some times, rounded up to milliseconds since 1970."""
+    """Return the latest of some times, rounded up to milliseconds since 1970."""
     us = pc.max(times.cast(ARROW[DType.TIMESTAMP])).cast(pa.int64()).as_py()
     return None if us is None else -(-us // 1_000)
 
 
 def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
-    """Rows of these groups; all rows without them, or of a table without groups."""
+    """Return rows of ``groups``; all rows without them, or of a table without groups."""
     if groups is None or "group" not in rows.column_names:
         return rows
     return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
 
 
 def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
-    """A file of ours, open; its footer, which is not small, is read once."""
+    """Open a file of ours; its footer, which is not small, is read once."""
     opened = BoundedParquet(path, metadata=footers.get(path))
     footers[path] = opened.metadata
     return opened
 
 
 def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
-    """Row groups of an open file that may hold one of these groups; all without them."""
+    """Return row groups of an open file that may contain one of ``groups``; all without them."""
     if groups is None:
         return list(range(opened.num_row_groups))
     return row_groups_of(opened.metadata, "group", sorted(set(groups)))
 
 
 def once_more(read: Callable[[], T]) -> T:
-    """Read; if a file is gone, which a commit of another process has swept, read once more.
+    """Read; if a file is missing, because another process's commit swept it, read once more.
 
     Raises
     ------
     SourceError
-        A file is gone again.
+        A file is missing again.
     """
     try:
         return read()
@@ -309,5 +309,5 @@ def once_more(read: Callable[[], T]) -> T:
             return read()
         except FileNotFoundError as error:
             raise SourceError(
-                f"{error.filename or error}: the manifest names a file that is not there"
+                f"{error.filename or error}: the manifest names a missing file"
             ) from error

@@ -1,14 +1,14 @@
-"""Writing the files of a batch: Parquet, one file for each table of a task.
+"""Write the files of a batch: Parquet, one file for each table of a task.
 
 **Rules.** Names from a cluster never become part of a path: a file is
 ``<table>/batch-<id>/<random>.parquet``. A file counts only when the manifest names it
-(:mod:`holdfast.fleet.tables.folder.manifest`). A task hands back the name of a file when the file
-and the folders that lead to it are on the disk, so no manifest names a file that a power cut takes.
-Nothing is written through a link.
+(:mod:`holdfast.fleet.tables.folder.manifest`). A task returns the name of a file after the file
+and the folders above it are flushed to the disk, so no manifest names a file that a power cut
+takes. No file is written through a link.
 
-**Strategy.** The tasks of a job write their files with Arrow and hand back the names
-(:class:`BatchWriter`), which costs a quarter of going back through the JVM. A file of a failed or
-repeated task is never named, and is swept after a later commit
+**Strategy.** The tasks of a job write their files with Arrow and return the names
+(:class:`BatchWriter`), which costs a quarter of returning rows through the JVM. A file of a failed
+or repeated task is never named, and is swept after a later commit
 (:mod:`holdfast.fleet.tables.folder.contents`).
 """
 
@@ -81,7 +81,7 @@ class BatchWriter:
         self._open[table].write(rows)
 
     def close(self) -> pa.Table:
-        """Close every file; return what the task hands back, as rows of :data:`FILES_SCHEMA`."""
+        """Close every file; return the task's result, as rows of :data:`FILES_SCHEMA`."""
         for table in list(self._parts):
             self._flush(table)
         names: list[dict[str, str | int]] = []
@@ -107,11 +107,11 @@ class _OpenFile:
 
     @classmethod
     def of(cls, root: StoragePath, name: str, rows: pa.Table) -> _OpenFile:
-        """A new file of the columns of some rows.
+        """Create a file with the columns of some rows.
 
-        Bounds of the columns that are looked up are enough: the others are a third of a footer and
-        a sixth of the time. Times ascend, so their differences are small: a quarter of the time.
-        A dictionary pays for strings, which repeat; numbers would cost double.
+        Bounds of the columns for lookups suffice: the others are a third of a footer and a sixth
+        of the time. Times ascend, so their differences are small: a quarter of the time. A
+        dictionary pays for strings, which repeat; numbers would cost double.
         """
         path = root / name
         file_system_of(path.parent).make_folder()
@@ -130,7 +130,7 @@ class _OpenFile:
         return cls(name, fs, writer, ends)
 
     def write(self, rows: pa.Table, **options: int) -> None:
-        """Write rows; a file that cannot be written is given up."""
+        """Write rows; a file that cannot be written is abandoned."""
         try:
             with self.fs.translated_errors("written"):
                 self.writer.write_table(rows, **options)
@@ -146,10 +146,10 @@ class _OpenFile:
 
 
 def write_merged(root: StoragePath, table: str, parts: Sequence[pa.Table]) -> list[tuple[str, int]]:
-    """Write rows of several batches to new files, sorted by group; none where there are no rows.
+    """Write rows of several batches to new files, sorted by group; no file without rows.
 
-    Files and their row groups are small beside the whole, so that the log and one footer lead to
-    the rows of a group, which are read without most of the others.
+    Files and their row groups are small compared with the whole, so that the log and one footer
+    locate the rows of a group, which are read without most of the others.
     """
     rows = pa.concat_tables(parts)
     if not rows.num_rows:
@@ -175,7 +175,7 @@ def _columns_of(rows: pa.Table, is_kind: Callable[[pa.DataType], bool]) -> list[
 
 
 def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:
-    """The files that rows of :data:`FILES_SCHEMA` name, by table.
+    """Return the files that rows of :data:`FILES_SCHEMA` name, by table.
 
     Raises
     ------

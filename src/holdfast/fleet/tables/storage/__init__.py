@@ -1,7 +1,7 @@
-"""Where files stand: it knows nothing of tables.
+"""Storage of files; it does not depend on tables.
 
-``places`` turns a user's path or URL into a place, and finds its store. ``store`` is what is asked
-of any place, ``disk`` and ``remote`` are the answers. ``clients`` opens stores of a network, and
-``sent`` keeps what this process has sent to them. ``parquet`` opens files and reads them in pieces.
-``private`` makes files and folders for their owner alone.
+``paths`` turns a user's path or URL into a storage path, and finds its file system.
+``file_system`` is the interface of every file system; ``disk`` and ``remote`` implement it.
+``clients`` opens remote storage, and ``sent`` caches what this process has sent to it. ``parquet``
+opens files and reads them in pieces. ``private`` creates files and folders for their owner alone.
 """

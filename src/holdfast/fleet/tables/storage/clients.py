@@ -1,14 +1,14 @@
-"""The storages behind places: one ``pyarrow.fs`` file system for each bucket or name node.
+"""Clients of remote storage: one ``pyarrow.fs`` file system for each bucket or name node.
 
-**Rules.** Credentials come by each store's usual means and never from us: environment, profile or
-role of the machine for S3; application default credentials for Google; the environment or
-``DefaultAzureCredential`` for Azure; Hadoop's configuration files and Kerberos for HDFS. What a
-store refuses is one line. A store that does not answer is given up after a bounded time.
+**Rules.** Credentials come by the usual means of each storage and never from us: environment,
+profile or role of the machine for S3; application default credentials for Google; the environment
+or ``DefaultAzureCredential`` for Azure; Hadoop's configuration files and Kerberos for HDFS. An
+error of remote storage is one line. A storage without an answer is an error after a bounded time.
 
 **Strategy.** ``pyarrow.fs`` brings S3, Google and Azure in the wheel that every worker has for its
-Parquet. HDFS is ``hdfs-native``, a client without Java, behind the same interface. What Arrow has
-not is a small file that is written at once, and only where none is: that is ``obstore`` (the
-``object_store`` of Rust), asked for by a process that commits and by no other.
+Parquet. HDFS is ``hdfs-native``, a client without Java, behind the same interface. Arrow lacks an
+atomic write of a small file, and one that fails if the file exists: that is ``obstore`` (the
+``object_store`` of Rust), used only by a process that commits.
 
 References: docs/adr/0030-stores.md; docs/adr/0034-tables-on-stores.md.
 """
@@ -30,12 +30,12 @@ _AWS: Final = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during (\w
 _REQUEST_ID: Final = re.compile(r"\s*\(Request ID: [^)]*\)")
 _CONNECT_S: Final = 10.0
 _REQUEST_S: Final = 60.0
-"""A store that says nothing for so long is asked again, two times; then it is an error."""
+"""Request timeout; a request is retried two times; then it is an error."""
 
 
 @cache
 def filesystem(root: str) -> Any:
-    """The ``pyarrow.fs.FileSystem`` of a bucket, a container or a name node; one a process."""
+    """Return the ``pyarrow.fs.FileSystem`` of a bucket, container or name node; one a process."""
     return _OPEN[root.partition(":")[0]](urlsplit(root))
 
 
@@ -62,7 +62,7 @@ def _open_s3(url: Any) -> Any:
 
 
 def _s3_server(url: Any) -> tuple[str | None, str]:
-    """Server of a bucket, None for Amazon's, and its region."""
+    """Return the server of a bucket, None for Amazon's, and its region."""
     server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not server and not region:
@@ -101,7 +101,7 @@ def _open_abfss(url: Any) -> Any:
 
 
 def _azure_keys() -> tuple[str | None, str | None, str | None]:
-    """Key and token of the account, and its server, if it is another than Microsoft's."""
+    """Return key and token of the account, and its server, if it is not Microsoft's."""
     key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY") or os.environ.get("AZURE_STORAGE_KEY")
     server = os.environ.get("AZURE_STORAGE_ENDPOINT")
     return key, os.environ.get("AZURE_STORAGE_SAS_TOKEN"), server
@@ -126,7 +126,7 @@ _OPEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @cache
 def hdfs_client(root: str) -> Any:
-    """The client of a name node; one a process."""
+    """Return the client of a name node; one a process."""
     from hdfs_native import Client
 
     return Client(root)
@@ -134,16 +134,16 @@ def hdfs_client(root: str) -> Any:
 
 @cache
 def object_store(root: str) -> Any:
-    """The ``obstore`` client of a bucket or a container; one a process.
+    """Return the ``obstore`` client of a bucket or a container; one a process.
 
     Raises
     ------
     ConfigError
-        ``obstore`` is not installed, or the credentials are of a kind that it does not find.
+        ``obstore`` is not installed, or it does not support this kind of credentials.
     """
     url = urlsplit(root)
     try:
-        import obstore.store  # noqa: F401 (it is looked for)
+        import obstore.store  # noqa: F401 (checks that it is installed)
     except ImportError as error:
         raise ConfigError(
             f"tables on {url.scheme}:// are written with obstore: "
@@ -153,14 +153,14 @@ def object_store(root: str) -> Any:
 
 
 def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
-    """Give a file of an object store this content, at once.
+    """Write a file of an object store atomically.
 
-    Arrow makes an empty file first on Azure, which a reader sees, and has no ``anew``.
+    Arrow creates an empty file first on Azure, which a reader sees, and has no ``anew``.
 
     Returns
     -------
     bool
-        False where there is one already and it was to be made anew.
+        False if ``anew`` and the file exists.
     """
     store = object_store(root)
     import obstore
@@ -171,13 +171,13 @@ def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
             obstore.put(store, key, data, mode=mode, use_multipart=False)
     except obstore.exceptions.AlreadyExistsError:
         return False
-    except FileNotFoundError as error:  # the bucket is not there
+    except FileNotFoundError as error:  # the bucket does not exist
         raise OSError(reason_of(error)) from error
     return True
 
 
 def delete(root: str, key: str) -> None:
-    """Delete a file of an object store if it is there, and nothing else."""
+    """Delete a file of an object store if it exists, and nothing else."""
     store = object_store(root)
     import obstore
 
@@ -187,7 +187,7 @@ def delete(root: str, key: str) -> None:
 
 @contextmanager
 def _denying() -> Iterator[None]:
-    """Say in ``obstore``'s place that the store denies it."""
+    """Replace ``obstore``'s error with one that says that access is denied."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
     try:
@@ -197,7 +197,7 @@ def _denying() -> Iterator[None]:
 
 
 def _client_options(server: str | None = None) -> dict[str, Any]:
-    """How long a store may take, and how often it is asked."""
+    """Return timeouts and retries of a client."""
     told = {
         "connect_timeout": timedelta(seconds=_CONNECT_S),
         "timeout": timedelta(seconds=_REQUEST_S),
@@ -218,7 +218,7 @@ def _s3_objects(url: Any) -> Any:
 
 
 def _profile() -> Any:
-    """Credentials of a profile (``AWS_PROFILE``), which ``boto3`` reads."""
+    """Return the credentials of a profile (``AWS_PROFILE``), which ``boto3`` reads."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
@@ -255,7 +255,7 @@ _OBJECTS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @contextmanager
 def translated_errors(path: object, done: str) -> Iterator[None]:
-    """Say in a SourceError of one line what a store refused; FileNotFoundError stays."""
+    """Turn an error of remote storage into a SourceError of one line; FileNotFoundError stays."""
     try:
         yield
     except (FileNotFoundError, ImportError, ConfigError, SourceError):
@@ -265,7 +265,7 @@ def translated_errors(path: object, done: str) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What a store's client said, in one line."""
+    """Return the error text of a client, in one line."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     text = text or type(error).__name__
     match = _AWS.search(text)

@@ -1,14 +1,14 @@
-"""A folder of a local or shared file system as a place of tables.
+"""A folder of a local or shared file system as the storage of tables.
 
-**Rules.** A file is on the disk before anything names it, and its folder after the name stands in
-it. So it is written by these few lines and not by ``obstore``, whose local ``put`` renames a file
-that was never brought to the disk (as ``strace`` shows). Nothing is read, written or deleted
-through a link between the folder and the file, and only plain files are read.
+**Rules.** A file is flushed to the disk before a name refers to it, and its folder after the name
+is in it. So these few lines write it and not ``obstore``, whose local ``put`` renames a file
+without flushing it (as ``strace`` shows). No file is read, written or deleted through a link
+between the folder and the file, and only plain files are read.
 
-**Strategy.** ``create`` is a hard link to a finished draft: the link fails where the name is there,
-on local disks and on NFS alike. Where there are no hard links, a check and a rename stand in for
-it, which does not keep two writers apart that create a name at the same moment. ``clear`` opens
-folders without following a link, and deletes below that open folder.
+**Strategy.** ``create`` is a hard link to a finished draft: the link fails if the name exists, on
+local disks and on NFS alike. Without hard links, a check and a rename replace it, which does not
+separate two writers that create a name at the same moment. ``clear`` opens folders without
+following a link, and deletes below that open folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LocalFileSystem(FileSystem):
     Parameters
     ----------
     root : Path
-        ``create`` and ``replace`` make it where it is not there.
+        ``create`` and ``replace`` create it if it does not exist.
     """
 
     root: Path
@@ -99,7 +99,7 @@ class LocalFileSystem(FileSystem):
             return _link(draft, self.root / name)
 
     def check_creates(self, folder: str) -> None:
-        """Nothing to refuse: a link to a name that is there fails."""
+        """Refuse nothing: a link to an existing name fails."""
 
     def replace(self, name: str, data: bytes) -> None:
         path = self.root / name
@@ -172,7 +172,7 @@ class LocalFileSystem(FileSystem):
         yield create_private(self.root)
 
     def _way_to(self, name: str) -> Path:
-        """Path of a file; a SourceError where a folder on the way from here to it is a link."""
+        """Return a file's path; raise a SourceError if a folder on the way to it is a link."""
         path = self.root
         for part in name.split("/")[:-1]:
             path = path / part
@@ -182,7 +182,7 @@ class LocalFileSystem(FileSystem):
 
     @contextmanager
     def _draft(self, name: str, data: bytes) -> Iterator[Path]:
-        """A finished draft beside a file, in folders that are on the disk; it is gone after it."""
+        """Yield a finished draft beside a file, in folders on the disk; delete it afterwards."""
         path = self._way_to(name)
         inside = path.relative_to(self.root).parts[:-1]
         folders = [self.root.joinpath(*inside[:i]) for i in range(len(inside) + 1)]
@@ -207,10 +207,10 @@ def sync_folder(path: Path) -> None:
 
 
 def _open_plain(path: Path) -> int:
-    """Open a plain file for reading; returns its descriptor.
+    """Open a plain file for reading; return its descriptor.
 
-    A link, a folder, a pipe, a device and a socket are refused: a SourceError. A device is not even
-    opened, because some act on that.
+    A link, a folder, a pipe, a device and a socket are refused: a SourceError. A device is not
+    even opened, because opening has effects on some.
     """
     _refuse_others(path, path.lstat().st_mode)
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -231,14 +231,14 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _link(draft: Path, path: Path) -> bool:
-    """Give a finished draft its name; False where the name is there."""
+    """Give a finished draft its name; return False if the name exists."""
     try:
         path.hardlink_to(draft)
     except FileExistsError:
-        # An NFS client that sends the call again hears that its own link is there.
+        # An NFS client that retries the call gets the answer that its own link exists.
         return path.exists() and path.samefile(draft)
     except FileNotFoundError:
-        return False  # this process stood still for so long that its draft was deleted
+        return False  # this process was suspended for so long that its draft was deleted
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -270,7 +270,7 @@ def _clear(above: int, part: str, inside: str, is_due: Callable[[str, int], bool
 
 @contextmanager
 def _opened(path: Path, above: int | None = None) -> Iterator[int | None]:
-    """A folder, open; None where it is not there, not a folder, or a link."""
+    """Open a folder; None if it does not exist, is not a folder, or is a link."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
     except OSError:

@@ -1,9 +1,9 @@
-"""What is asked of the place where files stand, whatever kind of place it is.
+"""The interface of file systems: operations on files below one storage root.
 
-**Rules.** A kind of place is one class: :mod:`holdfast.fleet.tables.storage.disk` has one, and
-:mod:`holdfast.fleet.tables.storage.remote` has two. Nothing else asks which kind a place is.
-``create`` succeeds for one caller only, whatever the others do at the same time. What ``create``
-and ``replace`` have written survives a power cut.
+**Rules.** A kind of storage is one class: :mod:`holdfast.fleet.tables.storage.disk` has one, and
+:mod:`holdfast.fleet.tables.storage.remote` has two. No other code distinguishes kinds of storage.
+``create`` succeeds for one caller only, whatever the others do at the same time. Data written by
+``create`` and ``replace`` survive a power cut.
 """
 
 from __future__ import annotations
@@ -28,69 +28,69 @@ B = TypeVar("B")
 
 
 class FileSystem(ABC):
-    """Files below one place, by their names there; "" is the place itself."""
+    """A storage root; names are relative to it, and "" is the root itself."""
 
     n_requests: ClassVar[int] = 1
     """Requests at the same time."""
     clock_ns: ClassVar[int] = 0
     """By so much the times of two files may be out of order."""
     spark_reads: ClassVar[bool] = False
-    """Whether Spark itself can read a file here: of a store it has no credentials."""
+    """Whether Spark itself can read a file here: for remote storage it has no credentials."""
     replaces_at_once: ClassVar[bool] = True
-    """Whether who reads while ``replace`` runs finds one content whole, never parts of both."""
+    """Whether a reader during ``replace`` sees one content whole, never parts of both."""
 
     @abstractmethod
     def name_of(self, name: str) -> str:
-        """The whole name, for people."""
+        """Return the full name, for people."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """What a file holds; None where it is not there.
+        """Return the content of a file; None if it does not exist.
 
         Raises
         ------
         SourceError
-            It is no plain file, or has more than MOST_BYTES.
+            It is not a plain file, or has more than MOST_BYTES.
         """
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Names in a folder, without it, sorted; none where it is not there."""
+        """Return names in a folder, relative to it, sorted; none if it does not exist."""
 
     @abstractmethod
     def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
-        """Files in a folder and in those below it, and when each was written, in nanoseconds."""
+        """Yield files in a folder and below it, and when each was written, in nanoseconds."""
 
     @abstractmethod
     def size(self, name: str = "") -> int:
-        """Bytes of a file; FileNotFoundError where it is not there."""
+        """Return the bytes of a file; raise FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def written_ns(self, name: str = "") -> int:
-        """When a file was written, by the clock of the store; 0 where it is not there."""
+        """Return when a file was written, by the clock of the storage; 0 if it does not exist."""
 
     def since_ns(self, name: str) -> int:
-        """A moment in which a file was there at the earliest; 0 where it is not there.
+        """Return the earliest moment at which a file can have existed; 0 if it does not exist.
 
-        What the store says is written later was not there before.
+        A file with a later time of writing did not exist before.
         """
         return max(self.written_ns(name) - self.clock_ns, 0)
 
     def stamp(self, name: str) -> object:
-        """What differs after each ``replace``; None where the file is not there."""
+        """Return a value that differs after each ``replace``; None if the file does not exist."""
         return self.read(name)
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Create a file; False, and nothing done, where it is there."""
+        """Create a file; return False, and change nothing, if it exists."""
 
     @abstractmethod
     def check_creates(self, folder: str) -> None:
-        """Refuse a store whose ``create`` writes over a file that is there: a SourceError."""
+        """Raise a SourceError if ``create`` overwrites an existing file here."""
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Give a file another content at once; it need not be there."""
+        """Replace the content of a file atomically; it need not exist."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -98,60 +98,60 @@ class FileSystem(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a file if it is there."""
+        """Delete a file if it exists."""
 
     def make_folder(self) -> None:  # noqa: B027 (an object store has no folders)
-        """Make the place a folder for its owner alone, where the storage has folders."""
+        """Create the root as a folder for its owner alone, if the storage has folders."""
 
     @abstractmethod
     def remove_folder(self) -> None:
-        """Delete the place and what is in it, if it is there; a link stays."""
+        """Delete the root and its content, if it exists; a link stays."""
 
     @abstractmethod
     def clear(
         self, folder: str, is_part: Callable[[str], bool], is_due: Callable[[str, int], bool]
     ) -> None:
-        """Delete files in folders of a folder, and the folders that are empty then.
+        """Delete files in folders of a folder, and the folders that become empty.
 
-        No link is followed, not even one that takes the place of a folder in the meantime.
+        No link is followed, not even one that replaces a folder in the meantime.
 
         Parameters
         ----------
         is_part : callable
-            Of the name of a folder in ``folder``: whether it is looked into.
+            Function of a folder's name in ``folder``: whether to search it.
         is_due : callable
-            Of the name of a file and the time when it was written: whether it goes.
+            Function of a file's name and time of writing: whether to delete it.
         """
 
     def refuse_links(self, names: Sequence[str]) -> None:  # noqa: B027 (as the next)
-        """Refuse files that are links, or stand behind one on the way from here: a SourceError."""
+        """Raise a SourceError if a file is a link or is reached through one."""
 
     def refuse_links_in(self, folder: str) -> None:  # noqa: B027 (no store that we know has links)
-        """Refuse a folder that is a link, or holds one: a SourceError; it need not be there."""
+        """Raise a SourceError if a folder is a link, or contains one; it need not exist."""
 
     def sync(self, names: Sequence[str]) -> None:  # noqa: B027 (a store keeps what it answered for)
-        """Bring files to the disk, then the folders on the way to them, this place last."""
+        """Flush files to the disk, then the folders on the way to them, the root last."""
 
     @abstractmethod
     def readable(self) -> Any:
-        """What ``pyarrow.parquet.ParquetFile`` reads the file by."""
+        """Return the object from which ``pyarrow.parquet.ParquetFile`` reads the file."""
 
     @abstractmethod
     def writable(self, *, once: bool = False) -> AbstractContextManager[Any]:
-        """What ``pyarrow.parquet`` writes the new file by, in a block; it is whole after it.
+        """Yield a sink for ``pyarrow.parquet``; the new file is complete after the block.
 
         Parameters
         ----------
         once : bool
-            No other file ever has its name.
+            Whether no other file ever gets its name.
         """
 
     def translated_errors(self, done: str) -> AbstractContextManager[None]:
-        """Say in one line what a store refused; a disk's errors stay what they are."""
+        """Turn an error of remote storage into one line; a disk's errors stay unchanged."""
         return nullcontext()
 
     def each(self, work: Callable[[A], B], items: Iterable[A]) -> list[B]:
-        """Do the same with each of some things, as many at once as the store takes."""
+        """Apply a function to each item, with as many parallel calls as the storage allows."""
         if self.n_requests == 1:
             return list(map(work, items))
         with ThreadPoolExecutor(self.n_requests) as pool:
@@ -159,12 +159,12 @@ class FileSystem(ABC):
 
 
 def draft_name() -> str:
-    """A name for a file that is not finished; no two are the same."""
+    """Return a unique name for an unfinished file."""
     return f".{uuid.uuid4().hex}.tmp"
 
 
 def is_draft(name: str) -> bool:
-    """Whether a name is that of a file that was not finished."""
+    """Return whether a name is that of an unfinished file."""
     return _DRAFT.fullmatch(name) is not None
 
 

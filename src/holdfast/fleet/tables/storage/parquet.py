@@ -1,18 +1,18 @@
-"""Parquet files: opened, and read in pieces of bounded size.
+"""Parquet files: open them, and read them in pieces of bounded size.
 
-**Rules.** This is the one way to the Parquet of dumps and of tables. A file that by its footer
-unpacks to more than MOST_TIMES its size is refused; one that unpacks to SMALL_BYTES is read,
-whatever its size is. A folder of tables is the user's own, so its footers are believed. A dump may
-come from somebody else: its records are read in pieces (:meth:`BoundedParquet.batches`), and
-refused as soon as the records read are that much, or one value has more than MOST_VALUE_BYTES.
+**Rules.** Only this module opens the Parquet of dumps and of tables. A file that by its footer
+unpacks to more than MOST_TIMES its size is refused; one that unpacks to at most SMALL_BYTES is
+read, whatever its size. A folder of tables is the user's own, so its footers are trusted. A dump
+may come from another person: its records are read in pieces (:meth:`BoundedParquet.batches`), and
+refused as soon as the records read exceed that limit, or one value has more than MOST_VALUE_BYTES.
 
-**Strategy.** A footer counts a dictionary once, however often its values are used. So the first row
-of each row group of a dump is read with its dictionaries. Where their longest values would make a
-piece too large, the rows are read as dictionary and indices, and the lengths of the values say how
-many rows make a piece, before any of them is unpacked. Other rows are read as they are, which costs
-a third of that.
+**Strategy.** A footer counts a dictionary once, however often its values are used. So the first
+row of each row group of a dump is read with its dictionaries. If their longest values would make a
+piece too large, the rows are read as dictionary and indices, and the lengths of the values give
+the number of rows in a piece, before any value is unpacked. Other rows are read directly, which
+costs a third of that.
 
-What cannot be read, by whatever its bytes or its store say, is a SourceError of one sentence.
+Every read error, of the bytes or of the storage, is a SourceError of one sentence.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ MOST_TIMES: Final = 1_000
 SMALL_BYTES: Final = 64 << 20
 MOST_VALUE_BYTES: Final = 64 << 20
 FETCHED_BYTES: Final = 16 << 20
-"""A file of up to this size on a store is fetched whole."""
+"""A remote file of up to this size is fetched whole."""
 
 
 @contextmanager
 def reading(file: StoragePath | str) -> Iterator[None]:
-    """Say in one sentence that a file is no Parquet; FileNotFoundError stays what it is."""
+    """Turn a Parquet error into one sentence; FileNotFoundError stays."""
     try:
         with file_system_of(file).translated_errors("read"):
             yield
@@ -64,12 +64,12 @@ class BoundedParquet:
     metadata : FileMetaData, optional
         The footer, if it was read before.
     file : NativeFile, optional
-        What it is read from; by default what stands at ``path``.
+        Source of the bytes; by default the file at ``path``.
 
     Raises
     ------
     SourceError
-        It cannot be read, or by its footer it unpacks to more than MOST_TIMES its size.
+        It cannot be read, or by its footer unpacks to more than MOST_TIMES its size.
     FileNotFoundError
     """
 
@@ -102,7 +102,7 @@ class BoundedParquet:
 
     @property
     def num_row_groups(self) -> int:
-        """Its row groups."""
+        """Number of its row groups."""
         return int(self.metadata.num_row_groups)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -122,7 +122,7 @@ class BoundedParquet:
     def iter_batches(
         self, n_rows: int, row_groups: Sequence[int], columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read columns in batches; those of ``read_dictionary`` stay dictionaries."""
+        """Yield columns in batches; columns of ``read_dictionary`` stay dictionaries."""
         with reading(self._path):
             yield from self._opened.iter_batches(
                 n_rows, row_groups=list(row_groups), columns=list(columns)
@@ -151,7 +151,7 @@ class BoundedParquet:
                     yield _unpacked(rows.slice(start, stop - start).select(columns))
 
     def _longest_coded(self, opened: Any, columns: list[str], row_groups: Sequence[int]) -> int:
-        """Bytes of the longest value in the dictionaries of some columns and row groups."""
+        """Return the bytes of the longest value in the dictionaries of columns and row groups."""
         longest = 0
         with reading(self._path):
             for number in row_groups if columns else ():
@@ -170,9 +170,9 @@ class BoundedParquet:
 
 
 def statistics_of(about: Any, column: str) -> list[Any]:
-    """What a footer says of a column, by row group; None where it names no bounds.
+    """Return the statistics of a column, by row group; None without bounds.
 
-    Arrow ends the process if such a thing is compared with None by ``==`` or ``in``.
+    Arrow ends the process if statistics are compared with None by ``==`` or ``in``.
     """
     at = {about.schema.column(i).path: i for i in range(about.num_columns)}.get(column)
     if at is None:
@@ -182,7 +182,7 @@ def statistics_of(about: Any, column: str) -> list[Any]:
 
 
 def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
-    """Row groups that may hold one of these values of a column, by the statistics of a footer."""
+    """Return row groups that may contain one of ``values``, by the statistics of a footer."""
     return [
         number
         for number, said in enumerate(statistics_of(about, column))
@@ -194,7 +194,7 @@ def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
 def batches_of(
     path: StoragePath | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of a Parquet file, in batches of about BATCH_BYTES, unpacked.
+    """Yield columns of a Parquet file, in batches of about BATCH_BYTES, unpacked.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def batches_of(
 
 
 def _least_size(about: Any) -> int:
-    """What a file unpacks to by its footer: its pages, or as many values as it has rows."""
+    """Return the unpacked bytes by a footer: its pages, or as many values as it has rows."""
     columns = [about.schema.column(i) for i in range(about.num_columns)]
     row = sum(max(int(one.length or 0), 4) for one in columns if not one.max_repetition_level)
     groups = [about.row_group(i) for i in range(about.num_row_groups)]
@@ -216,7 +216,7 @@ def _least_size(about: Any) -> int:
 
 
 def _sizes(path: StoragePath | str, rows: pa.RecordBatch) -> I64:
-    """Bytes of each row, unpacked."""
+    """Return the bytes of each row, unpacked."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         if pa.types.is_dictionary(column.type):
@@ -234,7 +234,7 @@ def _sizes(path: StoragePath | str, rows: pa.RecordBatch) -> I64:
 
 
 def _lengths(column: pa.Array) -> I64:
-    """Bytes of each value; a null has none."""
+    """Return the bytes of each value; a null has none."""
     if _is_bytes(column.type):
         found = pc.fill_null(pc.binary_length(column), 0)
         return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
@@ -247,7 +247,7 @@ def _is_bytes(dtype: pa.DataType) -> bool:
 
 
 def _pieces(sizes: I64) -> Iterator[tuple[int, int]]:
-    """Rows that together have about BATCH_BYTES: first, and the one behind the last."""
+    """Yield ranges of rows of about BATCH_BYTES: the first, and the one behind the last."""
     if not len(sizes):
         return
     turn = (np.cumsum(sizes) - sizes) // BATCH_BYTES

@@ -1,13 +1,13 @@
-"""Where a dump or a folder of tables stands: a local path, or the URL of a store.
+"""Paths of dumps and of folders of tables: a local path, or the URL of remote storage.
 
-**Rules.** What a user names becomes a place here and nowhere else. ``file:///x`` is the path
-``/x``; ``s3://`` (and ``s3a://``), ``gs://``, ``abfss://`` and ``hdfs://`` are stores; any other
-scheme is an error, so a folder named ``s3:`` is never made. A URL holds no credentials: each store
-finds them as its own tools do. What a store refuses is one line, which names the place.
+**Rules.** Only this module turns a user's text into a storage path. ``file:///x`` is the path
+``/x``; ``s3://`` (and ``s3a://``), ``gs://``, ``abfss://`` and ``hdfs://`` are remote; any other
+scheme is an error, so a folder named ``s3:`` is never created. A URL contains no credentials: each
+storage finds them as its own tools do. An error of remote storage is one line that names the path.
 
-**Strategy.** A local place stays a :class:`pathlib.Path`. A :class:`RemotePath` has those of Path's
-methods that a folder of files needs. What differs from one kind of place to another is asked of its
-store (:func:`file_system_of`).
+**Strategy.** A local path stays a :class:`pathlib.Path`. A :class:`RemotePath` has those of Path's
+methods that a folder of files needs. Everything that differs between kinds of storage is a method
+of its file system (:func:`file_system_of`).
 
 References: RFC 8089 (``file``); docs/adr/0030-stores.md.
 """
@@ -34,75 +34,75 @@ SCHEMES: Final[Mapping[str, str]] = {
     "abfss": "abfss",
     "hdfs": "hdfs",
 }
-"""Schemes that a place may have, and what opens it."""
+"""Schemes that a path may have, and the name of its file system."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/{1,3})?(?=(.*))", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePath:
-    """A file or a folder on a store, with those of Path's methods that a dump or tables need.
+    """A file or a folder on remote storage, with the methods of Path that a dump or tables need.
 
     Parameters
     ----------
     root : str
         Scheme and bucket, container or name node: ``s3://bucket``.
     key : str
-        What follows it, without slashes at its ends.
+        The rest of the URL, without slashes at its ends.
     """
 
     root: str
     key: str = ""
 
     def __str__(self) -> str:
-        """The URL."""
+        """Return the URL."""
         return f"{self.root}/{self.key}" if self.key else self.root
 
     def __truediv__(self, name: str) -> RemotePath:
-        """A place below."""
+        """Return a path below this one."""
         return RemotePath(self.root, "/".join(part for part in (self.key, name.strip("/")) if part))
 
     @property
     def name(self) -> str:
-        """What stands behind the last slash."""
+        """The part behind the last slash."""
         return self.key.rpartition("/")[2]
 
     @property
     def parent(self) -> RemotePath:
-        """The folder that holds it."""
+        """The folder that contains it."""
         return RemotePath(self.root, self.key.rpartition("/")[0])
 
     def absolute(self) -> RemotePath:
-        """A URL is absolute."""
+        """Return the same path: a URL is absolute."""
         return self
 
     def resolve(self) -> RemotePath:
-        """No store that we know has links."""
+        """Return the same path: no supported remote storage has links."""
         return self
 
     def exists(self) -> bool:
-        """Whether a file or a folder is there."""
+        """Return whether a file or a folder exists."""
         return self.is_dir() or self._remote.is_file()
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
-        # Some stores fail where they are asked for the size of a folder.
+        """Return whether it is a file."""
+        # Some object stores fail if they are asked for the size of a folder.
         return not self.is_dir() and self._remote.is_file()
 
     def is_dir(self) -> bool:
-        """Whether it is a folder: on a store of objects, whether a name begins with it."""
+        """Return whether it is a folder: on an object store, whether a name begins with it."""
         return self._remote.is_folder()
 
     def is_symlink(self) -> bool:
-        """No store that we know follows links out of itself."""
+        """Return False: no supported remote storage follows links out of itself."""
         return False
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What stands in the folder; nothing where it is not there."""
+        """Yield the entries of the folder; nothing if it does not exist."""
         yield from (self / name for name in self._remote.names(""))
 
     def unlink(self, missing_ok: bool = True) -> None:
-        """Delete the file; it need not be there."""
+        """Delete the file; it need not exist."""
         self._remote.unlink()
 
     @property
@@ -112,16 +112,16 @@ class RemotePath:
 
 
 StoragePath: TypeAlias = Path | RemotePath
-"""Where something stands."""
+"""A local path, or one of remote storage."""
 
 
 def storage_path(named: str | StoragePath) -> StoragePath:
-    """The place that a user's path or URL names.
+    """Return the storage path for a user's path or URL.
 
     Raises
     ------
     ConfigError
-        It has a scheme that is not known, no bucket, or credentials in it.
+        Its scheme is unknown, it has no bucket, or it contains credentials.
     """
     if isinstance(named, RemotePath):
         return named
@@ -135,7 +135,7 @@ def storage_path(named: str | StoragePath) -> StoragePath:
         return _local(str(named))
     if scheme.lower() not in SCHEMES:
         raise ConfigError(
-            f"{named}: no storage has the scheme {scheme}:// here; expected a local path, or a URL "
+            f"{named}: unknown scheme {scheme}://; expected a local path, or a URL "
             f"that begins with {', '.join(f'{name}://' for name in SCHEMES)}"
         )
     if isinstance(named, Path) or slashes in (None, "/"):
@@ -145,12 +145,12 @@ def storage_path(named: str | StoragePath) -> StoragePath:
 
 
 def local_path(named: str | Path) -> Path:
-    """The local path that a user names, for what is kept on this machine alone.
+    """Return the local path for a user's path, for files that must be on this machine.
 
     Raises
     ------
     ConfigError
-        It is on a store, or has a scheme that is not known.
+        It is remote, or has an unknown scheme.
     """
     text = str(named)
     match = _URL.match(text)
@@ -158,8 +158,8 @@ def local_path(named: str | Path) -> Path:
         if match.group(1).lower() == "file":
             return _local(text)
         raise ConfigError(
-            f"{match.group(1)}://...: this has to be a local path; only dumps and tables may be on "
-            "a store"
+            f"{match.group(1)}://...: expected a local path; only dumps and tables may be on "
+            "remote storage"
         )
     found = storage_path(text)
     assert isinstance(found, Path)  # every scheme was refused
@@ -183,7 +183,7 @@ def _remote(url: str, scheme: str) -> RemotePath:
     if scheme != "abfss" and "@" in authority:
         raise ConfigError(
             f"{scheme}://...@{authority.rpartition('@')[2]}: credentials do not belong in a URL, "
-            'which is printed; the page "Stores" says where this store finds them'
+            'which is printed; the page "Stores" says where they are found'
         )
     if not authority:
         bucket = "HOST:PORT" if scheme == "hdfs" else "BUCKET"
@@ -192,12 +192,12 @@ def _remote(url: str, scheme: str) -> RemotePath:
 
 
 def file_system_of(path: str | StoragePath) -> FileSystem:
-    """The disk or the store behind a place."""
+    """Return the local or remote file system of a path."""
     found = storage_path(path) if isinstance(path, str) else path
     return found._remote if isinstance(found, RemotePath) else LocalFileSystem(found)
 
 
 def parquet_files(folder: StoragePath) -> list[StoragePath]:
-    """Parquet files in a folder, sorted; none where it is not there."""
+    """Return the Parquet files in a folder, sorted; none if it does not exist."""
     names = sorted(name for name, _ in file_system_of(folder).files_below())
     return [folder / name for name in names if name.endswith(".parquet") and "/" not in name]

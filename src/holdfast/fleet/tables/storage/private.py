@@ -1,7 +1,7 @@
-"""Files and folders that only their owner can read: what a command writes is its user's.
+"""Files and folders that only their owner can read: a command's output belongs to its user.
 
 **Rules.** A new file has mode 0600 and a new folder 0700, whatever the umask of the process lets
-others read; a stricter umask stays. What exists already keeps its mode: its owner has decided.
+others read; a stricter umask stays. Existing files keep their modes, which their owner chose.
 
 **Strategy.** The mode is given to the system call that creates, so no moment and no thread sees a
 wider one, and the umask of the process is never changed.
@@ -36,18 +36,18 @@ def create_private(path: Path) -> Path:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder, and the missing ones above it, for the owner alone; one that is there stays.
+    """Create a folder and its missing parents for the owner alone; an existing one stays.
 
     Raises
     ------
     OSError
-        If it cannot be made, or is no folder.
+        It cannot be created, or is not a folder.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
     if not path.is_dir():
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a folder")
 
 
 def _opener(path: str, flags: int) -> int:

@@ -1,15 +1,13 @@
-"""Object stores (S3, Google, Azure) and HDFS as places of tables.
+"""Object stores (S3, Google, Azure) and HDFS as file systems of tables.
 
-**Rules.** A file is there whole or not at all. What decides a commit is ``create``, which a store
-does for one caller only; a store that says so and does not is found out when a writer begins, and
-refused. An answer that is lost is looked up. What a store refuses is one line, which names the
-file.
+**Rules.** A file exists whole or not at all. ``create`` decides a commit, and succeeds for one
+caller only; a storage that claims so and does not is detected when a writer begins, and refused. A
+lost answer is looked up. An error of remote storage is one line that names the file.
 
-**Strategy.** Arrow reads, lists and carries Parquet. What it has not is a small file that is
-written at once, and only where none is, and a file that is deleted without a word about its folder:
-on an object store ``obstore`` does that, and on HDFS a draft that is renamed. A file of a table
-that this process has sent is not asked for again
-(:mod:`holdfast.fleet.tables.storage.sent`).
+**Strategy.** Arrow reads, lists and transfers Parquet. It lacks an atomic write of a small file,
+one that fails if the file exists, and a deletion without a marker for its folder: on an object
+store ``obstore`` does that, and on HDFS a draft that is renamed. A file of a table that this
+process has sent is not read again (:mod:`holdfast.fleet.tables.storage.sent`).
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ from holdfast.fleet.tables.storage.sent import Noted, forget, sent
 
 @dataclass(frozen=True, slots=True)
 class RemoteFileSystem(FileSystem):
-    """What object stores and HDFS share.
+    """Common part of object stores and HDFS.
 
     Parameters
     ----------
     root : str
         Scheme and bucket, container or name node: ``s3://bucket``.
     folder : str
-        Place on it, without slashes at its ends.
+        Folder on it, without slashes at its ends.
     """
 
     root: str
@@ -72,12 +70,12 @@ class RemoteFileSystem(FileSystem):
         return sorted(about.base_name for about in self._listed(folder))
 
     def is_file(self) -> bool:
-        """Whether the place is a file."""
+        """Return whether the root is a file."""
         return bool(self._about().is_file)
 
     @abstractmethod
     def is_folder(self) -> bool:
-        """Whether the place is a folder: on an object store, whether a name begins with it."""
+        """Return whether the root is a folder; on an object store, a prefix of names."""
 
     def size(self, name: str = "") -> int:
         if (data := sent(self.name_of(name))) is not None:
@@ -96,7 +94,7 @@ class RemoteFileSystem(FileSystem):
                 if self.read(name) == data:
                     return True
             raise
-        # A client that sends its request again hears that its own file is there.
+        # A client that retries its request gets the answer that its own file exists.
         return made or self.read(name) == data
 
     def check_creates(self, folder: str) -> None:
@@ -104,9 +102,9 @@ class RemoteFileSystem(FileSystem):
         try:
             if self.create(probe, b"1") and self.create(probe, b"2"):
                 raise SourceError(
-                    f"{self.name_of('')}: this store writes over a file that is there, though it "
-                    "was told not to (If-None-Match): two writers could not be kept apart, so "
-                    "tables are not written there; use a newer version of the store, or another "
+                    f"{self.name_of('')}: this storage overwrites an existing file despite "
+                    "If-None-Match, so two writers could commit at once; "
+                    "tables are not written there; use a newer version of the storage, or another "
                     "one"
                 )
         finally:
@@ -117,13 +115,13 @@ class RemoteFileSystem(FileSystem):
             self._put(name, data, anew=False)
 
     def delete(self, name: str) -> None:
-        """Delete a file if it is there, by what every reader has installed."""
+        """Delete a file if it exists, with a library that every reader has installed."""
         forget(self.name_of(name))
         with suppress(FileNotFoundError), translated_errors(self.name_of(name), "deleted"):
             self._system.delete_file(self._path(name))
 
     def unlink(self) -> None:
-        """Delete the file if it is there, by what every reader has installed."""
+        """Delete the file if it exists, with a library that every reader has installed."""
         self.delete("")
 
     def remove_folder(self) -> None:
@@ -134,7 +132,7 @@ class RemoteFileSystem(FileSystem):
         self, folder: str, is_part: Callable[[str], bool], is_due: Callable[[str, int], bool]
     ) -> None:
         due = []
-        for name, written_ns in self.files_below(folder):  # one listing tells of all folders
+        for name, written_ns in self.files_below(folder):  # one listing covers all folders
             if is_part(name.split("/")[-2]) and is_due(name, written_ns):
                 due.append(name)
         self.each(self.delete, due)
@@ -157,7 +155,7 @@ class RemoteFileSystem(FileSystem):
         try:
             yield noted if once else stream
         except BaseException:
-            with suppress(Exception):  # what is told is why the block failed
+            with suppress(Exception):  # the block's own error is reported
                 stream.close()
             raise
         with self.translated_errors("written"):
@@ -178,11 +176,11 @@ class RemoteFileSystem(FileSystem):
 
     @abstractmethod
     def _path(self, name: str) -> str:
-        """A name as Arrow has it."""
+        """Return a name in Arrow's form."""
 
     @abstractmethod
     def _put(self, name: str, data: bytes, *, anew: bool) -> bool:
-        """Write a file at once; False where it is to be made anew and is there."""
+        """Write a file atomically; return False if ``anew`` and it exists."""
 
     def _about(self, name: str = "") -> Any:
         with translated_errors(self.name_of(name), "found"):
@@ -197,7 +195,7 @@ class RemoteFileSystem(FileSystem):
 
 
 class ObjectFileSystem(RemoteFileSystem):
-    """A place on S3, Google or Azure."""
+    """A folder on S3, Google or Azure."""
 
     def is_folder(self) -> bool:
         return bool(self._listed(""))
@@ -216,7 +214,7 @@ class ObjectFileSystem(RemoteFileSystem):
             file.write(data)
 
     def delete(self, name: str) -> None:
-        """Delete a file if it is there; Arrow would put an empty one in place of its folder."""
+        """Delete a file if it exists; Arrow would replace its folder with an empty file."""
         forget(self.name_of(name))
         with translated_errors(self.name_of(name), "deleted"):
             delete(self.root, self._key(name))
@@ -233,7 +231,7 @@ class ObjectFileSystem(RemoteFileSystem):
 
 
 class HdfsFileSystem(RemoteFileSystem):
-    """A place on HDFS; of times Arrow's handler of it tells nothing, so its own client is asked."""
+    """A folder on HDFS; Arrow's handler has no times, so HDFS's own client reads them."""
 
     def is_folder(self) -> bool:
         return str(self._about().type.name) == "Directory"

@@ -1,11 +1,10 @@
-"""What this process has sent to stores of late: it need not ask for that again.
+"""Cache of files that this process has sent to remote storage, so that it need not read them.
 
-**Rules.** Only files are kept whose name is never used again, so what is kept is what the store
-has, or had before somebody deleted it. Nothing here says that a file is there. What is kept is
-bounded.
+**Rules.** Only files whose name is never reused are cached, so the cache has what the storage has,
+or had before its deletion. The cache does not prove that a file exists. Its size is bounded.
 
-**Strategy.** The steps of a batch hand rows to each other in files, and the next batch begins with
-files of the one before. Most of them are small, and on a store each look at one is a request.
+**Strategy.** The steps of a batch exchange rows in files, and the next batch begins with files of
+the one before. Most of them are small, and each read on remote storage is a request.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from threading import Lock
 from typing import Any, Final
 
 FILE_BYTES: Final = 1 << 20
-"""A larger file is not kept."""
+"""A larger file is not cached."""
 KEPT_BYTES: Final = 16 << 20
 """Of all files together; the oldest ones go."""
 
@@ -25,7 +24,7 @@ _lock: Final = Lock()
 
 
 class Noted(io.RawIOBase):
-    """A file that is being sent, and kept once :meth:`done` is called."""
+    """A file that is being sent, and cached once :meth:`done` is called."""
 
     def __init__(self, stream: Any):
         super().__init__()
@@ -33,7 +32,7 @@ class Noted(io.RawIOBase):
         self._sent = io.BytesIO()
 
     def writable(self) -> bool:
-        """It is for writing."""
+        """Return True: the file is for writing."""
         return True
 
     def write(self, data: Any) -> int:
@@ -54,7 +53,7 @@ class Noted(io.RawIOBase):
 
 
 def sent(name: str) -> bytes | None:
-    """What was sent under a whole name; None where that is not kept."""
+    """Return the content sent under a full name; None if it is not cached."""
     with _lock:
         return _files.get(name)
 

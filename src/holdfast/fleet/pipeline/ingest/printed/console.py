@@ -1,8 +1,9 @@
-"""What the console consumer prints with the formatters of the offsets topic, as records.
+"""The output of the console consumer with the formatters of the offsets topic, as records.
 
-**Rules.** The text says neither partition nor offset: all records get partition 0, and their places
-are those of the text, which has the records of a group in their order. The time of a record is the
-one of its commit, or of its group's state; a record without one has that of the record before it.
+**Rules.** The text has neither partition nor offset: all records get partition 0, and their
+positions are those of the text, which has the records of a group in their order. The time of a
+record is that of its commit, or of its group's state; a record without one has that of the record
+before it.
 
 References: ``OffsetsMessageFormatter`` and ``GroupMetadataMessageFormatter`` of Kafka 2.8 to 4.3.
 """
@@ -39,7 +40,7 @@ class PrintedConsole:
     n_unknown: int = 0
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Records, each with its place in the text as its offset.
+        """Yield records, each with its position in the text as its offset.
 
         Raises
         ------
@@ -66,7 +67,7 @@ class PrintedConsole:
             )
 
     def _objects(self) -> Iterator[tuple[int, Any, Any]]:
-        """Keys and values with their lines; Kafka 4 prints one object behind the other."""
+        """Yield keys and values with their lines; Kafka 4 prints one object behind the other."""
         decoder = json.JSONDecoder()
         for line, text in enumerate(self.lines, 1):
             at = _first_of(text, 0)
@@ -74,7 +75,7 @@ class PrintedConsole:
                 if not text.startswith("{", at):
                     if is_noise(text[at:]):
                         break
-                    raise wrong_line(self.path, line, f"{text[at:]!r:.60} is no record")
+                    raise wrong_line(self.path, line, f"{text[at:]!r:.60} is not a record")
                 try:
                     found, at = decoder.raw_decode(text, at)
                     yield line, found["key"], found["value"]
@@ -82,7 +83,7 @@ class PrintedConsole:
                     raise wrong_line(
                         self.path,
                         line,
-                        f"{text[at : at + 60]!r} is no whole record: was the text cut short? "
+                        f"{text[at : at + 60]!r} is not a whole record: was the text cut short? "
                         f"({error})",
                     ) from error
                 at = _first_of(text, at)

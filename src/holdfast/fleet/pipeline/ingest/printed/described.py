@@ -1,8 +1,8 @@
-"""What ``kafka-consumer-groups --describe`` prints of groups: where they were at one moment.
+"""The output of ``kafka-consumer-groups --describe``: groups at one moment.
 
 **Rules.** Tables of offsets and of members are read, with ``--verbose`` and ``--all-groups`` too,
-in any order; tables of states are passed over. A dash is what is not known. Cells stand where
-their headings do, as the tool pads them: one that is too long for its column pushes the others.
+in any order; tables of states are skipped. A dash is an unknown value. Cells are below their
+headings, as the tool pads them: a cell that is too long for its column pushes the others.
 
 References: ``ConsumerGroupCommand`` of Kafka 2.8 to 4.3.
 """
@@ -62,7 +62,7 @@ class DescribedGroups:
     Parameters
     ----------
     remarks : list of str
-        What the tool said beside its tables, such as that a group rebalances.
+        Remarks of the tool beside its tables, such as that a group rebalances.
     """
 
     partitions: list[DescribedPartition] = field(default_factory=list)
@@ -76,7 +76,7 @@ class DescribedGroups:
         return sorted(names)
 
     def readers(self, group: str) -> list[DescribedMember]:
-        """Members of a group, by their ids, with the partitions that either table gives them."""
+        """Return members of a group, by their ids, with the partitions that either table shows."""
         own: dict[str, set[tuple[str, int]]] = {}
         for one in self.partitions:
             if one.group == group and one.member_id is not None:
@@ -108,7 +108,7 @@ def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
     Raises
     ------
     SourceError
-        A line is malformed, or there is no table of offsets or members.
+        A line is malformed, or the text has no table of offsets or members.
     """
     found, columns, n_tables = DescribedGroups(), list[tuple[str, int]](), 0
     for number, raw in enumerate(lines, 1):
@@ -123,7 +123,7 @@ def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
         elif columns and not _is_remark_of_log(text):
             _take(found, dict(_cells(text, columns)), path, number)
         elif not is_noise(text):
-            raise wrong_line(path, number, f"{text!r:.60} is no row: its heading is missing")
+            raise wrong_line(path, number, f"{text!r:.60} is not a row: its heading is missing")
     if not n_tables:
         said = f": {found.remarks[0]}" if found.remarks else ""
         raise SourceError(
@@ -133,7 +133,7 @@ def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
 
 
 def is_remark(line: str) -> bool:
-    """Whether a line is what the tool says of a group beside its tables."""
+    """Return whether a line is a remark of the tool about a group, outside of its tables."""
     return _REMARK.match(line) is not None
 
 
@@ -142,7 +142,7 @@ def _is_remark_of_log(text: str) -> bool:
 
 
 def _columns(heading: str) -> list[tuple[str, int]]:
-    """Names of columns, and how wide each is; the last one is as wide as it likes."""
+    """Return the names and the widths of columns; the last one has any width."""
     places = [(one[0], one.start()) for one in re.finditer(r"COORDINATOR \(ID\)|\S+", heading)]
     widths = [after - at - 1 for (_, at), (_, after) in pairwise(places)]
     return [(name, width) for (name, _), width in zip(places, [*widths, 1 << 30], strict=True)]
@@ -169,7 +169,7 @@ def _take(found: DescribedGroups, row: Mapping[str, str], path: object, line: in
             _take_member(found, row)
     except (KeyError, ValueError) as error:
         raise wrong_line(
-            path, line, f"it is no whole row of its table: was the text cut short? ({error})"
+            path, line, f"it is not a whole row of its table: was the text cut short? ({error})"
         ) from error
 
 
@@ -215,14 +215,14 @@ def _take_member(found: DescribedGroups, row: Mapping[str, str]) -> None:
 
 
 def _assigned(text: str, n_partitions: int) -> TopicPartitions:
-    """``t:0,1;u:0``, or before Kafka 4 ``t(0,1), u(0)``."""
+    """Parse ``t:0,1;u:0``, or before Kafka 4 ``t(0,1), u(0)``."""
     if text in {"", _DASH}:
         return ()
     pairs, at = list[tuple[str, int]](), 0
     while at < len(text):
         one = _ASSIGNED.match(text, at)
         if one is None:
-            raise ValueError(f"{text[at:]!r:.60} is no assignment")
+            raise ValueError(f"{text[at:]!r:.60} is not an assignment")
         numbers = (one[2] or one[3] or "").replace(" ", "").split(",")
         pairs += [(one[1], int(number)) for number in numbers if number]
         at = one.end()
@@ -240,11 +240,10 @@ def _number(cell: str) -> int | None:
 
 
 def snapshot_of(described: DescribedGroups, group: str) -> dict[str, Any]:
-    """One group as the snapshot that ``holdfast assign`` takes.
+    """Return one group as a snapshot for ``holdfast assign``.
 
-    Every member is taken to subscribe to every topic that a member was given, since the tool does
-    not say what it asked for. A topic has the partitions that are named. A lag that is not known is
-    0.
+    Every member counts as a subscriber of every topic that a member was assigned, since the tool
+    does not print subscriptions. A topic has the named partitions. An unknown lag is 0.
     """
     readers = described.readers(group)
     topics = sorted({topic for reader in readers for topic, _ in reader.partitions})

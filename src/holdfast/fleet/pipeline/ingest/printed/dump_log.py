@@ -1,9 +1,9 @@
-"""What ``kafka-dump-log --offsets-decoder`` prints of segments, as the records of their log.
+"""The output of ``kafka-dump-log --offsets-decoder`` about segments, as the records of their log.
 
-**Rules.** A section (``Dumping FILE``) is one segment; its folder names the partition, and a folder
-of another name gets the lowest free number. Sections of indexes are passed over. A batch says how
-many records it has: fewer are a text that was cut short. What old versions print raw may have line
-ends of its own, so a line that begins nothing belongs to the record before it.
+**Rules.** A section (``Dumping FILE``) is one segment; its folder names the partition, and a
+folder of another name gets the lowest free number. Sections of indexes are skipped. A batch has a
+number of records: fewer mean that the text was cut short. Raw output of old versions may contain
+line ends, so a line without the begin of a record belongs to the record before it.
 
 References: ``DumpLogSegments`` of Kafka 2.8 to 4.3.
 """
@@ -48,7 +48,7 @@ BEGINS: Final = re.compile(r"Dumping \S|baseOffset: \d+ lastOffset|\| offset: \d
 @dataclass(slots=True)
 class _PrintedBatch:
     line: int
-    left: int  # records that are still to come
+    left: int  # records that are still missing
     producer_id: int
     transactional: bool
     control: bool
@@ -61,11 +61,11 @@ class PrintedLog:
     Parameters
     ----------
     ends : dict of int to (int, int)
-        Partition -> from which offset to which it was printed; known when the records were read.
+        Partition -> span of printed offsets; complete when the records were read.
     n_unknown : int
-        Records of types that the tool did not know.
+        Number of records of types that the tool did not know.
     is_old : bool
-        The text is that of a version before Kafka's JSON.
+        Whether the text is of a version before Kafka's JSON.
     """
 
     path: object
@@ -78,7 +78,7 @@ class PrintedLog:
     _batch: _PrintedBatch | None = None
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Records, control records included.
+        """Yield records, including control records.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class PrintedLog:
         self._end_batch(line=None)
 
     def _whole(self) -> Iterator[tuple[int, str]]:
-        """Lines with the number of each; one that goes on is whole."""
+        """Yield complete lines with the number of each, continuation lines joined."""
         begun, parts = 0, list[str]()
         last = ""
         for number, text in enumerate(self.lines, 1):
@@ -115,14 +115,14 @@ class PrintedLog:
             elif parts and _GOES_ON.match(parts[0]) and not is_noise(text):
                 parts.append(text)
             elif self._partition is not None and not is_noise(text):
-                self._fail(number, f"{text.rstrip()!r:.60} is no batch and no record")
+                self._fail(number, f"{text.rstrip()!r:.60} is neither a batch nor a record")
         if parts:
             if not last.endswith("\n") and (self.is_old or f"{BETWEEN}offset=" in parts[-1]):
-                self._fail(begun, "it has no end, so the text was cut short there")
+                self._fail(begun, "its end is missing: was the text cut short?")
             yield begun, "".join(parts).rstrip("\r\n")
 
     def _partition_of(self, file: str) -> int | None:
-        """The partition of a segment; None for a file that has no records."""
+        """Return the partition of a segment; None for a file without records."""
         path = PurePosixPath(file.replace("\\", "/"))
         if path.suffix and path.suffix not in {".log", ".deleted", ".cleaned", ".swap"}:
             return None
@@ -197,7 +197,7 @@ class PrintedLog:
     def _content(
         self, line: int, rest: str, key_bytes: int, time_ms: int
     ) -> tuple[bytes, bytes | None] | None:
-        """Key and value; None where the tool did not know the type."""
+        """Return key and value; None if the tool did not know the type."""
         if not rest.startswith("key: "):
             self._fail(line, "the record has no key: print with --offsets-decoder")
         text = rest.removeprefix("key: ")
@@ -218,12 +218,12 @@ class PrintedLog:
 
 
 def _cut_json(text: str) -> tuple[Any, Any]:
-    """Key and value of ``{...} payload: {...}``.
+    """Split ``{...} payload: {...}`` into key and value.
 
     Raises
     ------
     ValueError
-        One of them is no JSON, or something else follows.
+        One of them is not JSON, or is followed by something else.
     """
     key, at = json.JSONDecoder().raw_decode(text)
     if not text.startswith(BETWEEN, at):

@@ -1,12 +1,12 @@
-"""A dump made of a text that one of Kafka's tools printed.
+"""Make a dump of a text that one of Kafka's tools printed.
 
-**Rules.** The records are those of the text, with their transactions followed as the coordinator
-does where the text names them. Topics are those whose id a record names, with the partitions that
-records name. The text has no end of any log but of the offsets topic, so no lag is known. What it
-lacks is said in one line. A text is of one tool: its first line that is no remark decides.
+**Rules.** The records are those of the text; their transactions are followed as by the coordinator
+if the text names them. Topics are those whose id a record names, with the partitions that records
+name. The text has the end of the offsets topic only, so lags are unknown. One line reports what
+the text lacks. A text is of one tool: its first line that is not a remark decides.
 
-**Strategy.** The text becomes the bytes of the topic, so everything behind reads it as it reads a
-dump. Records become tables of BATCH_ROWS while the lines are read.
+**Strategy.** The text becomes the bytes of the topic, so later steps read it like a dump. Records
+become tables of BATCH_ROWS while the lines are read.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ _BEGINS: Final[Mapping[PrintedKind, re.Pattern[str]]] = {
 }
 
 _LACKS_OF_OLD: Final = (
-    "the text has no leaders, clients, subscriptions and time-outs of members, and no leader "
-    "epochs and times of commits but those of their records"
+    "the text has no leaders, clients, subscriptions and timeouts of members, and no leader "
+    "epochs and times of commits except those of their records"
 )
 _LACKS: Final[Mapping[PrintedKind, str]] = {
     PrintedKind.LOG: "",
     PrintedKind.CONSOLE: (
-        "the text does not say which commits are of aborted or open transactions (all count), nor "
-        "where records are in the topic"
+        "the text does not show which commits are of aborted or open transactions (all count), nor "
+        "the positions of records in the topic"
     ),
     PrintedKind.OLD_CONSOLE: (
-        "the text does not say which commits are of aborted or open transactions (all count), nor "
-        "where records are in the topic"
+        "the text does not show which commits are of aborted or open transactions (all count), nor "
+        "the positions of records in the topic"
     ),
 }
 _NO_GROUPS: Final = (
@@ -88,7 +88,7 @@ NO_ENDS: Final = "log ends are not printed, so lags are not known"
 
 
 def kind_of(path: Path) -> PrintedKind | None:
-    """What printed the text of a file; None where it is none that is known.
+    """Return the tool that printed the text of a file; None for an unknown text.
 
     Raises
     ------
@@ -112,12 +112,12 @@ def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
     folder : path or URL
         New or empty, or a dump, which is replaced.
     note : callable
-        Takes one line that says what the text lacks.
+        Called with one line about what the text lacks.
 
     Raises
     ------
     SourceError
-        A line is malformed, the text is cut short, or it is not one of records.
+        A line is malformed, the text is cut short, or it does not contain records.
     """
     kind = kind_of(path)
     if kind is None or kind is PrintedKind.DESCRIBED:
@@ -161,7 +161,7 @@ def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
 
 
 def _tables(records: Iterable[PrintedRecord]) -> pa.Table:
-    """Records of a text, in its order, with what transactions need."""
+    """Return records of a text, in its order, with the columns that transactions need."""
     rest, parts = iter(records), [_TAKEN.empty_table()]
     while part := list(islice(rest, BATCH_ROWS)):
         columns = [[getattr(one, name) for one in part] for name in _TAKEN.names]
@@ -189,7 +189,7 @@ def _table(columns: list[list[object]]) -> pa.Table:
 
 
 def _counted(rows: pa.Table) -> tuple[pa.Table, OpenTransactions]:
-    """The records that count, as RECORDS in the order of the log, and what still waits."""
+    """Return the records that count, as RECORDS in the order of the log, and the waiting ones."""
     transactions, found = OpenTransactions(), [RECORDS.empty_table()]
     for partition in sorted(rows["partition"].unique().to_pylist()):
         own = rows.filter(pc.equal(rows["partition"], partition)).sort_by("offset")
@@ -237,7 +237,7 @@ def _newest(rows: pa.Table) -> str:
 
 
 def _topics(rows: pa.Table) -> list[tuple[str, str, int]]:
-    """Ids, names and the partitions that are named, of topics whose id a record names."""
+    """Return ids, names and named partitions of topics whose id a record names."""
     counts: dict[tuple[str, str], int] = {}
     for topic_id, topic, partition in _named_topics(rows):
         counts[topic, topic_id] = max(counts.get((topic, topic_id), 0), partition + 1)

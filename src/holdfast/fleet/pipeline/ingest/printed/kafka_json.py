@@ -1,9 +1,10 @@
-"""Records of the offsets topic from the JSON that Kafka's tools print of them, since Kafka 3.9.
+"""Records of the offsets topic from the JSON of Kafka's tools, since Kafka 3.9.
 
 **Rules.** Fields have Kafka's names. Bytes are base64 and ids their 22 characters. A tagged field
-that is absent has its default. ``kafka-dump-log`` prints what members of consumers ask for and were
-given as objects, without their version: the lowest one that has all of their fields is written. A
-type that the tool did not know is printed without its fields: a record of it has no bytes here.
+that is absent has its default. ``kafka-dump-log`` prints subscriptions and assignments of
+consumers as objects, without their version: the lowest version with all of their fields is
+written. A type unknown to the tool is printed without its fields: a record of it has no bytes
+here.
 
 References: Kafka's generated ``JsonConverter`` classes; ``OffsetsMessageParser`` of
 ``DumpLogSegments``; ``CoordinatorRecordMessageFormatter``.
@@ -40,14 +41,14 @@ class UnknownTypeError(Exception):
 
 
 def record_of_json(key: Any, value: Any) -> tuple[bytes, bytes | None]:
-    """Key and value of a record; a value of None is a tombstone.
+    """Return key and value of a record; a value of None is a tombstone.
 
     Raises
     ------
     UnknownTypeError
         The tool did not know the type of the record.
     ValueError
-        It is no record: with what is wrong.
+        The JSON is not a record; the text says why.
     """
     try:
         number = int(key["type"] if "type" in key else key["version"])
@@ -109,9 +110,9 @@ def _one(field: Field, value: Any) -> Any:
     if field.kind is Kind.BYTES:
         return _bytes(field.name, value)
     if field.kind in _NUMBERS and (not isinstance(value, int) or isinstance(value, bool)):
-        raise TypeError(f"{field.name}: {value!r:.60} is no whole number")
+        raise TypeError(f"{field.name}: {value!r:.60} is not a whole number")
     if field.kind is Kind.STRING and not isinstance(value, str):
-        raise TypeError(f"{field.name}: {value!r:.60} is no string")
+        raise TypeError(f"{field.name}: {value!r:.60} is not a string")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What the readers of printed text share: a record, and the error that names a line."""
+"""Common parts of the readers of printed text: a record, and the error that names a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOISE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedRecord:
-    """A record as its bytes stand in the topic, as far as text tells them."""
+    """A record with the bytes of the topic, as far as the text has them."""
 
     line: int  # of the text, from 1
     partition: int
@@ -34,10 +34,10 @@ class PrintedRecord:
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line is none of the records: a note, a log line, or blank."""
+    """Return whether a line is not part of a record: a note, a log line, or blank."""
     return _NOISE.match(line) is not None
 
 
 def wrong_line(path: object, line: int, why: str) -> SourceError:
-    """The error of a text that is malformed or cut short."""
+    """Return the error of a text that is malformed or cut short."""
     return SourceError(f"{path}, line {line}: {why}")

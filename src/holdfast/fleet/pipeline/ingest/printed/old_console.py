@@ -1,4 +1,4 @@
-"""What the console consumer printed with the formatters of the offsets topic before Kafka 4.
+"""The output of the console consumer with the formatters of the offsets topic before Kafka 4.
 
 ::
 
@@ -7,9 +7,8 @@
     G::NULL
 
 **Rules.** As of :mod:`~holdfast.fleet.pipeline.ingest.printed.console`. The text of a group has
-neither a time nor what its members were given, and no history can be made of that: such records are
-counted and left out. Metadata may have line ends of their own, so a line that begins no record
-belongs to the one before.
+neither a time nor assignments, and no history can be made of it: such records are counted and
+omitted. Metadata may contain line ends, so a line that begins no record belongs to the one before.
 
 References: ``OffsetsMessageFormatter`` and ``GroupMetadataMessageFormatter`` of
 ``GroupMetadataManager``, Kafka 2.8 to 3.9.
@@ -62,7 +61,7 @@ class OldConsole:
     n_unknown: int = 0  # every record here has a known type
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Records, each with its place in the text as its offset.
+        """Yield records, each with its position in the text as its offset.
 
         Raises
         ------
@@ -74,7 +73,7 @@ class OldConsole:
             found = _COMMIT.fullmatch(text)
             if found is None:
                 if not _GROUP.fullmatch(text):
-                    why = f"{text!r:.60} is no whole record: was the text cut short?"
+                    why = f"{text!r:.60} is not a whole record: was the text cut short?"
                     raise wrong_line(self.path, line, why)
                 self.n_groups += 1
                 continue
@@ -104,7 +103,7 @@ class OldConsole:
             elif parts:
                 parts.append(text)
             else:
-                raise wrong_line(self.path, number, f"{text.rstrip()!r:.60} is no record")
+                raise wrong_line(self.path, number, f"{text.rstrip()!r:.60} is not a record")
         if parts:
             yield begun, "".join(parts).rstrip("\r\n")
 

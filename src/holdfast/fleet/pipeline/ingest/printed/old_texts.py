@@ -1,14 +1,14 @@
-"""Records of the offsets topic from the text that Kafka's tools printed of them before their JSON.
+"""Records of the offsets topic from the text of Kafka's tools before their JSON.
 
 ``kafka-dump-log --offsets-decoder``::
 
     key: offset_commit::group=G,partition=TOPIC-0 payload: offset=5,metadata=M
     key: group_metadata::group=G payload: {"protocolType":..., "assignment":"{MEMBER=[TOPIC-0]}"}
 
-**Rules.** Names are as strangers chose them, so what can be read in two ways is read by the size of
-the key where one is printed, and else with the longest name of a group. What the text lacks is at
-its default: no leader, no client, no subscription, and a time-out of 0, which says that it is not
-known. The time of a group's record and of a commit is the one that was printed beside it.
+**Rules.** Names come from strangers, so an ambiguous text is parsed by the size of the key if it
+is printed, and else with the longest name of a group. Missing fields have their default: no
+leader, no client, no subscription, and a timeout of 0, which means unknown. The time of a group's
+record and of a commit is the one that was printed beside it.
 
 References: ``GroupMetadataManager.formatRecordKeyAndValue``, Kafka 2.8 to 3.8.
 """
@@ -39,7 +39,7 @@ _Bytes = tuple[bytes, bytes | None]
 
 
 def record_of_log(text: str, key_bytes: int, time_ms: int) -> _Bytes:
-    """Key and value of what ``kafka-dump-log`` printed behind ``key: ``.
+    """Return key and value of the text that ``kafka-dump-log`` printed behind ``key: ``.
 
     Parameters
     ----------
@@ -51,18 +51,18 @@ def record_of_log(text: str, key_bytes: int, time_ms: int) -> _Bytes:
     Raises
     ------
     ValueError
-        It is none of the two kinds of records.
+        The text is neither kind of record.
     """
     found = [
         made for key, payload in _cuts(text) if (made := _of_log(key, payload, time_ms)) is not None
     ]
     if not found:
-        raise ValueError(f"{text!r:.80} is no record of a commit or a group")
+        raise ValueError(f"{text!r:.80} is not a record of a commit or a group")
     return next((made for made in found if len(made[0]) == key_bytes), found[0])
 
 
 def _cuts(text: str) -> Iterator[tuple[str, str]]:
-    """Every way to cut a text into a key and a payload, the longest key first."""
+    """Yield every way to cut a text into a key and a payload, the longest key first."""
     at = text.rfind(BETWEEN)
     while at >= 0:
         yield text[:at], text[at + len(BETWEEN) :]
@@ -123,7 +123,7 @@ def _group(group: str, printed: dict[str, Any] | None, time_ms: int) -> _Bytes:
 
 
 def member_of(name: str, given: bytes = b"", **printed: Any) -> dict[str, Any]:
-    """A member of a group's record, with what is said of it; the rest is at its default."""
+    """Return a member of a group's record with the printed fields; the rest has defaults."""
     return {
         "memberId": name,
         "groupInstanceId": None,
@@ -138,16 +138,16 @@ def member_of(name: str, given: bytes = b"", **printed: Any) -> dict[str, Any]:
 
 
 def _members(text: str) -> Iterator[tuple[str, bytes]]:
-    """Members and their assignments, of ``{ID=[topic-0, topic-1]:DIGITS,ID=[]}``.
+    """Yield members and their assignments, of ``{ID=[topic-0, topic-1]:DIGITS,ID=[]}``.
 
-    What an assignor added, and all of it of another protocol than that of consumers, is digits
-    without the zeros in front, which are no bytes any more.
+    An assignor's addition, and the whole assignment of another protocol than that of consumers, is
+    printed as digits without leading zeros, from which the bytes cannot be recovered.
     """
     inside, at = text.removeprefix("{").removesuffix("}"), 0
     while at < len(inside):
         found = _MEMBER.match(inside, at)
         if found is None:
-            raise ValueError(f"{inside[at:]!r:.60} is no member with its assignment")
+            raise ValueError(f"{inside[at:]!r:.60} is not a member with its assignment")
         own, given = found["own"], b""
         if own is not None:
             cut = (one.rpartition("-") for one in own.split(", ") if one)
@@ -160,7 +160,7 @@ def _members(text: str) -> Iterator[tuple[str, bytes]]:
 def record_bytes(
     kind: RecordType, key: dict[str, Any], version: int | None, value: dict[str, Any] | None
 ) -> _Bytes:
-    """Key and value of a record.
+    """Return key and value of a record.
 
     Raises
     ------

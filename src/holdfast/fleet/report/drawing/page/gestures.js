@@ -1,6 +1,6 @@
-// Hands on the timeline: pointer, wheel, keyboard. Every change goes through moveTo, which draws.
+// Gestures on the timeline: pointer, wheel, keyboard. Every change goes through moveTo, which draws.
 const HOUR_MS = 3_600_000;
-class Hands {
+class Gestures {
   constructor(timeline, { tip, readout, onPin }) {
     Object.assign(this, { timeline, tip, readout, onPin, pinned: false, drag: null, frame: 0 });
     const { scroller } = timeline;

@@ -41,7 +41,7 @@ const start = async () => {
     written = `#${words}`;
     history.replaceState(null, "", written);
   };
-  const hands = new Hands(timeline, {
+  const gestures = new Gestures(timeline, {
     tip: byId("tip"), readout: byId("readout"),
     onPin: (cursor) => { address(cursor); fillMoment(cursor.ms); },
   });
@@ -50,7 +50,7 @@ const start = async () => {
     const shown = data.identities.slice(0, 64).map((name, i) => {
       const swatch = el("span", { className: "swatch" });
       swatch.style.background = page.colours[i % page.colours.length];
-      const toggle = () => { timeline.only = timeline.only === i ? -1 : i; light(); hands.now(); };
+      const toggle = () => { timeline.only = timeline.only === i ? -1 : i; light(); gestures.now(); };
       return el("li", {}, el("button", { type: "button", onclick: toggle, "aria-pressed": "false" }, swatch, el("bdi", {}, shorten(name, 40))));
     });
     const rest = data.identities.length - shown.length;
@@ -105,8 +105,8 @@ const start = async () => {
     byId("group").value = String(index);
     for (const part of document.querySelectorAll("section.group")) part.hidden = part.dataset.group !== String(index);
     timeline.show(data, page.colours);
-    hands.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
-    hands.lastHour();
+    gestures.pinned = false; timeline.cursor = null; timeline.scroller.scrollTop = 0;
+    gestures.lastHour();
     // A task later, the rest of the page is laid out: the heat map is as wide as its place.
     afterPaint(() => setTimeout(() => { if (current === index) { legend(); light(); drawLag(index); } }));
     if (byId("intervals-box").open) fillIntervals();
@@ -116,7 +116,7 @@ const start = async () => {
   // Of a served page: a newer one of the same group takes its place, under the view of now.
   globalThis.holdfast.renew = async (newer) => {
     const { cursor, scroller } = timeline, { t0 } = data, top = scroller.scrollTop, whole = timeline.a <= 0 && timeline.b >= data.span;
-    const a = t0 + timeline.a, b = t0 + timeline.b, pinned = hands.pinned && cursor ? { ms: t0 + cursor.ms, row: timeline.plainName(cursor.row) } : null;
+    const a = t0 + timeline.a, b = t0 + timeline.b, pinned = gestures.pinned && cursor ? { ms: t0 + cursor.ms, row: timeline.plainName(cursor.row) } : null;
     for (const { id, textContent } of newer.querySelectorAll('script[type="application/octet-stream"]')) byId(id).textContent = textContent;
     for (const part of [byId("window"), byId("first"), byId("figures"), ...document.querySelectorAll("section.group")]) {
       const fresh = newer.getElementById(part.id), open = new Set([...part.querySelectorAll("details[open] > summary")].map((s) => s.textContent));
@@ -125,12 +125,12 @@ const start = async () => {
       dressTables(fresh);
     }
     await showGroup(current);
-    if (!whole) hands.moveTo(a - data.t0, b - data.t0);
+    if (!whole) gestures.moveTo(a - data.t0, b - data.t0);
     scroller.scrollTop = top;
     const row = pinned ? [...Array(timeline.rows).keys()].find((r) => timeline.plainName(r) === pinned.row) : undefined;
     if (row === undefined || pinned.ms < data.t0) return;
-    hands.set(pinned.ms - data.t0, row);
-    hands.pinned = true;
+    gestures.set(pinned.ms - data.t0, row);
+    gestures.pinned = true;
     fillMoment(pinned.ms - data.t0);
   };
 
@@ -148,9 +148,9 @@ const start = async () => {
     let row = 0;
     while (row < timeline.rows && timeline.plainName(row) !== wanted.row) row++;
     if (ms < 0 || ms > data.span) { say("The link points outside the time that this report covers."); return; }
-    hands.moveTo(ms - wide / 2, ms + wide / 2);
-    hands.set(ms, row < timeline.rows ? row : timeline.firstRow());
-    hands.pinned = true;
+    gestures.moveTo(ms - wide / 2, ms + wide / 2);
+    gestures.set(ms, row < timeline.rows ? row : timeline.firstRow());
+    gestures.pinned = true;
     fillMoment(ms);
   };
 
@@ -166,8 +166,8 @@ const start = async () => {
     light();
     const rows = [...timeline.marks], seen = timeline.cursor ? rows.findIndex((r) => r > timeline.cursor.row) : 0;
     if (rows.length && (event?.key === "Enter" || rows.length < timeline.rows)) {
-      hands.set(timeline.cursor?.ms ?? (timeline.a + timeline.b) / 2, rows[event?.key === "Enter" ? Math.max(0, seen) : 0]);
-    } else hands.now();
+      gestures.set(timeline.cursor?.ms ?? (timeline.a + timeline.b) / 2, rows[event?.key === "Enter" ? Math.max(0, seen) : 0]);
+    } else gestures.now();
     const found = [rows.length ? `${counted(rows.length)} partitions` : "", timeline.only >= 0 ? `member ${shorten(data.identities[timeline.only], 40)}` : ""].filter(Boolean);
     byId("found").textContent = text ? found.join(" and ") || "nothing found" : "";
   };
@@ -176,13 +176,13 @@ const start = async () => {
   byId("group").onchange = () => showGroup(Number(byId("group").value)).then(() => address(null));
   byId("find").oninput = find;
   byId("find").onkeydown = (event) => { if (event.key === "Enter") find(event); };
-  byId("zoom-in").onclick = () => hands.zoom(0.5);
-  byId("zoom-out").onclick = () => hands.zoom(2);
-  byId("earlier").onclick = () => hands.pan(-0.5);
-  byId("later").onclick = () => hands.pan(0.5);
-  byId("all").onclick = () => hands.all();
-  byId("taller").onclick = () => hands.taller(1.4);
-  byId("flatter").onclick = () => hands.taller(0.7);
+  byId("zoom-in").onclick = () => gestures.zoom(0.5);
+  byId("zoom-out").onclick = () => gestures.zoom(2);
+  byId("earlier").onclick = () => gestures.pan(-0.5);
+  byId("later").onclick = () => gestures.pan(0.5);
+  byId("all").onclick = () => gestures.all();
+  byId("taller").onclick = () => gestures.taller(1.4);
+  byId("flatter").onclick = () => gestures.taller(0.7);
   byId("link").onclick = async () => {
     address(timeline.cursor);
     const done = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
@@ -194,16 +194,16 @@ const start = async () => {
     const at = event.target.closest?.("[data-moment]");
     if (!at) return;
     const ms = Number(at.dataset.moment) - data.t0, wide = Math.min(data.span, Math.max(Number(at.dataset.wide) * 6, data.span / 50));
-    hands.moveTo(ms - wide / 2, ms + wide / 2);
-    hands.set(ms, timeline.cursor?.row ?? timeline.firstRow());
-    hands.pin();
+    gestures.moveTo(ms - wide / 2, ms + wide / 2);
+    gestures.set(ms, timeline.cursor?.row ?? timeline.firstRow());
+    gestures.pin();
     byId("scroller").scrollIntoView({ block: "nearest" });
     byId("scroller").focus({ preventScroll: true });
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) { event.preventDefault(); byId("find").focus(); }
   });
-  const again = () => { if (data) { const { a, b } = timeline; timeline.measure(); hands.moveTo(a, b); heat?.draw(); } };
+  const again = () => { if (data) { const { a, b } = timeline; timeline.measure(); gestures.moveTo(a, b); heat?.draw(); } };
   addEventListener("resize", again);
   addEventListener("holdfast-ink", again);
   addEventListener("beforeprint", again);

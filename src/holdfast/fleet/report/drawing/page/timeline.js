@@ -1,6 +1,6 @@
 // The ownership timeline: what is drawn. Gestures are in gestures.js.
 // Rows are CSR (rowStart) over segments; a segment ends where the next begins, at segTo (ms).
-// Owner codes: 0 no owner (left to the hatching), 1 + member. A paused segment is drawn as a gap
+// Owner codes: 0 no owner (left to the hatching), 1 + member. A segment in a gap is drawn as a gap
 // with a breath of its owner's colour: it is an upper bound, the owner may still have been at work.
 const NOBODY = 0, FIRST_MEMBER = 1, PALE = 0.16;
 const AXIS = 34, STOOD = 30, MIN_ROW = 3, MAX_ROW = 26, MAX_PLOT = 620;
@@ -168,7 +168,7 @@ class Timeline {
 
   // One row of pixels. A pause keeps at least one pixel while its neighbours have three.
   paintRow(row, pixels, base, wide) {
-    const { data, a, b } = this, { segTo, owner, paused } = data;
+    const { data, a, b } = this, { segTo, owner, inGap } = data;
     const high = data.rowStart[row + 1], scale = wide / (b - a), dim = this.only >= 0;
     let i = this.segmentAt(row, Math.max(0, a));
     if (i < 0) return;
@@ -177,13 +177,13 @@ class Timeline {
       let x1 = Math.round((segTo[i] - a) * scale);
       const code = owner[i];
       const who = code < FIRST_MEMBER ? -1 : data.member_identity[code - FIRST_MEMBER];
-      if (paused[i] && x1 === x0 && x0 > 0 && x0 + 1 < wide) {
+      if (inGap[i] && x1 === x0 && x0 > 0 && x0 + 1 < wide) {
         if (pixels[base + x0 - 1] === (x0 > 2 ? pixels[base + x0 - 3] : -1)) pixels[base + x0 - 1] = this.gaps[who % this.gaps.length];
         continue;
       }
       if (x1 <= x0) continue;
       if (x1 > wide) x1 = wide;
-      if (paused[i]) pixels.fill(this.gaps[who % this.gaps.length], base + x0, base + x1);
+      if (inGap[i]) pixels.fill(this.gaps[who % this.gaps.length], base + x0, base + x1);
       else if (who >= 0) {
         let word = this.words[who % this.words.length];
         if (dim && who !== this.only) word = (word & 0xffffff) | 0x38000000;
@@ -257,7 +257,7 @@ class Timeline {
     g.font = this.font(9.5);
     g.textBaseline = "alphabetic";
     g.textAlign = "right";
-    g.fillText("stood still, s", this.gutter - 7, top + 10);
+    g.fillText("downtime, s", this.gutter - 7, top + 10);
     if (highest) g.fillText(`up to ${inSeconds(highest)}`, this.gutter - 7, top + high - 2);
     g.textAlign = "left";
   }
