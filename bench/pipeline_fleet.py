@@ -208,8 +208,7 @@ class Form:
         return cls(key, value.split(struct.pack(">i", len(MARK)) + MARK), (before, after))
 
     def fill(self, generation: int, at_ms: int, given: list[bytes]) -> bytes:
-        """Return the value of one generation; ``given``: each member's partitions, int32
-        big-endian."""
+        """Return the value of one generation; ``given``: members' partitions, int32 big-endian."""
         first, *rest = self.pieces
         first = first.replace(struct.pack(">i", NUMBER), struct.pack(">i", generation))
         parts = [first.replace(struct.pack(">q", TIME), struct.pack(">q", at_ms))]

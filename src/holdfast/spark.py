@@ -253,9 +253,9 @@ def history(
     broker_logs: Sequence[str | Path] = (),
     overwrite: bool = False,
 ) -> TableFrames:
-    """Write what every group went through to a folder of tables, in place of an earlier history.
+    """Write the history of every group to a folder of tables, replacing an earlier history.
 
-    Write the history of every group to a folder of tables, replacing an earlier history.
+    Parameters
     ----------
     source : Dump or LiveCluster
         A cluster is dumped into ``out`` first, and needs Spark's Kafka connector.

@@ -96,7 +96,7 @@ def test_options_reach_the_assignor(written: Callable[[Any], str]) -> None:
 
 def test_the_table_is_for_people(group: str) -> None:
     out = printed(group, "-a", "cooperative-sticky")
-    for text in ("cooperative-sticky", "withheld", "orders: 0-1", "orders-2", "waits for"):
+    for text in ("cooperative-sticky", "pending", "orders: 0-1", "orders-2", "waits for"):
         assert text in out
     assert "2 rounds" in printed(group, "-a", "cooperative-sticky", "--all-rounds")
 
@@ -177,7 +177,7 @@ def test_dropped_claims_are_named_on_stderr_unless_quiet(written: Callable[[Any]
         ("\udc80", 3, "expected a JSON snapshot"),
         ("[]", 2, "expected an object"),
         ('{"partitions": {}}', 2, "members: missing"),
-        ('{"partitions": {"t": 1, "t": 2}, "members": []}', 2, "'t' stands twice"),
+        ('{"partitions": {"t": 1, "t": 2}, "members": []}', 2, "'t' occurs twice"),
         ('{"partitions": {"t": 1}, "members": [], "lags": {"t": [-1]}}', 2, "lags.t[0]"),
         ('{"partitions": {"t": 1}, "members": [], "lags": {"t": [0.5]}}', 2, "lags.t[0]"),
         ('{"partitions": {}, "members": [], "colour": 1}', 2, "colour"),

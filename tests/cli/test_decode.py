@@ -216,11 +216,11 @@ def test_records_on_stdin() -> None:
         (("decode", "record", "--key", "xyz"), "hex digits"),
         (("decode", "subscriptoin", "00"), "did you mean subscription"),
         (("decode", "zzz", "00"), "known are"),
-        (("decode", "subscription"), "wants"),
-        (("decode", "subscription", "--key", "00"), "wants"),
-        (("decode", "record", "00"), "wants"),
-        (("decode", "record", "--value", "00"), "wants"),
-        (("decode", "record", "00", "--key", "00"), "wants"),
+        (("decode", "subscription"), "expected --key HEX"),
+        (("decode", "subscription", "--key", "00"), "expected --key HEX"),
+        (("decode", "record", "00"), "expected --key HEX"),
+        (("decode", "record", "--value", "00"), "expected --key HEX"),
+        (("decode", "record", "00", "--key", "00"), "expected --key HEX"),
     ],
 )
 def test_mistakes_exit_with_2(arguments, text) -> None:

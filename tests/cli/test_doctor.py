@@ -136,7 +136,7 @@ def test_an_unknown_group_is_reported_with_the_nearest_name(folder: Path) -> Non
 def test_every_code_is_explained(code: str) -> None:
     done = run("explain", code)
     assert done.code == 0
-    for heading in ("What", "Why it matters", "How it is told", "What helps"):
+    for heading in ("What", "Why it matters", "How it is detected", "What helps"):
         assert f"\n{heading}\n" in done.out
     assert json.loads(run("explain", code.lower(), "--format", "json").out)["code"] == code
     assert run("explain", code, "--format", "csv").out.startswith("code,name,severity,what,")

@@ -42,7 +42,7 @@ def test_history_does_not_replace_what_watch_keeps(dump, watched):
     before = sorted(watched.rglob("*"))
     ended = run("history", "--input", dump, "-o", watched, width=1000)
     assert (ended.code, ended.out) == (2, "")
-    assert "is kept by a stream" in ended.err and "--overwrite" in ended.err
+    assert "belongs to a stream" in ended.err and "--overwrite" in ended.err
     assert f"`holdfast watch -b HOST:PORT -o {watched}`" in ended.err
     assert sorted(watched.rglob("*")) == before
 
@@ -58,7 +58,7 @@ def test_history_does_not_write_beside_files_of_others(dump, overwrite):
 def test_watch_does_not_go_on_with_tables_of_history(tmp_path):
     write_tables({}, tmp_path / "T", n_records=1)
     ended = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "T", width=1000)
-    assert ended.code == 3 and "holds the tables of another run" in ended.err
+    assert ended.code == 3 and "contains the tables of another run" in ended.err
 
 
 def test_overwrite_replaces_what_watch_has_kept(dump, watched):

@@ -109,7 +109,7 @@ def test_a_command_below_a_command_has_a_section_and_variables(
             "[tables.compact]\nkep = 1\n",
             "[tables.compact] has no option 'kep'; did you mean 'keep'?",
         ),
-        ("[tables]\ncompact = 1\n", "tables.compact is a command; its options stand in a section"),
+        ("[tables]\ncompact = 1\n", "tables.compact is a command; its options belong in a section"),
     ):
         (folder / "holdfast.toml").write_text(text)
         assert words in run("tables", "compact", "tables").err
@@ -148,7 +148,7 @@ def test_no_home_and_folders_closed_to_us_hold_no_settings(
         ("[doctr]\n", "no command 'doctr'; did you mean 'doctor'?"),
         ("[doctor]\nfail_on = 1\n", "[doctor] has no option 'fail_on'; did you mean 'fail-on'?"),
         ("[defaults]\nquit = 1\n", "[defaults] has no option 'quit'; did you mean 'quiet'?"),
-        ('format = "json"\n', "format stands outside of a section"),
+        ('format = "json"\n', "format is outside of a section"),
         ("[doctor\n", "holdfast.toml: "),
         ("[doctor]\nfail-on = 'bad'\n", "bad"),
         ("\xff", "holdfast.toml: "),
@@ -207,7 +207,7 @@ def test_a_variable_that_names_nothing_is_refused(
     for command in (("doctor", "--input", "tables", "-q"), ("config", "show")):
         done = run(*command)
         assert (done.code, done.out) == (2, "")
-        assert f"{variable} is no option of any command; did you mean {meant}?" in done.err
+        assert f"{variable} is not an option of any command; did you mean {meant}?" in done.err
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_an_option_of_which_one_counts_is_refused_twice(
 ) -> None:
     done = run(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert f"{flag} is given 2 times, and only one of them would count" in done.err
+    assert f"{flag} is given 2 times; only one value would count" in done.err
 
 
 def test_a_list_and_a_flag_may_be_given_twice(folder: Path) -> None:

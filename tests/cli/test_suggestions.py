@@ -262,9 +262,9 @@ def test_tables_are_printed_as_they_are(table: str, fleet: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("history", "-o", "x"), "-o writes those of a dump or of a cluster"),
-        (("lag", "-o", "x"), "-o writes those of a dump or of a cluster"),
-        (("lag", "--auto-offset-reset", "earliest"), "leave --auto-offset-reset out"),
+        (("history", "-o", "x"), "-o is for the tables of a dump or a cluster"),
+        (("lag", "-o", "x"), "-o is for the tables of a dump or a cluster"),
+        (("lag", "--auto-offset-reset", "earliest"), "omit --auto-offset-reset"),
         (("history", "--broker-log", "x"), "whose causes are settled"),
         (("history", "--group", "nobody"), "no group 'nobody' in these tables"),
     ],

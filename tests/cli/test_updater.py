@@ -94,8 +94,8 @@ def test_trouble_stands_since_it_began_until_the_cluster_was_read() -> None:
     assert (later.trouble, later.since_ms) == ("no Java", first.since_ms)
     assert noted(updater, UpdaterMessage(trouble="no Java")) == later
     assert said == [
-        "the tables are not kept at the moment: nobody listens",
-        "the tables are not kept at the moment: no Java",
+        "the tables are not updated at the moment: nobody listens",
+        "the tables are not updated at the moment: no Java",
     ]
     assert noted(updater, UpdaterMessage(has_read=True)) == UpdaterState()
 
@@ -104,7 +104,7 @@ def test_trouble_stands_since_it_began_until_the_cluster_was_read() -> None:
     ("program", "trouble"),
     [
         ("pipe.send(UpdaterMessage(trouble='no Java'))\n", "no Java"),
-        ("import os; os.kill(os.getpid(), 9)\n", "the process that keeps the tables has ended"),
+        ("import os; os.kill(os.getpid(), 9)\n", "the updater process has ended"),
     ],
 )
 def test_a_process_that_ends_is_followed_by_another(
@@ -211,7 +211,7 @@ def test_pages_are_there_before_the_first_batch_and_show_it_once_it_is_committed
         page = client.get("/", headers=LOCAL)
         assert page.status_code == 200
         assert "first read: 0 of 9 records" in page.text
-        assert "Groups stand here once" in page.text
+        assert "Groups appear here after" in page.text
         assert client.get("/ready", headers=LOCAL).status_code == 503
         assert client.get("/metrics", headers=LOCAL).status_code == 503
         assert client.get("/health", headers=LOCAL).status_code == 200
@@ -252,7 +252,7 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
         assert fleet.wait(lambda state: state.n_groups == 1, PATIENCE_S)
         page = client.get("/", headers=LOCAL).text
         assert ">etl</bdi>" in page and '<td class="n">7<' in page
-        assert "lags as coordinators told" in page
+        assert "lags as of coordinators" in page
         assert page.count('<td class="n">–') == 3  # members, rebalances, stood still
         assert "orders" in client.get("/group?name=etl", headers=LOCAL).text
         assert client.get("/ready", headers=LOCAL).status_code == 503
@@ -260,7 +260,7 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
 
         write_tables(tables(bounced("etl")), watch_options)
         assert fleet.wait(is_examined, PATIENCE_S)
-        assert "lags as coordinators told" not in client.get("/", headers=LOCAL).text
+        assert "lags as of coordinators" not in client.get("/", headers=LOCAL).text
         assert len({empty, asked, client.get("/state", headers=LOCAL).json["version"]}) == 3
 
 
@@ -282,7 +282,7 @@ def test_pages_wait_for_the_first_batch_where_coordinators_report_nothing(
         while not many and not said:
             time.sleep(0.01)
         page = Client(ServedPages(fleet, is_local=True)).get("/", headers=LOCAL).text
-        assert "Groups stand here once" in page
+        assert "Groups appear here after" in page
         assert said == (
             [] if many else ["the groups are shown once they were read: nobody listens"]
         )
@@ -323,7 +323,7 @@ def test_the_folder_of_a_cluster_is_named_after_its_id(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", named.format(home=tmp_path))
     if folder is None:
-        with pytest.raises(ConfigError, match="give one"):
+        with pytest.raises(ConfigError, match="give a folder"):
             state_folder("127.0.0.1:1", WatchOptions(timeout="1s"))
     else:
         assert str(state_folder("127.0.0.1:1", WatchOptions(timeout="1s"))) == folder.format(

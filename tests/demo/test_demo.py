@@ -91,10 +91,10 @@ def test_what_each_policy_cost_stands_side_by_side(monkeypatch):
         for line in said.splitlines()
         if len(cells := line.replace("┃", "│").strip("│").split("│")) == 3
     }
-    assert rows["by the members' journals"] == ["simple", "deferred"]
+    assert rows["by the members' event logs"] == ["simple", "deferred"]
     assert rows["moves of a partition"] == ["24", "0"]
-    assert rows["standstill, partition-seconds"] == ["0.8", "2.5"]
-    assert rows["longest of one partition, seconds"] == ["0.5", "2.5"]
+    assert rows["downtime, partition-seconds"] == ["0.8", "2.5"]
+    assert rows["longest downtime of a partition, seconds"] == ["0.5", "2.5"]
     assert rows["unread"] == ["0", "0"]
     assert rows["read twice"] == ["7", "0"]
 

@@ -194,7 +194,7 @@ def test_one_group_that_may_not_be_described_takes_no_other_away(spark, strict, 
     assert (told[open_group]["state"], told[open_group]["n_members"]) == ("Stable", 1)
     assert (told[hidden]["state"], told[hidden]["n_members"]) == ("Stable", None)
     assert told[hidden]["refused"] == "GROUP_AUTHORIZATION_FAILED"
-    said = f"the members of group {hidden} could not be asked: GROUP_AUTHORIZATION_FAILED"
+    said = f"the members of group {hidden} could not be read: GROUP_AUTHORIZATION_FAILED"
     assert said in done.err
 
 

@@ -80,4 +80,4 @@ def test_in_a_file_the_time_is_among_the_ten_columns(broker, during):
 
 def test_a_file_is_read_once(tmp_path):
     done = run("lag", "--input", tmp_path, "--over", "1m")
-    assert done.code == 2 and "--over asks a cluster twice" in done.err
+    assert done.code == 2 and "--over queries a cluster twice" in done.err

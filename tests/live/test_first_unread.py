@@ -172,7 +172,7 @@ def test_a_member_that_has_read_a_transaction_is_not_stuck(broker, tmp_path):
         assert "HF105" not in found(asks=True)
         told = found(asks=False)["HF105"]
         assert told.severity is Severity.WARN
-        assert told.text.endswith("; what is unread may be a transaction marker")
+        assert told.text.endswith("; the unread record may be a transaction marker")
         log.write(30)  # a record that nobody reads
         told = found(asks=True)["HF105"]
         assert told.severity is Severity.ERROR and "marker" not in told.text

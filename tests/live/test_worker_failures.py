@@ -205,7 +205,7 @@ def test_the_doctor_names_work_that_nobody_does_and_work_that_has_moved(broker, 
         error, warning = (f for f in group["findings"] if f["code"] == "HF131")
         ids = [post.worker.metrics().member_id for post in made]
         assert (error["severity"], warning["severity"]) == ("error", "warn")
-        assert error["text"] == "the work on 1 resource has failed (OSError): nobody does it"
+        assert error["text"] == "the work on 1 resource has failed (OSError): no worker does it"
         assert error["evidence"]["partitions"] == [f"job-{nowhere}"]
         assert sorted(error["evidence"]["members"]) == sorted(ids)
         assert warning["evidence"]["partitions"] == [f"job-{moves}"]

@@ -241,13 +241,13 @@ def test_what_cannot_be_asked_is_said_once_and_the_rest_is_known():
     for _ in range(2):
         states.query_all([])
     assert said == [
-        "the members of 2 groups (such as b) could not be asked: GROUP_AUTHORIZATION_FAILED"
+        "the members of 2 groups (such as b) could not be read: GROUP_AUTHORIZATION_FAILED"
     ]
     assert states.live.of("a").seen.members is not None
     brokers.unreachable = {1, 2}
     before = states.live
     assert states.query_states() is before
-    assert len(said) == 2 and said[1].startswith("what groups do now could not be asked: ")
+    assert len(said) == 2 and said[1].startswith("states of groups could not be read: ")
 
 
 def test_only_the_groups_that_were_asked_for_are_described():

@@ -313,10 +313,10 @@ def contradicted(row, *words):
 @pytest.mark.parametrize(
     ("causes", "members", "wrong"),
     [
-        (("join",), (0, 1), "1 went and nobody came"),
-        (("leave",), (1, 0), "1 came and nobody went"),
-        (("session_timeout",), (0, 0), "nobody went"),
-        (("join", "leave"), (0, 1), "nobody came"),
+        (("join",), (0, 1), "1 left and no member joined"),
+        (("leave",), (1, 0), "1 joined and no member left"),
+        (("session_timeout",), (0, 0), "no member left"),
+        (("join", "leave"), (0, 1), "no member joined"),
         (("leave",), (1, 1), "1 came"),
         (("rejoin",), (0, 2), "2 went"),
     ],
@@ -385,7 +385,7 @@ def test_the_anomaly_stands_in_the_tables(tmp_path):
     made = local.run(dump, tmp_path / "run", logs=[log])
     (row,) = made.table("anomalies").to_pylist()
     assert (row["kind"], row["generation"], row["member_ids"]) == (CONTRADICTED, 2, ["c"])
-    assert row["detail"] == "the log states 'join', but 1 went and nobody came"
+    assert row["detail"] == "the log states 'join', but 1 left and no member joined"
     *_, last = made.table("rebalances").to_pylist()
     assert last["cause_basis"] == "inferred" and last["stated_reason"].startswith("Adding new")
 

@@ -412,7 +412,7 @@ def test_records_that_nobody_knows_are_counted_by_their_type(tmp_path):
 
 BAD_SHARE = (
     "2 of the records of __share_group_state do not parse: the lag of their share groups may be "
-    "old, or not known"
+    "old or unknown"
 )
 
 
@@ -447,9 +447,9 @@ def test_watch_names_what_a_batch_did_not_read(tmp_path):
         tables.commit(Batch(id=batch, files={}, notes=counts))
         reporter.report_batch(tables, batch)
     assert said == [
-        "3 of the batch's records have a type that is not known: 1 of type 24, 2 of type 99",
+        "3 of the batch's records have an unknown type: 1 of type 24, 2 of type 99",
         BAD_SHARE,
-        "1 of the batch's records have a type that is not known: 1 of type 24",
+        "1 of the batch's records have an unknown type: 1 of type 24",
         BAD_SHARE,
     ]
 
@@ -467,9 +467,9 @@ def test_what_is_not_read_is_named():
     report_unread(made, said.append)
     assert said == [
         "3 of 9 records do not parse: `history --table bad_records` lists them",
-        "3 of 9 records have a type that is not known: 1 of type 24, 2 of type 99",
+        "3 of 9 records have an unknown type: 1 of type 24, 2 of type 99",
         BAD_SHARE,
-        "what members of protocol type sr were given is not read (2 groups, such as a)",
+        "assignments of protocol type sr are not read (2 groups, such as a)",
     ]
 
 

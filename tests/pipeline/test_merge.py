@@ -104,7 +104,7 @@ def test_dumps_of_two_clusters_are_refused(tmp_path):
 def test_a_topic_that_was_made_anew_is_refused(tmp_path, later, told):
     one = write(tmp_path / "a", OLD, hour=1)
     two = write(tmp_path / "b", later["records"], hour=2, end=later.get("end", 100))
-    with pytest.raises(SourceError, match=f"{told}.*made anew"):
+    with pytest.raises(SourceError, match=f"{told}.*recreated"):
         merge_dumps([one, two], tmp_path / "out")
     assert not (tmp_path / "out" / "dump.json").exists()
 

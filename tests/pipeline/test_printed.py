@@ -250,15 +250,15 @@ def changed(tmp_path, version, name, old, new):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('"offset":42', '"offset":"x"', "no whole number"),
+        ('"offset":42', '"offset":"x"', "not a whole number"),
         ('"metadataHash":', '"metadataHush":', "metadataHush"),
         ('{"version":"3"', '{"version":"9"', "9"),
-        ("| offset: 1 ", "| offset: one ", "no batch and no record|record is expected"),
+        ("| offset: 1 ", "| offset: one ", "neither a batch nor a record|record is expected"),
         ("key: {", "kex: {", "no key"),
         ("payload: {", "payload: {{", "Expecting|line"),
         ("count: 5", "count: 6", "lacks 1 of its records"),
         ("count: 5", "count: 4", "outside its batch"),
-        ("baseOffset: 8 lastOffset", "baseOffset: x lastOffset", "no batch and no record"),
+        ("baseOffset: 8 lastOffset", "baseOffset: x lastOffset", "neither a batch nor a record"),
     ],
 )
 def test_a_malformed_line_is_named(old, new, why, tmp_path):
@@ -363,7 +363,7 @@ def test_lag_of_described_groups():
     assert own["reading", "orders", 1]["lag"] is None
     assert own["simple", "clicks", 1]["clamped"] == "beyond_end"
     assert all(row["log_start_offset"] is None and row["lag_seconds"] in (None, 0) for row in rows)
-    assert "does not say where logs begin" in said
+    assert "neither the begin of logs" in said
     (one,), _ = rows_of(
         "lag", "--input", texts("4.3.1", "describe-all"), "--total", "--group", "kip-848"
     )
@@ -407,7 +407,7 @@ def test_a_file_that_is_no_such_text_is_refused(tmp_path):
         done = run("history", "--input", tmp_path / name)
         assert done.code == 3 and "no text of kafka-dump-log" in done.err, done.err
     moment = run("history", "--input", texts("4.3.1", "describe-all"))
-    assert moment.code == 2 and "of one moment" in moment.err
+    assert moment.code == 2 and "about one moment" in moment.err
 
 
 def test_each_tool_is_known_by_its_first_lines():

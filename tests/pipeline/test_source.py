@@ -35,7 +35,7 @@ def dump(tmp_path):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(SourceError, match="there is no such folder"):
+    with pytest.raises(SourceError, match="no such folder"):
         Dump.open(tmp_path / "nothing")
 
 

@@ -63,7 +63,7 @@ def test_a_string_that_ends_behind_its_buffer_is_refused(offset):
 def test_a_member_of_a_generation_that_is_not_there_is_refused(row):
     gens = some()
     members = with_column(gens.members, "row", pa.array([0, row], pa.int32()))
-    with pytest.raises(SourceError, match="a row that is not there"):
+    with pytest.raises(SourceError, match="a missing row"):
         read(packed(gens, members=members))
 
 

@@ -395,7 +395,7 @@ def test_control_records_of_transactions_are_no_work(code: str) -> None:
     known, unknown = (examine(make(lag=2, has_unread=told))[code] for told in (True, None))
     assert known.severity is Severity.ERROR and "marker" not in known.text
     assert unknown.severity is Severity.WARN
-    assert unknown.text.endswith("; what is unread may be a transaction marker")
+    assert unknown.text.endswith("; the unread record may be a transaction marker")
     many = examine(make(lag=11, has_unread=None))[code]
     assert many.severity is Severity.ERROR and "marker" not in many.text
 
@@ -425,7 +425,7 @@ def test_a_group_without_a_record_of_members_is_found_when_nobody_commits(hours:
     assert found.severity is Severity.WARN and found.basis is Basis.INFERRED
     assert found.text == (
         f"no commit for {hours}.0 hours or more, and 1,800 records wait in 2 partitions; "
-        "no record names a member of the group"
+        "the group has no record of members"
     )
     assert found.cost_upper_s == 2 * hours * 3600
     assert found.evidence.partitions.total == 2
@@ -448,7 +448,7 @@ def test_a_topic_that_nobody_subscribes_to_is_reported_with_its_lag() -> None:
     found = examine(lagging([5_000, 3, 0, 0], not_subscribed=True))["HF129"]
     assert found.severity is Severity.INFO
     assert found.text == (
-        "commits of 4 partitions of 1 topic that no member subscribes to, 5,003 records behind"
+        "commits in 4 partitions of 1 topic that no member subscribes to, 5,003 records behind"
     )
     assert found.command.endswith("--group g --topic t")
 
@@ -456,14 +456,14 @@ def test_a_topic_that_nobody_subscribes_to_is_reported_with_its_lag() -> None:
 def test_a_resource_that_fails_at_its_owner_is_worse_than_one_that_runs_elsewhere() -> None:
     stands = examine(failing("a-1", "b-1"))["HF131"]
     assert stands.severity is Severity.ERROR
-    assert stands.text == "the work on 1 resource has failed (OSError): nobody does it"
+    assert stands.text == "the work on 1 resource has failed (OSError): no worker does it"
     assert stands.evidence.members.shown == ("a-1", "b-1")
     (place,) = stands.evidence.partitions.shown
     assert place.startswith("shard-")
     script = failing("b-1")
     script.rows["assignments"] = [r for r in script.rows["assignments"] if r["member_id"] != "a-1"]
     unowned = examine(script)["HF131"]
-    assert unowned.text.endswith("nobody does it")
+    assert unowned.text.endswith("no worker does it")
     runs = examine(failing("b-1"))["HF131"]
     assert (runs.severity, runs.cost_upper_s) == (Severity.WARN, 0)
     assert runs.text.endswith("another worker does it")
@@ -639,7 +639,7 @@ def test_a_hung_member_is_counted_with_what_it_has_never_committed():
         more = never if partition == 2 else {"commit_timestamp": at}
         script.lag({("t", partition): 50}, **more)
     found = examine(script)["HF105"]
-    assert "1 member with 2 partitions that hold work" in found.text
+    assert "1 member: 2 partitions with unread records" in found.text
     assert found.evidence.partitions.shown == ("t-0", "t-2")
 
 
@@ -766,7 +766,7 @@ def test_of_a_client_without_a_plan_its_members_are_shown(client_id: str) -> Non
     script = of_protocol(eager_group(cooperative=False), "range", client_id=client_id)
     found = examine(script)["HF119"]
     assert "--table members" in found.command
-    assert "for which there is no plan here" in found.text
+    assert "for which no plan exists" in found.text
 
 
 def test_stopping_and_starting_the_whole_group_is_not_a_deploy() -> None:

@@ -192,7 +192,7 @@ def test_a_static_name_stands_for_a_member_and_all_names_are_visible() -> None:
 
 def test_a_round_that_lacks_its_assignment_waits_for_the_leader() -> None:
     found = now(group(), joining(state=SYNCING))
-    assert found is not None and "the assignment of a on /host-a, if that still leads" in found.text
+    assert found is not None and "the assignment of a on /host-a, if it still leads" in found.text
     found = now(group(), joining(["b-1", "c-1"], state=SYNCING))
     assert found is not None and "the assignment of its leader, which is new" in found.text
 
@@ -205,18 +205,18 @@ def test_coordinators_of_kip_848_say_who_has_partitions_to_give_up() -> None:
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S - 60, [one]), (END_S, [one])))
     assert found is not None and found.severity is Severity.WARN  # the others read on
-    assert "waits for b on /host-b to give up 2 partitions" in found.text
+    assert "waits for b on /host-b to revoke 2 partitions" in found.text
     people[1] = member("b-1", n_to_give_up=0, is_behind=False)
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S, [one])))
     assert found is not None and found.severity is Severity.INFO
-    assert "waits for a on /host-a to take up the new assignment" in found.text
+    assert "waits for a on /host-a to adopt the new assignment" in found.text
 
 
 def test_a_group_that_may_not_be_described_still_says_that_it_rebalances() -> None:
     one = seen("g", JOINING, None, refused="GROUP_AUTHORIZATION_FAILED")
     found = now(group(), answers((END_S, [one])))
-    assert found is not None and "could not be asked (GROUP_AUTHORIZATION_FAILED)" in found.text
+    assert found is not None and "could not be read (GROUP_AUTHORIZATION_FAILED)" in found.text
 
 
 @pytest.mark.parametrize(("cooperative", "lower", "upper"), [(False, 60, 90), (True, 0, 30)])

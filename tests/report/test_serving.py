@@ -658,7 +658,7 @@ def test_a_page_of_a_dead_watch_does_not_look_healthy(
     assert ("log ends were read 7 minutes ago" in said.err) == is_stale
     with following(folder) as fleet:
         client = Client(ServedPages(fleet, is_local=True))
-        words = f"log ends are of {looked:%Y-%m-%d %H:%M:%S} UTC: does watch still run?"
+        words = f"log ends are of {looked:%Y-%m-%d %H:%M:%S} UTC: is watch running?"
         for path in ("/", group_address("etl")):
             assert (words in client.get(path, headers=LOCAL).text) == is_stale
         # A page that is open asks for the version, and is drawn anew when it differs.

@@ -117,7 +117,7 @@ def test_the_text_about_a_slow_poller() -> None:
     assert first.text == (
         "slow on /10.0.0.7 polled too rarely: it left 3 times, 60 s after a poll, and came back; "
         "the longest batch took 60 s or more, about 72 s; a lower max.poll.records helps, or "
-        "max.poll.interval.ms above 108 s, or work off the thread that polls"
+        "max.poll.interval.ms above 108 s, or work on another thread"
     )
     assert "max.poll.interval.ms" in first.rule.mend
 

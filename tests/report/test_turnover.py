@@ -58,7 +58,7 @@ def scaled(times: int = 3, more: int = 2, every_s: float = 60) -> tuple[Script, 
 def test_a_deploy_under_new_names_is_a_deploy(pods: int, surge: bool) -> None:
     first, *others = found_in(deployment(pods, surge=surge))
     assert first.code == "HF102"
-    assert f"{pods} members gave way to new ones" in first.text
+    assert f"{pods} members were replaced" in first.text
     assert set(first.evidence.members.shown) <= {f"old{i}" for i in range(pods)}
     assert "HF132" not in {f.code for f in others}
     assert all(f.follows == "HF102" for f in others if f.code in ("HF101", "HF103"))
@@ -81,7 +81,7 @@ def test_half_a_deploy_is_one_and_less_is_not(n: int, is_deploy: bool) -> None:
 def test_an_autoscaler_that_flaps_is_no_deploy() -> None:
     first, *others = found_in(scaled())
     assert first.code == "HF132"
-    assert "6 members came and went again" in first.text and "2 to 4 members" in first.text
+    assert "6 members joined and left" in first.text and "2 to 4 members" in first.text
     assert first.evidence.figures["longest_stay_s"] == 60
     assert "HF102" not in {f.code for f in others}
     assert all(f.follows == "HF132" for f in others if f.code in ("HF101", "HF119"))

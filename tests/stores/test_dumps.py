@@ -76,7 +76,7 @@ def test_a_dump_is_not_written_beside_what_is_not_ours(dump, bucket):
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("none", r"no dump at \w+://.*/none: there is no such folder"),
+        ("none", r"no dump at \w+://.*/none: no such folder"),
         ("d/dump.json", "it is not a folder"),
         ("d/records", r"it has no dump\.json"),
     ],

@@ -219,7 +219,7 @@ def test_a_writer_that_another_one_has_overtaken(root):
 
 def test_storage_that_writes_over_what_is_there_is_refused(root, monkeypatch):
     monkeypatch.setattr(RemoteFileSystem, "create", lambda self, n, d: not self.replace(n, d))
-    with pytest.raises(SourceError, match="writes over a file that is there"):
+    with pytest.raises(SourceError, match="overwrites an existing file"):
         Tables(root).commit(Batch(id=0))
 
 
@@ -242,7 +242,7 @@ def test_a_table_of_a_newer_version(root):
     entry_of(root, protocol=NEWER)
     ended = run("doctor", "--input", str(root), width=1000)
     assert ended.code == 3 and ended.err.count("\n") == 1
-    assert "asks for version 3 of Delta's readers and 7 of its writers" in ended.err
+    assert "needs version 3 of Delta's readers and 7 of its writers" in ended.err
     with pytest.raises(SourceError, match="a newer program wrote it"):
         Tables(root).commit(written(root, 1, "b"))
     entry_of(root, protocol={"minReaderVersion": 1, "minWriterVersion": 2})

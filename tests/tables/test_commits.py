@@ -342,7 +342,7 @@ def test_a_reader_that_meets_a_swept_file_reads_the_manifest_again(tmp_path, mon
     assert tables.table("generations")["group"].to_pylist() == ["b0"]
     assert not old[0].exists()
     overtaken(2)
-    with pytest.raises(SourceError, match="is not there"):
+    with pytest.raises(SourceError, match="names a missing file"):
         tables.table("generations")
 
 

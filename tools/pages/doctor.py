@@ -88,7 +88,7 @@ def doctor_page() -> str:
             f"## {rule.code} {rule.name} ({rule.severity})",
             rule.what,
             f"**Why it matters.** {rule.why}",
-            f"**How it is told.** {rule.how}",
+            f"**How it is detected.** {rule.how}",
             f"**What helps.** {rule.mend}",
         )
         parts.append("\n\n".join(fill(text, PAGE_WIDTH) for text in paragraphs) + "\n")

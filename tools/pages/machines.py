@@ -15,7 +15,7 @@ from holdfast.core.machine.states import (
 )
 
 _STATE = (
-    "## What a leader remembers",
+    "## The leader state",
     "",
     "A leader may die in any round, so the members carry what it knows beyond the claims.",
     "",
@@ -39,8 +39,8 @@ _STATE = (
     "",
     "A member sends its shard back unread, with the shard's age if the shard holds times. It",
     "keeps the shard when it loses its membership, and drops it for a new one. A shard has one",
-    "generation: a shard of this round or of a later one is ignored. `docs/leader-state.md` has",
-    "its limits and costs, `docs/adr/0027-the-memory-is-a-ring.md` the reasons.",
+    "generation: a shard of this round or of a later one is ignored. `docs/leader-state.md` says",
+    "what survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` has the reasons.",
     "",
 )
 

@@ -59,7 +59,7 @@ ColumnsOfTable = Annotated[
 PrintFormat = Annotated[Format, Option("--format", help="Output format.")]
 OutputFile = Annotated[
     Path | None,
-    Option("--output", "-o", metavar="FILE", help="File to write; default: stdout."),
+    Option("--output", "-o", metavar="FILE", help="Output: a file; default: stdout."),
 ]
 
 
@@ -78,7 +78,7 @@ _FOLDER = Option(
     "-o",
     parser=folder_of,
     metavar="FOLDER",
-    help="Folder or URL for the tables.",
+    help="Output: a folder or URL for the tables.",
 )
 TablesFolder = Annotated[StoragePath | None, _FOLDER]
 WatchedFolder = Annotated[StoragePath, _FOLDER]
@@ -94,7 +94,7 @@ WatchedTables = Annotated[
         "--input",
         parser=storage_path,
         metavar="PATH",
-        help="Folder of tables to follow.",
+        help="Source: a folder of tables to follow.",
     ),
 ]
 KEEP = "90d"
@@ -147,7 +147,7 @@ DumpFolder = Annotated[
         "-o",
         parser=folder_of,
         metavar="FOLDER",
-        help="Folder or URL for the dump.",
+        help="Output: a folder or URL for the dump.",
     ),
 ]
 FleetInput = Annotated[
@@ -156,7 +156,7 @@ FleetInput = Annotated[
         "--input",
         parser=storage_path,
         metavar="PATH",
-        help="Source to read: tables, a dump, or a file with the output of Kafka's tools.",
+        help="Source: tables, a dump, or a file with the output of Kafka's tools.",
     ),
 ]
 Groups = Annotated[

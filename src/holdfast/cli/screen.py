@@ -81,7 +81,7 @@ def _now(now: dict[str, Any]) -> str:
     """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
     from holdfast.fleet.report.findings.finding import count, more
 
-    asked = f"(asked {now['asked_at'][11:19]} UTC)"
+    asked = f"(queried {now['asked_at'][11:19]} UTC)"
     if now["state"] is None:
         return f"now not listed by any broker {asked}"
     if now["n_members"] is None:

@@ -218,7 +218,7 @@ class Worker:
         resources : mapping of str to int
             Each kind and its count, 0 or more.
         version : int, optional
-            The new version; required if the worker was made with one.
+            The number of the new version; required if the worker was made with one.
 
         Raises
         ------

@@ -24,7 +24,7 @@ def run(
     *,
     source_options: options.SourceOptions,
     output: Annotated[
-        Path, Option("--output", "-o", metavar="FILE", help="HTML file to write.")
+        Path, Option("--output", "-o", metavar="FILE", help="Output: an HTML file.")
     ] = Path("report.html"),
     replay: Annotated[
         Path | None,

@@ -279,7 +279,7 @@ def read_token(file: Path | None) -> str:
     token = file.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"{file}: a token has {LEAST_TOKEN} or more ASCII characters without spaces; "
+            f"{file}: a token has {LEAST_TOKEN} characters or more, all ASCII, without spaces; "
             "`openssl rand -hex 24` makes one"
         )
     return token

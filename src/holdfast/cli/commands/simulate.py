@@ -49,7 +49,7 @@ Examples:
 \b
 A scenario file: {"steps": [{"at": "10s", "do": "crash", "slot": 2},
 {"at": "20s", "do": "start", "slot": 2}]}; do is start, stop, crash, stall,
-split, resize, jump-clock or restart-coordinator; slot -1 is whoever leads.
+split, resize, jump-clock or restart-coordinator; slot -1 is the leader.
 """
 
 ScenarioName = Annotated[

@@ -35,7 +35,7 @@ class ResourceState:
     status : ResourceStatus
         Status of the work.
     failures : int
-        Failures in a row; 0 if the work has run for long since the last one.
+        How many failures in a row; 0 if the work has run for long since the last one.
     error : str, optional
         The type and the text of the last failure.
     retry_seconds : float, optional

@@ -1,4 +1,4 @@
-"""The last record of each key in a stream's state: what the stream looks up after a gap.
+"""The last record of each key in a stream's state: what the stream looks up after missing offsets.
 
 **Rules.** State has the position of the record behind everything that counts: of the position of a
 group in a partition, of the last generation of a classic group, of each record of other groups. A

@@ -248,9 +248,9 @@ def resolved(words: Sequence[Word], row: Mapping[str, Any]) -> tuple[str | None,
     hidden = bool(row["n_missed_generations"]) or (bool(joins and leaves) and not (came or went))
     wrong = []
     if came and not joins:
-        wrong.append(f"{came} came")
+        wrong.append(f"{came} joined")
     if went and not leaves:
-        wrong.append(f"{went} went")
+        wrong.append(f"{went} left")
     if not came and joins - both and not hidden:
         wrong.append("no member joined")
     if not went and sure - both and not hidden:

@@ -93,7 +93,7 @@ class Reconciled:
     ----------
     topic_names : mapping
         Topic id to name.
-    pauses, open : list of dict
+    gaps, open : list of dict
         Rows of :data:`~holdfast.fleet.pipeline.history.ownership_gaps.STAGED`: ended gaps, and
         revoked partitions that no member took.
     since : dict of group to (log partition, log offset)

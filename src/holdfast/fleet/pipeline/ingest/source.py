@@ -204,7 +204,7 @@ class Dump:
 
 def _read_document(folder: StoragePath) -> dict[str, Any]:
     if not folder.exists():
-        raise SourceError(f"no dump at {folder}: the folder does not exist")
+        raise SourceError(f"no dump at {folder}: no such folder")
     if not folder.is_dir():
         raise SourceError(f"no dump at {folder}: it is not a folder")
     path = folder / DUMP_FILE

@@ -46,7 +46,7 @@ class Rebalances:
     unseen_ms : tuple of (sequence of int or None)
         Time since the last evidence of each departed member, in the order of their ids: -1 without
         evidence; None if unknown.
-    said : tuple of str
+    stated_reasons : tuple of str
         The broker's words where a log has some, whether they state the cause or not; else "".
     """
 

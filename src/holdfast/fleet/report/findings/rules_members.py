@@ -107,7 +107,7 @@ def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[
     severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
         severity=severity,
-        text=f"{who} with {count(len(rows), 'partition')} with unread records, and no commit for "
+        text=f"{who}: {count(len(rows), 'partition')} with unread records, and no commit for "
         f"{silence_s / 60:.0f} minutes or more{': has it ended?' if static else ''}{doubt}",
         evidence=last_evidence(facts, members, rows),
         cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,

@@ -504,7 +504,7 @@ def _eager(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
     if others := unplanned_of(facts):
-        text += f"; members run {', '.join(others)}, which have no plan here"
+        text += f"; members run {', '.join(others)}, for which no plan exists"
     yield symptom_of(facts, chosen, text, to_cooperative(facts, [_last_protocol(facts)]))
 
 

@@ -60,7 +60,7 @@ class GroupIndex:
     covered_ms : (int, int)
         UTC milliseconds of the first rebalance or generation and of the last record, commits
         included; 0 without records.
-    lately : int64[n, SLICES]
+    recent : int64[n, SLICES]
         Rebalances in each of as many parts of the covered time.
     cause, cause_share : tuple of str, float64[n]
         The cause whose rebalances cost most, and its fraction of the downtime, 0 to 1.

@@ -130,7 +130,7 @@ class ServedState:
     failed : bool
         Whether the folder has changed, and cannot be read.
     is_stale : bool
-        Whether the tables are no longer updated.
+        Whether the tables are out of date.
     is_updated_here : bool
         Whether an updater of this server commits to the folder, and not another process or none.
     updater_state : UpdaterState

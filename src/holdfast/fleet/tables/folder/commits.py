@@ -270,7 +270,7 @@ def _data_file(name: str, path: StoragePath) -> DataFile:
 
 
 def _gone(path: StoragePath) -> SourceError:
-    return SourceError(f"{path} is gone: it was to be committed; start again")
+    return SourceError(f"{path} is missing: it was to be committed; start again")
 
 
 def _bounds(about: Any) -> tuple[dict[str, Any], dict[str, Any]]:
