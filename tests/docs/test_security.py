@@ -30,9 +30,9 @@ def test_what_the_page_claims_of_members_is_a_law_or_a_rule_of_the_code() -> Non
         for module in (claims, state_reconstruction)
     )
     for rule in (
-        "A claim of a generation that cannot exist yet counts as none.",
-        "never more than this leader's configuration has for it",
-        "Of the shares that cover an identity those of the newest generation say",
+        "A claim of a generation that cannot exist yet is ignored.",
+        "No remaining time in the leader state exceeds this leader's configuration",
+        "Of the shards that cover an identity, those of the newest generation say",
     ):
         assert rule in rules
 

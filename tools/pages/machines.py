@@ -15,7 +15,7 @@ from holdfast.core.machine.states import (
 )
 
 _STATE = (
-    "## The leader state",
+    "## What a leader remembers",
     "",
     "A leader may die in any round, so the members carry what it knows beyond the claims.",
     "",
