@@ -241,7 +241,7 @@ def test_what_cannot_be_asked_is_said_once_and_the_rest_is_known():
     for _ in range(2):
         states.query_all([])
     assert said == [
-        "the members of 2 groups (such as b) could not be asked: GROUP_AUTHORIZATION_FAILED"
+        "the members of 2 groups (such as b) could not be read: GROUP_AUTHORIZATION_FAILED"
     ]
     assert states.live.of("a").seen.members is not None
     brokers.unreachable = {1, 2}
