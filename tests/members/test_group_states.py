@@ -247,7 +247,7 @@ def test_what_cannot_be_asked_is_said_once_and_the_rest_is_known():
     brokers.unreachable = {1, 2}
     before = states.live
     assert states.query_states() is before
-    assert len(said) == 2 and said[1].startswith("what groups do now could not be asked: ")
+    assert len(said) == 2 and said[1].startswith("states of groups could not be read: ")
 
 
 def test_only_the_groups_that_were_asked_for_are_described():
