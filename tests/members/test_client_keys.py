@@ -124,7 +124,7 @@ def test_librdkafkas_names_mean_the_same(given, ours, value):
     [
         ("group.protocol", "consumer", ["the broker assigns", "holdfast.confluent"]),
         ("group.remote.assignor", "uniform", ["group.protocol=consumer"]),
-        ("enable.partition.eof", True, ["only false", "empty batch"]),
+        ("enable.partition.eof", True, ["only false", "end_offsets()"]),
         ("enable.auto.offset.store", False, ["enable.auto.commit=false"]),
         ("auto.offset.reset", "by_duration:PT1H", ["offsets_for_times"]),
         ("session.timeout.ms", "10s", ["whole number of ms", "in ms it is 10000"]),
