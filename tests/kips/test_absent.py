@@ -50,7 +50,7 @@ def test_a_new_leader_learns_what_waits_and_the_docs_say_that_this_differs():
     # What it does: test_incremental_cooperative.py, test_leader_exits_newcomer_leads_...
     page = words((ROOT / "docs" / "leader-state.md").read_text(encoding="utf-8"))
     assert (
-        "new to the group assume that nothing waits; here it learns the delays from the other members"
+        "new to the group assume that nothing waits; here it learns the delays from the other"
         in page
     )
 

@@ -39,8 +39,8 @@ _STATE = (
     "",
     "A member sends its share back unread, with the time since it came if the share holds times.",
     "It keeps the share when it loses its membership, and drops it for a new one. It is of one",
-    "generation: one of this round or of a later one counts as none. `docs/leader-state.md` says what",
-    "survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` why it is so.",
+    "generation: one of this round or of a later one counts as none. `docs/leader-state.md` says",
+    "what survives and what it costs, `docs/adr/0027-the-memory-is-a-ring.md` why it is so.",
     "",
 )
 
