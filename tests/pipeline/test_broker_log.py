@@ -317,8 +317,8 @@ def contradicted(row, *words):
         (("leave",), (1, 0), "1 joined and no member left"),
         (("session_timeout",), (0, 0), "no member left"),
         (("join", "leave"), (0, 1), "no member joined"),
-        (("leave",), (1, 1), "1 came"),
-        (("rejoin",), (0, 2), "2 went"),
+        (("leave",), (1, 1), "1 joined"),
+        (("rejoin",), (0, 2), "2 left"),
     ],
 )
 def test_a_cause_that_the_members_contradict_is_not_stated(causes, members, wrong):

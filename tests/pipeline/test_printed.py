@@ -405,7 +405,7 @@ def test_a_file_that_is_no_such_text_is_refused(tmp_path):
     for name, text in {"a.txt": "hello\n", "b.json": "{}", "c.txt": ""}.items():
         (tmp_path / name).write_text(text)
         done = run("history", "--input", tmp_path / name)
-        assert done.code == 3 and "no text of kafka-dump-log" in done.err, done.err
+        assert done.code == 3 and "not output of kafka-dump-log" in done.err, done.err
     moment = run("history", "--input", texts("4.3.1", "describe-all"))
     assert moment.code == 2 and "about one moment" in moment.err
 

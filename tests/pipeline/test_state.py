@@ -75,5 +75,5 @@ def test_bytes_that_are_no_state_are_refused(message):
 
 def test_other_columns_are_refused():
     gens = some()
-    with pytest.raises(SourceError, match="other columns than generation_heads has"):
+    with pytest.raises(SourceError, match="found other columns than those of generation_heads"):
         read(packed(gens, head=gens.head.drop_columns(["state"])))

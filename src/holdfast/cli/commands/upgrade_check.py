@@ -91,20 +91,7 @@ def run(
 
     Exit codes: 0 safe; 1 not safe; 2 a wrong option; 3 the file cannot be read.
     """
-    if members is not None:
-        if start is not None:
-            raise ConfigError(
-                "--from and a file exclude each other: the file says what members have now"
-            )
-        bounces = _read(members, None if goal is None else _words_of(goal))
-    elif goal is not None:
-        now = _Listed(assignors=default_assignors(client))
-        now = now if start is None else _listed(_words_of(start), "--from")
-        before = now.of(Config(assignors=(), client=client))
-        after = _listed(_words_of(goal), "--to").of(before)
-        bounces = [Bounce(member="all", before=before, after=after)]
-    else:
-        raise ConfigError("a file or --to is missing: the assignors of members after the bounce")
+    bounces = _read_bounces(members, start, goal, client)
     sides = [b.before for b in bounces], [b.after for b in bounces]
     stages = plan_group(*sides) if plan else [*sides]
     rows = [
@@ -129,6 +116,25 @@ def run(
             write_rows(told, _COLUMNS, fmt, output)
     if not safe:
         raise Exit(1)
+
+
+def _read_bounces(
+    members: str | None, start: str | None, goal: str | None, client: Client
+) -> list[Bounce]:
+    """Return what each member has before and after the bounce, by a file or by options."""
+    if members is not None:
+        if start is not None:
+            raise ConfigError(
+                "--from and a file exclude each other: the file says what members have now"
+            )
+        return _read(members, None if goal is None else _words_of(goal))
+    if goal is None:
+        raise ConfigError("a file or --to is missing: the assignors of members after the bounce")
+    now = _Listed(assignors=default_assignors(client))
+    now = now if start is None else _listed(_words_of(start), "--from")
+    before = now.of(Config(assignors=(), client=client))
+    after = _listed(_words_of(goal), "--to").of(before)
+    return [Bounce(member="all", before=before, after=after)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
