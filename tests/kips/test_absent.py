@@ -78,4 +78,4 @@ def test_a_worker_sends_kafkas_message_with_our_frame_and_the_docs_say_so():
         sent = decode_subscription(design.subscribe(VIEW))
         assert (sent.version, sent.topics) == (3, ("t",))
         assert (sent.user_data or b"").startswith(container.SUBSCRIPTION_MAGIC)
-    assert "No member speaks them" in words(incremental.__doc__ or "")
+    assert "No member uses them" in words(incremental.__doc__ or "")
