@@ -17,6 +17,7 @@ from holdfast.core.assignors.claims import normalise
 from holdfast.core.machine.leader.delayed_rebalance import find_losses
 from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
 from holdfast.core.machine.leader.leader import group_of, plan_round
+from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.leader.ring import (
     LeftOut,
     RoundState,
@@ -300,6 +301,38 @@ def test_the_only_one_that_knows_the_last_round_is_no_new_member_in_it():
     handed = {m: resources_of(a.gained) for m, a in done.assignments.items()}
     assert not handed["m1"] & resources_of(whole.owned["m0"])
     assert handed["new"] & resources_of(whole.owned["m0"])
+
+
+@pytest.mark.parametrize("location", [b"", digest_of("there")])
+def test_a_member_of_a_lost_history_is_no_new_member_if_nobody_denies_that_it_was_there(location):
+    """Seed 646 of the soak: its share counts as none, and the only one that does not names others.
+
+    In the lost round its identity may have been another one, of which that share can tell.
+    """
+    whole = group(5)
+    first, *others, gone, last = whole.in_ring()
+    lost = encode_shard(StateShard(generation=8, whole=True, located=location != b""))
+    present = [
+        reports(m, owned=(), generation=-1, leader_state=lost)
+        for m in whole.members
+        if m.member_id in (first, *others)
+    ]
+    present = [reports(m, location=location) if m.member_id == first else m for m in present]
+    present += [m for m in whole.members if m.member_id == last]
+    done = plan_round(POLICY, present, {"t": 10}, generation=8, leader_id=first)
+    handed = {r for a in done.assignments.values() for r in resources_of(a.gained)}
+    assert not handed & resources_of(whole.owned[gone])
+    assert done.delay_ms == DELAY_MS
+
+
+def test_a_member_that_came_in_a_lost_history_is_a_new_member_again():
+    """A share of the last round covers its place in the ring, and does not name it."""
+    whole = group(3)
+    lost = encode_shard(StateShard(generation=8, whole=True))
+    new = subscribed("new", topics=("t",), leader_state=lost)
+    present = [*whole.without("m2"), new]
+    done = plan_round(POLICY, present, {"t": 6}, generation=8, leader_id="m0")
+    assert resources_of(done.assignments["new"].gained) == resources_of(whole.owned["m2"])
 
 
 def test_a_member_that_never_heard_of_the_last_round_does_not_deny_it():

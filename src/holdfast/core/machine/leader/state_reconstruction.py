@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.machine.leader.ring import hash_of_topic, identity_before
+from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, identity_before
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
@@ -95,11 +95,13 @@ def reconstruct(
     members : sequence of SubscribedMember
         The members of the round; a shard that cannot be read is ignored.
     """
-    carried = []
+    carried, forgotten = [], []
     for member in sorted(members, key=lambda m: (m.member_id != leader_id, m.member_id)):
         shard = read_shard(member.subscription.leader_state)
         if shard is not None and shard.generation < generation:
             carried.append(_carry(member, shard, member.member_id == leader_id))
+        elif shard is not None:
+            forgotten.append(member)
     if not carried:
         return None
     newest = max(c.shard.generation for c in carried)
@@ -118,7 +120,8 @@ def reconstruct(
         waiting=tuple(names.named(entry) for entry in waiting if not is_recent_change(entry)),
         recent_changes=tuple(filter(is_recent_change, waiting or _recent_changes(policy, last))),
         complete=found and _cover_all(carried),
-        unreported=frozenset(c.member.member_id for c, n in others if not n),
+        unreported=frozenset(c.member.member_id for c, n in others if not n)
+        | _uncovered(carried, forgotten),
     )
 
 
@@ -232,6 +235,25 @@ def _count_covering(carried: Sequence[_Carried], positions: Sequence[int]) -> li
     ended = np.searchsorted(np.sort(lasts), at, side="left")
     counts: list[int] = (begun - ended).tolist()
     return counts
+
+
+def _uncovered(
+    carried: Sequence[_Carried], forgotten: Sequence[SubscribedMember]
+) -> frozenset[str]:
+    """Members out of a history that the coordinator has lost, of which no share can tell (rule 1).
+
+    The round of a share may have known a member by any of its identities.
+    """
+    if not forgotten:
+        return frozenset()
+    positions = [(m.member_id, identity) for m in forgotten for identity in identities_of(m)]
+    covering = np.zeros(len(positions), np.int64)
+    for size in {c.shard.identity_bits for c in carried}:
+        shards = [c for c in carried if c.shard.identity_bits == size]
+        covering += _count_covering(shards, [_position(whole[:size]) for _, whole in positions])
+    return frozenset(
+        name for (name, _), n in zip(positions, covering.tolist(), strict=True) if not n
+    )
 
 
 def _cover_all(carried: Sequence[_Carried]) -> bool:
