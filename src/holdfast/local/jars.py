@@ -55,7 +55,7 @@ Note = Callable[[str], None]
 _ATTEMPTS = 3
 _TIMEOUT_SECONDS = 900
 _LIST = "jars.json"
-_PINNED = Path(__file__).with_name("jars.sha256")
+_CHECKSUMS = Path(__file__).with_name("jars.sha256")
 
 
 def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> list[Path]:
@@ -218,7 +218,7 @@ def _jars_given(root: Path, name: str) -> list[Path]:
             f"HOLDFAST_JARS: no jars in {root / name}; copy that folder from jars/ in the cache of "
             "a machine with a network"
         )
-    fault = fault_of(root / name, pinned().get(name))
+    fault = fault_of(root / name, checksums().get(name))
     if fault:
         raise OperationalError(f"HOLDFAST_JARS: {fault}; copy the folder again from a good cache")
     return jars
@@ -229,10 +229,10 @@ def _jars_in(folder: Path) -> list[Path]:
 
 
 @cache
-def pinned() -> Mapping[str, Mapping[str, str]]:
+def checksums() -> Mapping[str, Mapping[str, str]]:
     """Return the SHA-256 of each pinned jar: folder -> jar -> hexadecimal."""
     found: dict[str, dict[str, str]] = {}
-    for line in _PINNED.read_text(encoding="utf-8").splitlines():
+    for line in _CHECKSUMS.read_text(encoding="utf-8").splitlines():
         digest, _, path = line.partition("  ")
         folder, _, jar = path.partition("/")
         found.setdefault(folder, {})[jar] = digest
@@ -273,7 +273,7 @@ def _sha256(jar: Path) -> str:
 def _is_complete(folder: Path) -> bool:
     """Return whether the folder holds exactly what was put there."""
     try:
-        return (folder / _LIST).is_file() and not fault_of(folder, pinned().get(folder.name))
+        return (folder / _LIST).is_file() and not fault_of(folder, checksums().get(folder.name))
     except (OSError, ValueError, AttributeError):  # a broken list
         return False
 
@@ -303,7 +303,7 @@ def _download(
                 break
             if attempt == _ATTEMPTS:
                 raise OperationalError(_failure(coordinates, answer))
-        fault = fault_of(out, pinned().get(target.name))
+        fault = fault_of(out, checksums().get(target.name))
         if fault:
             raise OperationalError(
                 f"a download is not the expected file: {fault}; is the Maven repository a mirror "

@@ -50,7 +50,7 @@ class MemberMetrics:
 
     ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
     of the subscription that do not exist; Prometheus gets their number. ``waiting`` and
-    ``lent_partitions`` (temporarily reassigned ones) are known to a leader alone.
+    ``reassigned_partitions`` (temporarily reassigned ones) are known to a leader alone.
     ``resource_version`` is that of a worker, and ``newest_resource_version`` the newest in the last
     round that it led; -1 for none. The last four numbers are a worker's: its resources by the state
     of their work, and the number of failures.
@@ -87,7 +87,7 @@ class MemberMetrics:
     resource_version: int = -1
     newest_resource_version: int = -1
     waiting: tuple[Wait, ...] = ()
-    lent_partitions: int = 0
+    reassigned_partitions: int = 0
     running_resources: int = 0
     failed_resources: int = 0
     overdue_resources: int = 0
@@ -216,7 +216,7 @@ _GAUGES = {
     "is_leader": "holdfast_member_is_leader",
     "missing_topics": "holdfast_member_missing_topics",
     "resource_version": "holdfast_member_resource_version",
-    "lent_partitions": "holdfast_member_lent_partitions",
+    "reassigned_partitions": "holdfast_member_reassigned_partitions",
     "newest_resource_version": "holdfast_member_newest_resource_version",
     "running_resources": "holdfast_member_running_resources",
     "failed_resources": "holdfast_member_failed_resources",

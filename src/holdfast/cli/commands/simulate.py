@@ -152,7 +152,7 @@ def run(
         partitions=partitions,
         seed=seed,
         settings=settings,
-        assignor=None if assignor is None else _in_mode_of(chosen, parse_assignor(assignor)),
+        assignor=None if assignor is None else _under_policy(chosen, parse_assignor(assignor)),
         costs=read_costs(cost or ()),
         static=static,
         crash=crash,
@@ -192,7 +192,7 @@ def _known_policy(name: str) -> str:
     return own
 
 
-def _in_mode_of(policy: str | PolicyInfo, requested: Named) -> Named:
+def _under_policy(policy: str | PolicyInfo, requested: Named) -> Named:
     """Return the assignor in the policy's protocol; a user's function runs in both."""
     if policy in BASELINES or (row := find_policy(policy)).design is not None:
         return requested

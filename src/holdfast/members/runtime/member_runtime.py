@@ -187,7 +187,7 @@ def metrics_of(
         records_consumed_total=counts["records"],
         missing_topics=missing,
         waiting=leadership.waits.read() if snapshot.is_leader else (),
-        lent_partitions=leadership.waits.n_reassigned if snapshot.is_leader else 0,
+        reassigned_partitions=leadership.waits.n_reassigned if snapshot.is_leader else 0,
         rebalance_total=times.rounds.n,
         failed_rebalance_total=times.n_failed,
         rebalance_latency_avg=times.rounds.avg_ms,

@@ -147,10 +147,10 @@ class OwnershipLog:
 
     def _ran(self, span: Span) -> None:
         """Close the last stop: the resource was processed from ``ready_ms``."""
-        self._stood_still(span, max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms))
+        self._add_downtime(span, max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms))
         span.stopped_since_ms = max(span.ready_ms, self.begin_ms)
 
-    def _stood_still(self, span: Span, gap_ms: int) -> None:
+    def _add_downtime(self, span: Span, gap_ms: int) -> None:
         if gap_ms >= self.least_ms:
             span.stopped_ms += gap_ms
             span.longest_ms = max(span.longest_ms, gap_ms)
@@ -163,7 +163,7 @@ class OwnershipLog:
                 continue
             if not span.runner:
                 span.unowned_ms += now_ms - span.unowned_since_ms
-            self._stood_still(span, now_ms - span.stopped_since_ms)
+            self._add_downtime(span, now_ms - span.stopped_since_ms)
 
     # Numbers
 

@@ -433,11 +433,11 @@ def _advance_leave(member: MemberData) -> Actions:
     if not member.coordinator_known:  # the group notices when the session times out
         die(member)
         return ()
-    hears = (
+    may_announce = (
         member.rebalance_protocol is RebalanceProtocol.COOPERATIVE
     )  # no eager assignor reads an announcement
-    hears = hears and member.protocol_name in member.options.announce_leave
-    announce = hears and not member.leaving.returns
+    may_announce = may_announce and member.protocol_name in member.options.announce_leave
+    announce = may_announce and not member.leaving.returns
     if announce and not member.departure_announced and member.generation >= 0:
         member.departure_announced = True
         return (send_join(member),)

@@ -294,8 +294,10 @@ def _lag_columns(
     # Only its coordinator knows the processed records of a share group.
     known_lag = known & has & (~shared | (done >= 0))
     beyond, before = has & known & (current > end), has & known & (current < begin)
-    stood = (ends.taken_at_us - since) / 1e6
-    untold = (lag > 0) & (stood <= 0)  # the clocks differ: even the time at the position is unknown
+    elapsed_s = (ends.taken_at_us - since) / 1e6
+    unknown = (lag > 0) & (
+        elapsed_s <= 0
+    )  # the clocks differ: even the time at the position is unknown
     status = np.select([has & shared, has, deleted, expired], [4, 0, 2, 3], 1)
     return {
         "current_offset": pa.array(current, mask=~has),
@@ -304,9 +306,9 @@ def _lag_columns(
         "lag": pa.array(np.maximum(lag, 0), mask=~known_lag),
         "lag_by_reset": pa.array(by_reset, mask=has | ~known | shared),
         "delivered": pa.array(done, mask=~shared | (done < 0)),
-        "lag_seconds": pa.array(np.where(lag > 0, stood, 0.0), mask=~known_lag | untold),
+        "lag_seconds": pa.array(np.where(lag > 0, elapsed_s, 0.0), mask=~known_lag | unknown),
         "lag_seconds_basis": take(
-            pa.array(["position"]), np.where(known_lag & (lag > 0) & ~untold, 0, -1)
+            pa.array(["position"]), np.where(known_lag & (lag > 0) & ~unknown, 0, -1)
         ),
         "has_unread": pa.array(np.zeros(len(lag), np.bool_), mask=~known_lag | (lag > 0)),
         "lag_per_second": pa.nulls(len(lag)),
@@ -372,14 +374,14 @@ def furthest_behind(rows: pa.Table) -> I64:
 
 def oldest_unread(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:
     """Return the oldest unread record of some rows of ``lag``."""
-    stood = np.nan_to_num(rows["lag_seconds"].to_numpy(zero_copy_only=False)[at])
+    elapsed_s = np.nan_to_num(rows["lag_seconds"].to_numpy(zero_copy_only=False)[at])
     first = np.maximum(ints(rows, "current_offset")[at], ints(rows, "log_start_offset")[at])
     picked = rows.select(["topic", "partition", "lag"]).take(pa.array(at))
     columns = {
         "topic": picked["topic"],
         "partition": picked["partition"],
         "offset": pa.array(first),
-        "near_ms": pa.array(taken_at_us // 1000 - (stood * 1000).astype(np.int64)),
+        "near_ms": pa.array(taken_at_us // 1000 - (elapsed_s * 1000).astype(np.int64)),
         "lag": picked["lag"],
     }
     return pa.table(columns, schema=OLDEST_UNREAD)

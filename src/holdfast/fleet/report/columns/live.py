@@ -52,8 +52,8 @@ class LiveGroup:
 
     def most_s(self, settled_ms: int | None = None) -> float | None:
         """Return the most seconds of its rebalance; None without a bound."""
-        calm = [ms for ms in (self.quiescent_ms, settled_ms) if ms is not None]
-        return max(self.queried_ms - max(calm), 0) / 1000 if calm else None
+        settled = [ms for ms in (self.quiescent_ms, settled_ms) if ms is not None]
+        return max(self.queried_ms - max(settled), 0) / 1000 if settled else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

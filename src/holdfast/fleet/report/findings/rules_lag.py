@@ -166,20 +166,20 @@ def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     rows = np.flatnonzero(repeated & alive & waits & (lag.work > 0))
     if not len(rows):
         return
-    stood = (facts.end_ms - lag.position_ms[rows]) / 1000
+    elapsed_s = (facts.end_ms - lag.position_ms[rows]) / 1000
     known = bool((~unknown[rows]).any())
     severity, doubt = marker_doubt(facts, limits, rows)
     yield Symptom(
         severity=severity if known else Severity.INFO,
         text=f"{count(len(rows), 'partition')} repeatedly committed at one offset, for up to "
-        f"{stood.max() / 60:,.0f} minutes, with records unread behind it{doubt}",
+        f"{elapsed_s.max() / 60:,.0f} minutes, with records unread behind it{doubt}",
         evidence=last_evidence(
             facts,
             [m for i in rows if (m := lag.member[int(i)])],
             rows,
-            total_downtime_s=float(stood.max()),
+            total_downtime_s=float(elapsed_s.max()),
         ),
-        cost_upper_s=float(stood.sum()),
+        cost_upper_s=float(elapsed_s.sum()),
         command=on_group(facts, "lag"),
     )
 
