@@ -90,7 +90,7 @@ def is_pinned(request, monkeypatch) -> bool:
     """Whether the file of SHA-256 names the folder."""
     digests = {n: sha256(b).hexdigest() for n, b in (("a-1.jar", b"aaaa"), ("b-2.jar", b"bb"))}
     known = {"m-1": digests} if request.param == "pinned" else {}
-    monkeypatch.setattr(jars, "pinned", lambda: known)
+    monkeypatch.setattr(jars, "checksums", lambda: known)
     return bool(known)
 
 
@@ -117,7 +117,7 @@ def test_given_jars_that_are_others_are_refused(ivy, harm, is_pinned, tmp_path, 
 def test_a_download_that_is_another_file_is_refused(ivy, other, own_cache, monkeypatch):
     wanted = {"a-1.jar": sha256(b"aaaa").hexdigest(), "b-2.jar": sha256(b"bb").hexdigest()}
     wanted[other] = "0" * 64
-    monkeypatch.setattr(jars, "pinned", lambda: {"m-1": wanted})
+    monkeypatch.setattr(jars, "checksums", lambda: {"m-1": wanted})
     with pytest.raises(OperationalError, match=f"not the expected file: .*{other}"):
         jars.resolve(["g:m:1"], "m-1")
     assert list((own_cache / "jars").iterdir()) == []
@@ -246,7 +246,7 @@ def test_a_user_without_a_home_is_told_what_to_set(own, monkeypatch):
 
 
 def test_connector_is_that_of_the_first_patch(ivy, monkeypatch):
-    monkeypatch.setattr(jars, "pinned", dict)
+    monkeypatch.setattr(jars, "checksums", dict)
     assert jars.first_patch("4.0.5") == "4.0.0"
     jars.connector_jars("4.0.5")
     assert 'rev="4.0.0"' in ivy.runs[0]

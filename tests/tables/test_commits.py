@@ -199,7 +199,7 @@ def test_a_batch_whose_file_is_gone_is_not_committed(tmp_path):
     batch = written(tmp_path, 0, "a")
     ((name, _),) = batch.files["generations"]
     (tmp_path / name).unlink()
-    with pytest.raises(SourceError, match="is gone"):
+    with pytest.raises(SourceError, match="is missing"):
         Tables(tmp_path).commit(batch)
     assert Tables(tmp_path).committed() == []
 
