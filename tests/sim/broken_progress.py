@@ -247,6 +247,15 @@ def d2_new_member():
         yield history.leader_round(bend)
 
 
+def d2_after_a_round_without_a_plan():
+    for bend in (None, override("e", assigned=())):
+        history = waiting(d="static")
+        history.join("e")
+        history.instances["e"] = "static"
+        history.round_without_a_plan()
+        yield history.leader_round(bend)
+
+
 def d3():
     for bend in (None, override_all(assigned=())):
         history = waiting()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from tests.machine.subscribed import round_of
 from tests.proof.rules.checkers import RoundChecker
 
+from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound, stay
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.container import (
@@ -63,17 +64,13 @@ class History:
 
     def leader_round(self, bend: Bend | None = None, *, leader: str | None = None) -> set[str]:
         """One round; returns the rules it breaks."""
-        self.generation += 1
-        joined = tuple(self._joined(name) for name in self.members)
-        lead = leader or min(self.members)
-        counts = dict(sorted(self.partitions.items()))
-        request = round_of(self.design.name, joined, counts, self.generation, member_id=lead)
+        request = self._request(leader)
         plan = self.design.lead(
             LeaderRound(
-                members=joined,
+                members=request.members,
                 partitions=self.partitions,
                 generation=self.generation,
-                leader_id=lead,
+                leader_id=request.member_id,
             )
         )
         assignments = {m: decode_member_assignment(data) for m, data in plan.items()}
@@ -86,6 +83,19 @@ class History:
         self.checker.check(request, done, self.now_ms, self.design)
         self._apply(assignments)
         return {v.rule for v in self.ownership_log.violations[before:]}
+
+    def round_without_a_plan(self) -> None:
+        """One round in which the leader cannot plan, so that all members keep their claims."""
+        request = self._request()
+        done = stay([self.design], request, RuntimeError("the plan failed"))
+        self.checker.note(request, done, self.now_ms, self.design)
+        self._apply({m: decode_member_assignment(data) for m, data in done.assignments})
+
+    def _request(self, leader: str | None = None) -> ComputeAssignment:
+        self.generation += 1
+        joined = tuple(self._joined(name) for name in self.members)
+        lead, counts = leader or min(self.members), dict(sorted(self.partitions.items()))
+        return round_of(self.design.name, joined, counts, self.generation, member_id=lead)
 
     def _joined(self, name: str) -> JoinedMember:
         claim = replace(self.members[name], state_age_ms=self.now_ms - self.received_ms[name])

@@ -13,11 +13,13 @@ from tests.proof.random_runs import QUICK
 from tests.proof.rules.attached import CheckedWorld
 from tests.proof.rules.checkers import RULES
 from tests.sim import broken_progress, broken_safety
+from tests.sim.history import History
 
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     EagerAssignor,
 )
+from holdfast.core.model.partitions import resources_of
 from holdfast.sim.world.world import WorldOptions
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
@@ -53,6 +55,23 @@ def test_a_history_in_order_breaks_nothing_and_the_bent_one_its_rule(rule, histo
     right, wrong = history()
     assert right == set()
     assert rule in wrong
+
+
+def test_nothing_waits_for_a_member_that_was_there_in_a_round_without_a_plan():
+    """Seed 1857 of the soak: b's SyncGroup fails, so b never learns of partition 3."""
+    history = History(broken_safety.DEFERRED, {"t": 3}, instances={"b": "static"})
+    history.join("a", "01", generation=3)
+    history.join("b", "2", generation=3)
+    assert history.leader_round() == set()
+    before = history.members["b"]
+    history.partitions["t"] = 4
+    assert history.leader_round() == set()
+    assert resources_of(history.members["b"].owned) == {("t", 2), ("t", 3)}
+    history.members["b"] = before
+    history.round_without_a_plan()
+    history.join("c")
+    assert history.leader_round() == set()
+    assert resources_of(history.members["c"].owned) == {("t", 3)}
 
 
 @pytest.mark.parametrize(

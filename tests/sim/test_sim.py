@@ -88,6 +88,7 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
         (874, "incremental"),  # a member that was there took a departed member's place
         (908, "incremental"),  # the same
         (1_085, "deferred"),  # a group of which all are fenced is restarted
+        (1_857, "deferred"),  # a static member was there, and missed an assignment; no plan then
         (5_129, "deferred"),  # a static member is back after a round without a plan; no delay
         (5_181, "deferred"),  # the same
         (20_065, "deferred"),  # a coordinator lost a record: two rounds have one number

@@ -8,6 +8,8 @@
   afterwards, and the absent members that resources wait for, with deadlines. Of the leader state
   the checker reads two things. The shards that members bring say of which round they can know. A
   *promise* is the remaining time in a list of what waits.
+- A resource that nobody claims, and whose owner is in the round, was not lost: its owner's
+  SyncGroup failed. It waits for nobody, though a round without a plan leaves it unassigned.
 - A promise is compared with the checker's clock in the round that makes it. So a deadline that is
   restarted is found in the round that restarts it, and not only when it is overdue.
 - The clocks of two processes have different origins in a world. A promise that is longer than the
@@ -53,7 +55,7 @@ from tests.proof.rules.records import (
 )
 from tests.proof.rules.seen import Seen, SeenRound
 
-from holdfast.core.machine.leader.ring import identity_of, shown
+from holdfast.core.machine.leader.ring import identity_of, identity_of_id, shown
 from holdfast.core.machine.leader.state_reconstruction import longest_wait_ms
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import Resource
@@ -211,7 +213,7 @@ class WaitingRules:
         for r in seen.all_resources() - seen.claimed - seen.after:
             absent = None
             if past is not None and r not in at.unknown:
-                lost = past.owner.get(r)
+                lost = _departed(past.owner.get(r), seen)
                 deadline_ms = min(self._deadline(r, at), at.now_ms + shortest_wait_ms(at, lost))
                 fresh = None if lost is None else replace(lost, deadline_ms=deadline_ms)
                 absent = past.waiting.get(r, fresh)
@@ -461,6 +463,20 @@ class WaitingRules:
         if waited > given:
             text = f"{s.name} has no claims and gets {len(given)} of {len(waited)} that wait"
             self.ownership_log.fail("D2", at.now_ms, text)
+
+
+def _departed(owner: Awaited | None, seen: SeenRound) -> Awaited | None:
+    """Return the owner of an unclaimed resource; None if the owner is here, so nothing is lost.
+
+    The SyncGroup of an owner that is here failed: it never learned of the resource. A static
+    member, or one with a location, that is in no generation is another process: the resource waits
+    for it.
+    """
+    here = next((s for s in seen.members if owner and s.name == owner.member_id), None)
+    if owner is None or here is None:
+        return owner
+    known = owner.identity == identity_of_id(here.member)
+    return None if known or here.subscription.generation >= 0 else owner
 
 
 def _keep_newest(records: dict[_K, PastRound], most: int) -> None:
