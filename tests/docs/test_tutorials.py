@@ -101,7 +101,7 @@ def test_a_tutorial_with_a_group(page: str, tmp_path: Path, broker) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.every
+@pytest.mark.slow
 @pytest.mark.parametrize("page", CHECKED)
 def test_a_tutorial_whose_group_the_doctor_looks_at(page: str, tmp_path: Path, broker) -> None:
     assert run_page(page, tmp_path, broker.bootstrap) == 2

@@ -117,7 +117,7 @@ def check(
     assert found == {one.name: one.first for one in situations}
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_the_true_cause_is_named_first(broker, tmp_path: Path, monkeypatch) -> None:
     check(broker.bootstrap, SHORT, tmp_path, monkeypatch)
 

@@ -123,6 +123,7 @@ def check_age(log: Log, row: dict[str, object]) -> None:
     assert -1 < age - row["lag_seconds"] < 120, "the test asked a moment later"
 
 
+@pytest.mark.every
 def test_control_records_are_lag_as_kafka_counts_it_and_no_work(broker):
     one, three = (Log(broker.bootstrap, what) for what in ("one", "three"))
     one.transaction(3)

@@ -74,7 +74,7 @@ def test_the_time_of_an_answer_begins_when_its_connection_stands(cut, topic):
     ask_until_answered(connections, topic)
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_a_member_of_each_client_joins_and_reads(cut, topic, short_set_up):
     cut.late_s = LATE_S
     servers = {"bootstrap.servers": f"127.0.0.1:{cut.port}"}

@@ -42,7 +42,7 @@ def test_every_command_that_takes_credentials_is_run_below() -> None:
     assert OF_ITS_OWN.keys() == commands_of_clusters()
 
 
-@pytest.mark.every
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.broker
 def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:

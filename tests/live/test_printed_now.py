@@ -127,7 +127,7 @@ def test_a_printed_log_makes_the_tables_of_a_dump(spark, broker, lived, tmp_path
             assert sorted(ours, key=by_place)[: len(theirs)] == sorted(theirs, key=by_place)
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_what_the_console_consumer_prints_has_the_same_commits_and_members(broker, lived, tmp_path):
     (working, exact), topic = lived
     texts = [

@@ -44,7 +44,7 @@ CASES = {
 """How a member takes part and where it stalls -> the cause of its end, and what the broker logs."""
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_a_member_that_stalls_has_not_lost_its_session(logged, tmp_path):
     """Two cases side by side: more members than that make a small machine lose their sessions."""
 

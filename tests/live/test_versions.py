@@ -47,7 +47,7 @@ def unchecked():
     return context
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_an_older_broker(spark, tmp_path, caplog):
     with cluster(1, KAFKA) as (broker, cut):
         sizes = {"n_members": 4, "n_partitions": 8, "session_ms": 4_000, "delay_ms": 3_000}

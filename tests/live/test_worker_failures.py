@@ -212,6 +212,7 @@ def test_the_doctor_names_work_that_nobody_does_and_work_that_has_moved(broker, 
         assert warning["evidence"]["members"] == ids[:1]
 
 
+@pytest.mark.every
 def test_what_all_work_needs_may_be_gone_and_come_back(broker):
     """Everything fails everywhere, few rounds are made of it, and everything runs again."""
     with posts(broker) as made:

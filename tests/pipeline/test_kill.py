@@ -47,7 +47,7 @@ def start(dump, out, *stage):
     return ended.returncode
 
 
-@pytest.mark.every
+@pytest.mark.slow
 def test_killed_in_every_stage_it_resumes_to_the_tables_of_one_run(tmp_path):
     dump, out = lived(tmp_path / "dump"), tmp_path / "out"
     ids = []

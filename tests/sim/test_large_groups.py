@@ -107,7 +107,8 @@ def test_a_broker_of_the_world_refuses_what_a_real_one_refuses():
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize(
-    "n_members, n_each, n_topics", further([(60, 20, 3), (150, 50, 3), (2_000, 10, 100)])
+    "n_members, n_each, n_topics",
+    [*further([(60, 20, 3), (150, 50, 3)]), pytest.param(2_000, 10, 100, marks=pytest.mark.slow)],
 )
 def test_a_rolling_bounce_of_a_large_group(name, n_members, n_each, n_topics):
     w = crowd(name, n_members, n_each, n_topics)
