@@ -118,7 +118,7 @@ def posts(broker, names="abc", **more) -> Iterator[list[Post]]:
 
 
 def running(made):
-    return sorted(number for post in made for number in post.running)
+    return sorted(number for post in made for number in {*post.running})
 
 
 def loads(made):

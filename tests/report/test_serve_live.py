@@ -136,7 +136,7 @@ def test_an_open_page_says_for_how_long_a_group_rebalances_and_whom_it_waits_for
         until(lambda: page.get_by_role("link", name=group).count(), "the group's row", PATIENCE_S)
         shows("Stable", "#groups tbody", "a group that is calm")
         page.evaluate("globalThis.opened = 'once'")
-        slow.load()
+        slow.hold()
         topic.produce(5)
         member("new")
         shows("PreparingRebalance", "#groups tbody", "a rebalance in the list")
