@@ -236,7 +236,9 @@ def check_report(report: Path) -> None:
             assert f"holdfast-demo-{policy}" in opened.page.locator("body").inner_text()
         opened.close()
     assert opened.said == []
-    assert [url for url in opened.requested if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert [
+        url for url in opened.requested if not url.startswith(("file:", "data:", "blob:"))
+    ] == []
 
 
 def test_a_ctrl_c_that_python_drops_is_heard():

@@ -6,7 +6,7 @@ import shutil
 
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classics
@@ -103,6 +103,7 @@ def consumer_records(group):
     st.lists(st.integers(100, 125), min_size=1, max_size=4, unique=True),
     st.sampled_from([2_000_000, 0]),
 )
+@example([111], 2_000_000)  # a gap of a rebalance of the batch before, and other groups' rebalances
 @pytest.mark.every
 def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
     base = tmp_path_factory.mktemp("stream")

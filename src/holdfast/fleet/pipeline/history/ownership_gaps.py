@@ -431,4 +431,5 @@ def _rebalance_of(gaps: pa.Table, rebalances: pa.Table) -> I64:
         for name in ("generation", "timestamp")
     )
     found = _last_known([group, generation], at, n, or_same=True)
-    return own[found] if len(own) else found
+    # An index of -1 would be that of the last row.
+    return np.where(found >= 0, own[found], -1) if len(own) else found
