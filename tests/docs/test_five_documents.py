@@ -15,7 +15,9 @@ PAGE = (ROOT / "docs" / "five-documents.md").read_text(encoding="utf-8")
 
 def test_each_test_that_the_page_names_exists():
     named = set(re.findall(r"`(test_\w+)`", PAGE))
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests/kips").glob("*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests/kips").glob("*.py")
+    )
     assert len(named) > 40
     assert named - set(re.findall(r"def (test_\w+)", sources)) == set()
 
