@@ -28,7 +28,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import ConfigError, OperationalError, RemoteProtocolError, SourceError
+from holdfast.errors import ClientError, ConfigError, RemoteProtocolError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -275,9 +275,9 @@ class LiveCluster:
 
 
 def _line(error: BaseException) -> str:
-    """Return one line for people; an OperationalError already names a client library's error."""
+    """Return one line for people; a ClientError already names a client library's error."""
     text = str(error).splitlines()[0] if str(error) else ""
-    if text and type(error) is OperationalError:
+    if text and type(error) is ClientError:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -33,7 +33,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import and_then
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.clients.confluent.adapter import (
     HasListener,
     LibrdkafkaAdapter,
@@ -108,9 +108,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             if self._n_failures >= _FAILURES:
                 self._n_failures = 0
                 kind = type(error).__name__
-                raise OperationalError(
-                    f"fetching failed: {kind}: {error}; nothing is lost"
-                ) from error
+                raise ClientError(f"fetching failed: {kind}: {error}; nothing is lost") from error
             _log.warning("fetching failed, retrying: %r", error)
             return []
         self._n_failures = 0
@@ -157,7 +155,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                 self._errors[tp] = RemoteProtocolError(text, error_code=error.code())
             elif error.fatal() or not error.retriable():
                 text = f"fetching {tp[0]}-{tp[1]} failed: {error.str()} ({error.name()})"
-                self._errors[tp] = OperationalError(text)
+                self._errors[tp] = ClientError(text)
                 if tp in self.fetched():
                     self._failed.add(tp)
                     _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
@@ -250,7 +248,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         -------
         Future of dict of partition to StartOffset
             Its error is a RemoteProtocolError if there is no committed offset and
-            ``auto.offset.reset`` is ``none``, and an OperationalError if no broker answered in
+            ``auto.offset.reset`` is ``none``, and a ClientError if no broker answered in
             time.
         """
 

@@ -43,7 +43,7 @@ from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.policies import DESIGNS, worker_policy
 from holdfast.core.machine.supported_protocols import assignors_for, computes, supported_assignors
-from holdfast.errors import ConfigError, LocalProtocolError, OperationalError
+from holdfast.errors import ClientError, ConfigError, LocalProtocolError
 from holdfast.members.metrics import Counters, MemberMetrics
 from holdfast.members.resources.effects import ResourceState
 from holdfast.members.resources.forms import Run, supervise
@@ -190,11 +190,11 @@ class Worker:
         ------
         SourceError
             If no broker answers.
-        OperationalError
+        ClientError
             If the worker was closed.
         """
         if self._closing.has_begun():
-            raise OperationalError("the worker is closed")
+            raise ClientError("the worker is closed")
         if self._is_started:
             return
         if self._connections is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.cli.demo.event_log import Entry
-from holdfast.errors import OperationalError
+from holdfast.errors import ProcessError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def count_records(entries: Iterable[Entry], end: Mapping[int, int]) -> Account:
 
     Raises
     ------
-    OperationalError
+    ProcessError
         A member read at or beyond the end of a partition.
     """
     steps = {partition: np.zeros(size + 1, np.int64) for partition, size in end.items()}
@@ -53,7 +53,7 @@ def count_records(entries: Iterable[Entry], end: Mapping[int, int]) -> Account:
             continue
         (partition,) = entry.partitions
         if not 0 <= entry.first <= entry.last < end[partition]:
-            raise OperationalError(
+            raise ProcessError(
                 f"{entry.member} read offsets {entry.first} to {entry.last} of partition "
                 f"{partition}, which ends at {end[partition]}"
             )

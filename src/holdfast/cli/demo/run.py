@@ -27,7 +27,7 @@ from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
 from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ConfigError, ProcessError
 from holdfast.fleet.pipeline.batches.history import run as run_history
 from holdfast.fleet.pipeline.command_session import open_session
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -144,7 +144,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
 
     Raises
     ------
-    OperationalError
+    ProcessError
         A process did not start, or a group did not read every record, or a partition had two
         owners in a group.
     """
@@ -266,7 +266,7 @@ def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: f
 
     Raises
     ------
-    OperationalError
+    ProcessError
         A partition had two owners.
     """
     entries = group.event_log.read()
@@ -274,7 +274,7 @@ def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: f
     doubles = overlaps(owned)
     if doubles:
         first, second = doubles[0]
-        raise OperationalError(
+        raise ProcessError(
             f"partition {first.partition} had two owners in {group.name}: "
             f"{first.member} and {second.member}"
         )
