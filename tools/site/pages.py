@@ -31,9 +31,11 @@ PUBLIC = (
 )
 """What a program may import, and CONTRIBUTING.md promises to keep."""
 STYLE = """\
-:root { --md-primary-fg-color: #12423c; --md-primary-fg-color--light: #2b6b62; --md-primary-fg-color--dark: #0b2c28;
-  --md-primary-bg-color: #fff; --md-accent-fg-color: #b4530a; --md-typeset-a-color: #0b6a5c; }
-[data-md-color-scheme="slate"] { --md-typeset-a-color: #6fcfbd; --md-accent-fg-color: #f0a35b; --md-hue: 172; }
+:root { --md-primary-fg-color: #12423c; --md-primary-fg-color--light: #2b6b62;
+  --md-primary-fg-color--dark: #0b2c28; --md-primary-bg-color: #fff;
+  --md-accent-fg-color: #b4530a; --md-typeset-a-color: #0b6a5c; }
+[data-md-color-scheme="slate"] { --md-hue: 172;
+  --md-typeset-a-color: #6fcfbd; --md-accent-fg-color: #f0a35b; }
 .md-typeset pre > code { overflow-x: auto; }
 .md-typeset td:first-child code { white-space: nowrap; }
 .md-grid { max-width: 76rem; }
