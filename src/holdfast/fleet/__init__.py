@@ -5,4 +5,6 @@
 ``report/``       findings, drawings, metrics, and served pages
 ``tables/``       folders of tables: columns, transactions, storage
 ================= =================================================================
+
+``columnar`` has the columns of Arrow tables as NumPy arrays.
 """
