@@ -42,8 +42,8 @@ from holdfast.members.clients.confluent.adapter import (
 )
 from holdfast.members.clients.confluent.forks import leave_alone_in_forks
 from holdfast.members.retained_fetches import RetainedFetches
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback
 
 _log = logging.getLogger(NAME)
