@@ -54,7 +54,7 @@ ROWS_PER_TASK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to replay.
+    """Options of a replay.
 
     Parameters
     ----------
