@@ -14,7 +14,7 @@ from tools.measured import kept, replaced
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
-NOT_READ_THROUGH = ("Look up", "Measured", "Maintainers")
+NOT_READ_THROUGH = ("Reference", "Maintainers")
 """Sections of the navigation that are no pages for users: lists of codes, keys, commands and words
 that a reader looks one entry up in, most of them written by the code; runs; how it is made."""
 
