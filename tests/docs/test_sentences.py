@@ -47,7 +47,8 @@ NO_BEGIN = re.compile(
 
 NOISE = re.compile(
     r"(?s:^ *```.*?^ *```$|<!--.*?-->)|^.*::\n(?:\n| +\S.*\n?)+"
-    r"|^(?:Parameters|Returns|Raises|Notes)\n-+$|^[\w*`, .]+ : .*$|^ *\|.*$|^#.*$|^.*\S {2,}\S.*$|^(?: {6,}| {2,}[-=]).*$",
+    r"|^(?:Parameters|Returns|Raises|Notes)\n-+$|^[\w*`, .]+ : .*$|^ *\|.*$|^#.*$"
+    r"|^.*\S {2,}\S.*$|^(?: {6,}| {2,}[-=]).*$",
     re.MULTILINE,
 )
 LITERAL = re.compile(r"``[^`]*``|:\w+:`[^`]*`|`[^`]*`|\[([^\]]*)\]\([^)]*\)")
