@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.model.columns import I64
+from holdfast.fleet.columnar import codes, ints
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.tables.columns.values import codes, ints
 from holdfast.fleet.tables.reading import Tables
 
 DIGITS = "".join(chr(c) for c in range(ord("#"), ord("~") + 1) if chr(c) != "<")  # 91 of them
