@@ -53,7 +53,7 @@ MARK = ".holdfast-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What to run."""
+    """Options of a demo run."""
 
     # Size of each group and of the topic.
     members: int = 4

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     cleaned_text,
