@@ -26,7 +26,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     decode_assignment,
     encode_subscription,
 )
-from holdfast.errors import ConfigError, OperationalError, PlanError
+from holdfast.errors import ClientError, ConfigError, PlanError
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.config.own_assignors import resolve
@@ -94,7 +94,7 @@ def test_racks_of_a_topic_that_grew_meanwhile_still_fit():
 
 def test_without_an_answer_the_round_is_planned_without_racks(caplog):
     def broken(topics):
-        raise OperationalError("no broker answered")
+        raise ClientError("no broker answered")
 
     plans = plan(leadership(find_racks=broken), [("m1", "a"), ("m2", "b")], (("t", 4),))
     assert plans == {"m1": [0, 1], "m2": [2, 3]}
@@ -238,7 +238,7 @@ def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
 
 @pytest.mark.parametrize("policy", SPOKEN)
 @pytest.mark.parametrize(
-    "error", [OperationalError("no broker answered"), TimeoutError(), KeyError("t")]
+    "error", [ClientError("no broker answered"), TimeoutError(), KeyError("t")]
 )
 def test_a_leader_that_cannot_ask_lets_everybody_keep_what_it_claims(policy, error, caplog):
     def count(topics):

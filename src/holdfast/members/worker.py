@@ -40,7 +40,7 @@ from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.errors import ConfigError, LocalProtocolError, OperationalError
+from holdfast.errors import ClientError, ConfigError, LocalProtocolError
 from holdfast.members.config.policy import (
     check_leave,
     make_member,
@@ -182,11 +182,11 @@ class Worker:
         ------
         SourceError
             If no broker answers.
-        OperationalError
+        ClientError
             If the worker was closed.
         """
         if self._closing.has_begun():
-            raise OperationalError("the worker is closed")
+            raise ClientError("the worker is closed")
         if self._is_started:
             return
         if self._connections is None:

@@ -140,7 +140,7 @@ class BrokerLags:
 
         Raises
         ------
-        OperationalError
+        ClientError
             If a broker did not answer.
         RemoteProtocolError
             If a broker refused.

@@ -33,7 +33,7 @@ from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
@@ -203,7 +203,7 @@ class MemberThread:
         """End the member with an error that the application's next call raises."""
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
-            self.failure = error if ours else OperationalError(str(error))  # type: ignore[assignment]
+            self.failure = error if ours else ClientError(str(error))  # type: ignore[assignment]
             self._over.set()
 
     @property
@@ -250,9 +250,7 @@ class MemberThread:
                     self._over.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
-            self.fail(
-                OperationalError(f"the member thread failed: {type(error).__name__}: {error}")
-            )
+            self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
             if self._ready is not None:
                 self._ready.end()

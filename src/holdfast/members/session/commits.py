@@ -39,7 +39,7 @@ from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, d
 from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, LocalProtocolError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
@@ -140,7 +140,7 @@ class Commits:
             If the group refused it, or records were delivered before their partitions were lost.
         LocalProtocolError
             If the member does not own a partition.
-        OperationalError
+        ClientError
             If no broker answered in time.
         """
         self._membership.process.check()
@@ -321,7 +321,7 @@ def loss_of(
 def not_committed(code: int) -> HoldfastError:
     """Return the error of a commit that was answered with ``code``, -1 for no answer."""
     if code < 0:
-        return OperationalError("the commit was not answered in time: it may be done, or not")
+        return ClientError("the commit was not answered in time: it may be done, or not")
     return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)
 
 
