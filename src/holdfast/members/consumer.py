@@ -27,7 +27,6 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, OperationalError
@@ -40,6 +39,7 @@ from holdfast.members.config.arguments import (
     checked_pattern,
     checked_seconds,
 )
+from holdfast.members.config.settings import Settings
 from holdfast.members.consumer_adapter import ConsumerAdapter
 from holdfast.members.consumer_queries import ConsumerQueries, TopicPartition, as_offsets
 from holdfast.members.metrics import MemberMetrics

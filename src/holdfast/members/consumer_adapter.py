@@ -26,10 +26,8 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
-from holdfast.cluster import client_configs
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import EARLIEST, LATEST
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import and_then
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.model.partitions import Resource
@@ -41,6 +39,7 @@ from holdfast.members.clients.confluent.adapter import (
     StartOffsets,
 )
 from holdfast.members.clients.confluent.forks import leave_alone_in_forks
+from holdfast.members.config.settings import Settings, librdkafka_fetch
 from holdfast.members.retained_fetches import RetainedFetches
 from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.runtime.member_log import NAME
@@ -75,7 +74,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     """
 
     def __init__(self, settings: Settings, owner: weakref.ref[HasListener]):
-        config = {**client_configs.librdkafka_fetch(settings), "logger": _library_log}
+        config = {**librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
         leave_alone_in_forks(self.client)
         reset = _RESETS.get(settings["auto.offset.reset"])

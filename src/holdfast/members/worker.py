@@ -37,7 +37,6 @@ from typing import Any, Protocol, Self
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.errors import ClientError, ConfigError, LocalProtocolError
@@ -46,6 +45,7 @@ from holdfast.members.config.policy import (
     make_member,
     worker_assignors,
 )
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Counters, MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
 from holdfast.members.resources.supervisor import Run, supervise

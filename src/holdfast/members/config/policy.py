@@ -28,7 +28,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.cluster.settings import OF_WORKERS, Settings
 from holdfast.core.assignors.registry import Named, find
 from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
 from holdfast.core.machine.leader.locations import digest_of
@@ -56,6 +55,7 @@ from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
 from holdfast.members.config.own_assignors import resolve, resolve_policy, resolve_target
+from holdfast.members.config.settings import OF_WORKERS, Settings
 
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
 

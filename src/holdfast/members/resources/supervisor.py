@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions
 from holdfast.core.machine.callbacks import ListenerCall
@@ -28,6 +27,7 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.errors import ConfigError, RemoteProtocolError
+from holdfast.members.config.settings import Settings
 from holdfast.members.resources.attempts import (
     AsyncStopEvent,
     Attempt,

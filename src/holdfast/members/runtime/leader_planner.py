@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import ASSIGNORS, find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.actions import ComputeAssignment
@@ -38,6 +37,7 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.leader.subscriptions import subscribers_of
 from holdfast.errors import HoldfastError
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Wait
 from holdfast.members.runtime.lags import LagSource, TimedLagSource
 from holdfast.members.runtime.member_log import Log, MemberLog

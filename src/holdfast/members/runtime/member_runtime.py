@@ -15,11 +15,11 @@ from typing import Protocol
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics, Lookup
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import Assignor
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.config.policy import make_member
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Counters, MemberMetrics
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.lags import lag_source_of

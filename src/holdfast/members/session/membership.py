@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.connections import Connections, load_client
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError, SourceError
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.member_log import NAME
 

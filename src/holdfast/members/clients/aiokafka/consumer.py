@@ -26,7 +26,6 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
@@ -35,6 +34,7 @@ from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
 from holdfast.members.clients.keywords import DELAY, is_ours
 from holdfast.members.clients.replacement import ClassReplacement
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file
 

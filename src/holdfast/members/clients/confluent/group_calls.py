@@ -28,7 +28,6 @@ import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.members.clients.confluent import errors
@@ -37,6 +36,7 @@ from holdfast.members.clients.confluent.commit_calls import CommitCalls
 from holdfast.members.clients.confluent.config import Routed
 from holdfast.members.clients.confluent.errors import Problems, check_kind, late
 from holdfast.members.clients.confluent.recreation import CALLER
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import Closing, OwnProcess
 from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.client_adapter import ClientTraits, InFlight
