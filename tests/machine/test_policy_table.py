@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import ASSIGNORS
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.cluster.client_keys import ALIASES
 from holdfast.cluster.settings import KEYS
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "members.md"
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from holdfast.cli.declared import Option
 from holdfast.core.assignors.registry import Named, find
-from holdfast.core.machine.policies import PolicyInfo
+from holdfast.core.machine.policy import PolicyInfo
 from holdfast.errors import ConfigError
 
 AssignorOptions = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import format_duration
-from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.machine.policy import DEFAULTS
 
 DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
 STABILIZATION = format_duration(DEFAULTS.stabilization_ms)

@@ -20,8 +20,7 @@ from typing import Any
 
 from holdfast.cluster import client_keys, credentials
 from holdfast.core.assignors.registry import AssignorInfo, Named, canonical, find
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo
-from holdfast.core.machine.policy import When
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, PolicyInfo, When
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError, nearest
 

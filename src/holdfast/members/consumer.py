@@ -28,7 +28,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from holdfast.cluster.settings import Settings
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError, LocalProtocolError, OperationalError
 from holdfast.members.clients.confluent.adapter import SLICE_S

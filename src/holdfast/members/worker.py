@@ -40,8 +40,9 @@ from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine import events
-from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
-from holdfast.core.machine.policies import DESIGNS, worker_policy
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.leader.designs import DesignAssignor, why_no_target
+from holdfast.core.machine.policy import DESIGNS, worker_policy
 from holdfast.core.machine.supported_protocols import assignors_for, computes, supported_assignors
 from holdfast.errors import ConfigError, LocalProtocolError, OperationalError
 from holdfast.members.metrics import Counters, MemberMetrics

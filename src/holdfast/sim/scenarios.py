@@ -20,9 +20,8 @@ import numpy as np
 
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import Named, find
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo, find_policy
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy, PolicyInfo, find_policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, PlanError
@@ -71,7 +70,7 @@ class Setup:
     """The setup of a simulation."""
 
     scenario: str = "rolling-bounce"  # a name of :data:`SCENARIOS`
-    # A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's. Or
+    # A name of :data:`holdfast.core.machine.policy.POLICIES`, an assignor's, or a baseline's. Or
     # a user's own policy.
     policy: str | PolicyInfo = "deferred"
     members: int = 6

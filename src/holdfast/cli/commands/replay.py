@@ -15,7 +15,7 @@ from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_when_needed
 from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, for_protocol
-from holdfast.core.machine.policies import (
+from holdfast.core.machine.policy import (
     DEFAULTS,
     POLICIES,
     PolicyInfo,

@@ -26,8 +26,7 @@ from holdfast.cli.scenario_files import read_scenario
 from holdfast.cli.simulation_dump import write_simulation
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, for_protocol
-from holdfast.core.machine.policies import DEFAULTS, PolicyInfo, find_policy
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import DEFAULTS, Policy, PolicyInfo, find_policy
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate

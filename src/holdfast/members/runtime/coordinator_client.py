@@ -34,7 +34,7 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.members.runtime.offsets import OffsetToCommit
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.member.identity import Identity
+    from holdfast.core.machine.events import Identity
 
 _GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
 

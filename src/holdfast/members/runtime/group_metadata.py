@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from holdfast.cluster.settings import Settings
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity
 
 
 def group_metadata(settings: Settings, identity: Identity) -> bytes:

@@ -1,6 +1,6 @@
 """The member machine of a configuration, and the work of a member that leads.
 
-**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policies`), and
+**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policy`), and
 ``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
 is sent to the group, in order, so each step of KIP-726's two bounces can be configured. Under the
 policy of a design only one assignor computes targets. A policy and a list that contradict each
@@ -23,12 +23,15 @@ from holdfast.cluster.lookup import FoundTopics
 from holdfast.cluster.settings import OF_WORKERS, Settings
 from holdfast.core.assignors.registry import ASSIGNORS, Named, find
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.leader.designs import (
+from holdfast.core.machine.leader.assignor_protocol import (
     Assignor,
+    LeaderRound,
+    choose_rebalance_protocol,
+)
+from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
-    LeaderRound,
     compute,
     named_in_round,
     read_round,
@@ -36,15 +39,16 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
-from holdfast.core.machine.policies import (
+from holdfast.core.machine.policy import (
     DEFAULTS,
     POLICIES,
+    KindPolicy,
+    Policy,
     PolicyInfo,
+    When,
     find_policy,
     worker_policy,
 )
-from holdfast.core.machine.policy import KindPolicy, Policy, When
-from holdfast.core.machine.rebalance_protocol import choose_rebalance_protocol
 from holdfast.core.machine.supported_protocols import (
     AssignorSpec,
     assignors_for,

@@ -17,7 +17,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from holdfast.cluster.settings import Settings
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity
 from holdfast.core.model.limits import NO_GENERATION
 
 NAME = "holdfast.member"

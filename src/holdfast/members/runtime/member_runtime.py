@@ -17,7 +17,7 @@ from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics, Lookup
 from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.metrics import Counters, MemberMetrics
 from holdfast.members.runtime.broker_lags import lag_source_of

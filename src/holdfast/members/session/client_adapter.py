@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import Once
 from holdfast.members.runtime.offsets import Offsets
