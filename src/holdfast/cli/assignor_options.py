@@ -24,6 +24,19 @@ AssignorOptions = Annotated[
 ]
 
 
+def split_names(text: str, option: str) -> list[str]:
+    """Return the names of an option that takes several, separated by commas; each once.
+
+    Raises
+    ------
+    ConfigError
+        There is no name.
+    """
+    if not (names := [name for part in text.split(",") if (name := part.strip())]):
+        raise ConfigError(f"{option} {text!r}: expected names, such as a,b")
+    return list(dict.fromkeys(names))
+
+
 def parse_assignor(text: str) -> Named:
     """Return an assignor of the registry, or the user's own.
 
