@@ -25,7 +25,7 @@ from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.kafka import errors
 from holdfast.members.clients.kafka.adapter import SubscriptionAdapter
 from holdfast.members.clients.kafka.coordinator import GroupCommits
-from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.session.client_adapter import ClientTraits
 
 A, B = ("t", 0), ("t", 1)

@@ -44,13 +44,11 @@ from holdfast.members.consumer_adapter import ConsumerAdapter
 from holdfast.members.consumer_queries import ConsumerQueries, TopicPartition, as_offsets
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.runtime.application_tasks import to_the_end
-from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.closing import Closing, EndSignals
 from holdfast.members.runtime.metadata_watch import Matches
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.runtime.signals import EndSignals
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
 from holdfast.members.session.commits import loss_of
-from holdfast.members.session.in_flight import NOTHING, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
@@ -137,7 +135,7 @@ class Consumer(ConsumerQueries):
 
     def __init__(self, config: Mapping[str, object]):
         # The leader's code is loaded here, not with the client's module.
-        from holdfast.members.runtime.leadership import assignors_of
+        from holdfast.members.config.policy import assignors_of
 
         self._settings = Settings.parse(config)
         self.assignors = assignors_of(self._settings)

@@ -16,14 +16,21 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.cli.assignor_options import parse_assignor, parse_policy, split_names
+from holdfast.cli.assignor_options import (
+    DELAY,
+    INTERVAL,
+    STABILIZATION,
+    Batch,
+    Interval,
+    parse_assignor,
+    parse_policy,
+    split_names,
+)
 from holdfast.cli.declared import Option
-from holdfast.cli.design_options import DELAY, INTERVAL, STABILIZATION, Batch, Interval
 from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows, write_text
-from holdfast.cli.scenario_files import read_scenario
-from holdfast.cli.simulation_dump import write_simulation
+from holdfast.cli.simulation_files import read_scenario, write_simulation
 from holdfast.cli.simulation_picture import draw
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, for_protocol

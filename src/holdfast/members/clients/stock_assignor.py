@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
-from holdfast.members.runtime.lag_source import LagSource, TimedLagSource
+from holdfast.members.runtime.lags import LagSource, TimedLagSource
 
 log = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.mailbox import Mailbox
 from holdfast.members.runtime.member_log import NAME, Log, MemberLog
 from holdfast.members.runtime.readiness import ReadyFile
 

@@ -50,7 +50,7 @@ from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_su
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, made, resolve
-from holdfast.members.runtime.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
