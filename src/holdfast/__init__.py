@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from holdfast.core.model.topics import Topics
     from holdfast.members.consumer import Consumer, RebalanceListener
     from holdfast.members.consumer_queries import TopicPartition
-    from holdfast.members.resources.effects import ResourceState
-    from holdfast.members.resources.runner import Resource
-    from holdfast.members.resources.stop_events import AsyncStopEvent, StopEvent
-    from holdfast.members.runtime.broker_lags import BrokerLags
+    from holdfast.members.resources.attempts import (
+        AsyncStopEvent,
+        Resource,
+        ResourceState,
+        StopEvent,
+    )
+    from holdfast.members.runtime.lags import BrokerLags
     from holdfast.members.worker import Worker, WorkerListener
 
 __all__ = [
@@ -65,17 +68,17 @@ __version__ = "0.1.0"
 _HOME = {
     "Assignment": "holdfast.core.model.assignment",
     "Assignor": "holdfast.core.machine.leader.designs",
-    "AsyncStopEvent": "holdfast.members.resources.stop_events",
-    "BrokerLags": "holdfast.members.runtime.broker_lags",
+    "AsyncStopEvent": "holdfast.members.resources.attempts",
+    "BrokerLags": "holdfast.members.runtime.lags",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "Imbalance": "holdfast.core.machine.leader.imbalance",
     "RebalanceListener": "holdfast.members.consumer",
     "Resolution": "holdfast.core.machine.leader.imbalance",
-    "Resource": "holdfast.members.resources.runner",
-    "ResourceState": "holdfast.members.resources.effects",
+    "Resource": "holdfast.members.resources.attempts",
+    "ResourceState": "holdfast.members.resources.attempts",
     "Result": "holdfast.core.assignors.result",
-    "StopEvent": "holdfast.members.resources.stop_events",
+    "StopEvent": "holdfast.members.resources.attempts",
     "TopicPartition": "holdfast.members.consumer_queries",
     "Topics": "holdfast.core.model.topics",
     "Worker": "holdfast.members.worker",

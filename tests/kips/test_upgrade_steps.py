@@ -70,7 +70,7 @@ from holdfast.core.machine.upgrade import (
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
-from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.config.policy import assignors_of
 
 PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
 PAIRS = list(permutations(PROTOCOLS, 2))

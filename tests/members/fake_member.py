@@ -28,13 +28,12 @@ from holdfast.core.machine.events import (
 )
 from holdfast.core.machine.states import MemberState
 from holdfast.members.clients.confluent.adapter import StartOffset
+from holdfast.members.config.policy import assignors_of
 from holdfast.members.consumer_queries import TopicPartition
 from holdfast.members.metrics import Counters
-from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.runtime.member_thread import MemberSnapshot
-from holdfast.members.runtime.offsets import OffsetToCommit
-from holdfast.members.session.client_adapter import ClientTraits, before
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.client_adapter import ClientTraits, InFlight, before
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 

@@ -8,8 +8,7 @@ import pytest
 from tests.members.fake_connections import FakeConnections
 
 from holdfast.core.machine.events import Identity
-from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.members.runtime.coordinator_client import CoordinatorClient, OffsetToCommit
 
 
 class Answers(FakeConnections):

@@ -21,9 +21,9 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.errors import (
+    ClientError,
     ConfigError,
     LocalProtocolError,
-    OperationalError,
     RemoteProtocolError,
     SourceError,
 )
@@ -105,7 +105,7 @@ def test_before_its_start_and_after_its_end():
         worker.run(0)
     worker.close()
     worker.close()
-    with pytest.raises(OperationalError, match="closed"):
+    with pytest.raises(ClientError, match="closed"):
         worker.start()
 
 

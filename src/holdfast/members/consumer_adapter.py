@@ -8,9 +8,9 @@ that librdkafka had taken, so every partition goes back to the application's pos
 application pauses stays paused in a rebalance that leaves the partition here.
 
 An eager member revokes all its partitions in every round and gets most of them back. A revoked
-partition is *retained*: librdkafka keeps fetching it, and its records are set aside. They are
-delivered if the partition is assigned again at the same offset, and dropped if it starts at another
-one.
+partition is *retained*: librdkafka keeps fetching it, and its records are set aside. The records
+are delivered if the partition is assigned again at the same offset, and dropped if it starts at
+another one.
 
 References: KIP-54, "Motivation" (what is fetched already is not fetched again); KIP-429; KIP-447.
 """
@@ -33,7 +33,7 @@ from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import and_then
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.clients.confluent.adapter import (
     HasListener,
     LibrdkafkaAdapter,
@@ -42,8 +42,8 @@ from holdfast.members.clients.confluent.adapter import (
 )
 from holdfast.members.clients.confluent.forks import leave_alone_in_forks
 from holdfast.members.retained_fetches import RetainedFetches
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback
 
 _log = logging.getLogger(NAME)
@@ -108,9 +108,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             if self._n_failures >= _FAILURES:
                 self._n_failures = 0
                 kind = type(error).__name__
-                raise OperationalError(
-                    f"fetching failed: {kind}: {error}; nothing is lost"
-                ) from error
+                raise ClientError(f"fetching failed: {kind}: {error}; nothing is lost") from error
             _log.warning("fetching failed, retrying: %r", error)
             return []
         self._n_failures = 0
@@ -157,7 +155,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                 self._errors[tp] = RemoteProtocolError(text, error_code=error.code())
             elif error.fatal() or not error.retriable():
                 text = f"fetching {tp[0]}-{tp[1]} failed: {error.str()} ({error.name()})"
-                self._errors[tp] = OperationalError(text)
+                self._errors[tp] = ClientError(text)
                 if tp in self.fetched():
                     self._failed.add(tp)
                     _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
@@ -250,7 +248,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         -------
         Future of dict of partition to StartOffset
             Its error is a RemoteProtocolError if there is no committed offset and
-            ``auto.offset.reset`` is ``none``, and an OperationalError if no broker answered in
+            ``auto.offset.reset`` is ``none``, and a ClientError if no broker answered in
             time.
         """
 

@@ -16,7 +16,7 @@ from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
 from holdfast.core.machine.leader.assignor_protocol import Assignor, Racks
-from holdfast.members.runtime.lag_source import LagSource, TimedLagSource
+from holdfast.members.runtime.lags import LagSource, TimedLagSource
 
 log = logging.getLogger(__name__)
 

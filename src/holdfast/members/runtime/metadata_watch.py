@@ -20,7 +20,7 @@ from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import events
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import HoldfastError, RemoteProtocolError, nearest
-from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import MemberLog
 
 Matches = Callable[[str], bool]

@@ -38,7 +38,7 @@ from holdfast.core.machine.leader.assignor_protocol import (
 )
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
 from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
 from holdfast.members.session.membership import Membership

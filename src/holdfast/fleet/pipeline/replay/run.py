@@ -26,7 +26,7 @@ from holdfast.core.model.fidelity import (
     fidelity,
 )
 from holdfast.errors import HoldfastError
-from holdfast.fleet.pipeline.arrow_types import BatchTask
+from holdfast.fleet.columnar import BatchTask
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
@@ -54,7 +54,7 @@ ROWS_PER_TASK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to replay.
+    """Options of a replay.
 
     Parameters
     ----------

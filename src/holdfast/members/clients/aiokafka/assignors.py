@@ -52,10 +52,10 @@ from holdfast.core.machine.supported_protocols import AssignorSpec
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, made, resolve
-from holdfast.members.runtime.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
@@ -227,7 +227,7 @@ class ForeignAssignor:
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Fail this round: an eager member claims nothing that it could keep."""
-        raise OperationalError(f"assignor {self.name}: assignment failed; rebalancing again")
+        raise ClientError(f"assignor {self.name}: assignment failed; rebalancing again")
 
 
 class _Counted:

@@ -39,7 +39,7 @@ from holdfast.members.clients.aiokafka.adapter import (
 )
 from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets, theirs
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import Callback, ClientTraits
 from holdfast.members.session.commits import CommitOrigin

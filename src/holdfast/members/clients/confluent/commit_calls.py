@@ -24,7 +24,7 @@ from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import LibrdkafkaAdapter, listed, offsets_of
 from holdfast.members.clients.confluent.config import Routed
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.poll_session import PollSession
 
 _Original: Any = confluent_kafka.Consumer

@@ -37,11 +37,9 @@ from holdfast.members.clients.confluent.commit_calls import CommitCalls
 from holdfast.members.clients.confluent.config import Routed
 from holdfast.members.clients.confluent.errors import Problems, check_kind, late
 from holdfast.members.clients.confluent.recreation import CALLER
-from holdfast.members.runtime.closing import Closing
-from holdfast.members.runtime.offsets import Offsets
-from holdfast.members.runtime.process import OwnProcess
-from holdfast.members.session.client_adapter import ClientTraits
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.runtime.closing import Closing, OwnProcess
+from holdfast.members.runtime.coordinator_client import Offsets
+from holdfast.members.session.client_adapter import ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 

@@ -54,7 +54,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
 from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, made, resolve
-from holdfast.members.runtime.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = [
     "CooperativeSticky",

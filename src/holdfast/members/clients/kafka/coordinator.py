@@ -41,9 +41,8 @@ from holdfast.members.clients.kafka.adapter import (
     ours,
 )
 from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
-from holdfast.members.runtime.offsets import Offsets
-from holdfast.members.session.client_adapter import Callback, ClientTraits
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.runtime.coordinator_client import Offsets
+from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
