@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from holdfast.core.assignors.registry import assign
     from holdfast.core.assignors.result import Result, verify
     from holdfast.core.assignors.rounds import follow
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.core.machine.leader.imbalance import Imbalance, Resolution
     from holdfast.core.machine.leader.leader_round import perform_assignment
-    from holdfast.core.machine.own_policy import policy
+    from holdfast.core.machine.policy import policy
     from holdfast.core.machine.policy_laws import check_policy_laws
     from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
@@ -89,7 +89,7 @@ _HOME = {
     "check_policy_laws": "holdfast.core.machine.policy_laws",
     "follow": "holdfast.core.assignors.rounds",
     "perform_assignment": "holdfast.core.machine.leader.leader_round",
-    "policy": "holdfast.core.machine.own_policy",
+    "policy": "holdfast.core.machine.policy",
     "verify": "holdfast.core.assignors.result",
 }
 

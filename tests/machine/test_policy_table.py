@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.assignors.registry import ASSIGNORS
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors

@@ -18,9 +18,14 @@ from typing import NamedTuple
 from tests.members.configured import settings_of
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import (
+    CommitRefused,
+    Identity,
+    LeaveRequested,
+    ListenerCall,
+    Polled,
+    RejoinRequested,
+)
 from holdfast.core.machine.states import MemberState
 from holdfast.members.clients.confluent.adapter import StartOffset
 from holdfast.members.config.policy import assignors_of

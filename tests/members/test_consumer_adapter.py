@@ -13,7 +13,7 @@ from tests.members.configured import settings_of
 from tests.members.fake_member import done, make_session
 
 from holdfast.cluster.lookup import EARLIEST
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import ClientError, RemoteProtocolError
 from holdfast.members import consumer_adapter
 from holdfast.members.clients.confluent import adapter as librdkafka_adapter

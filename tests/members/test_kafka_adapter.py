@@ -19,8 +19,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.members.configured import settings_of
 from tests.members.fake_member import done, failed, make_session
 
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.kafka import errors
 from holdfast.members.clients.kafka.adapter import SubscriptionAdapter

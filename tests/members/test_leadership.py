@@ -16,10 +16,9 @@ from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.leader.assignor_protocol import MemberView, RebalanceProtocol
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.policy import When
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,

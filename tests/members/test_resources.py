@@ -14,7 +14,7 @@ from tests.members.configured import settings_of
 
 from holdfast import AsyncStopEvent, Resource, StopEvent
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.members.resources import runners
 from holdfast.members.resources.supervisor import supervise
 from holdfast.members.runtime.member_log import MemberLog

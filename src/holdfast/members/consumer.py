@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, OperationalError
 from holdfast.members.clients.confluent.adapter import SLICE_S

@@ -7,8 +7,8 @@ given directly, is one of:
 - an assignor that :func:`holdfast.assignor` made;
 - a function of members, topics and claims, which becomes an assignor with the function's name;
 - a factory: a class, or a function without required parameters. It is called for each client;
-- an object with everything in :class:`~holdfast.core.machine.leader.designs.Assignor`, which reads
-  and writes the bytes of its protocol.
+- an object with everything in :class:`~holdfast.core.machine.leader.assignor_protocol.Assignor`,
+  which reads and writes the bytes of its protocol.
 
 A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan counts
 as failed.
@@ -30,7 +30,8 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
+from holdfast.core.assignors.own import OwnAssignor, assignor
+from holdfast.core.assignors.own_signature import form_of, required_of
 from holdfast.core.assignors.registry import (
     ASSIGNORS,
     JAVA_NAMES,
@@ -40,9 +41,8 @@ from holdfast.core.assignors.registry import (
     find,
     unknown,
 )
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.own_policy import policy
-from holdfast.core.machine.policies import DESIGNS, PolicyInfo, find_policy
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DESIGNS, PolicyInfo, find_policy, policy
 from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 
@@ -185,8 +185,8 @@ def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
     if missing := _missing(made):
         raise ConfigError(
             f"assignor {shown}: {type(made).__name__} has no {', '.join(missing)}; an assignor has "
-            f"{', '.join(_PARTS)}, see holdfast.core.machine.leader.designs.Assignor, or is made "
-            "of a function by holdfast.assignor"
+            f"{', '.join(_PARTS)}, see Assignor in holdfast.core.machine.leader.assignor_protocol, "
+            "or is made of a function by holdfast.assignor"
         )
     return cast(Assignor, made)
 

@@ -1,6 +1,6 @@
 """The policy and the assignors that a member's settings mean, and its machine.
 
-**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policies`), and
+**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policy`), and
 ``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
 is sent to the group, in order, so each step of KIP-726's two bounces can be configured. Under the
 policy of a design only one assignor computes targets. A policy and a list that contradict each
@@ -29,20 +29,22 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.assignors.registry import Named, find
-from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
+from holdfast.core.machine.leader.assignor_protocol import Assignor, choose_rebalance_protocol
+from holdfast.core.machine.leader.designs import DesignAssignor, why_no_target
 from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
-from holdfast.core.machine.policies import (
+from holdfast.core.machine.policy import (
     DEFAULTS,
     DESIGNS,
     POLICIES,
+    KindPolicy,
+    Policy,
     PolicyInfo,
+    When,
     find_policy,
     worker_policy,
 )
-from holdfast.core.machine.policy import KindPolicy, Policy, When
-from holdfast.core.machine.rebalance_protocol import choose_rebalance_protocol
 from holdfast.core.machine.supported_protocols import (
     AssignorSpec,
     assignors_for,

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias, assert_never
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.errors import ConfigError, RemoteProtocolError

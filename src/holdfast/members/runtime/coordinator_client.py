@@ -34,7 +34,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.member.identity import Identity
+    from holdfast.core.machine.events import Identity
 
 
 _GROUPS_SINCE = 8  # the version of OffsetFetch with several groups

@@ -24,12 +24,11 @@ from holdfast.core.machine import actions, events
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound
 from holdfast.core.machine.leader.designs import (
-    Assignor,
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
-    LeaderRound,
     compute,
     named_in_round,
     read_round,

@@ -16,7 +16,7 @@ from typing import Protocol
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics, Lookup
 from holdfast.core.machine import events
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.config.policy import make_member
 from holdfast.members.config.settings import Settings

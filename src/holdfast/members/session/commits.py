@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cluster.signal_safe import SignalSafeFuture, wait_for_all
 from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError

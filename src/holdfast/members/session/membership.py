@@ -31,7 +31,7 @@ from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.member_log import NAME
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.metrics import MemberMetrics
     from holdfast.members.runtime.member_runtime import ClientRebalanceHandler, MemberRuntime
     from holdfast.members.runtime.member_thread import MemberSnapshot, MemberThread

@@ -26,7 +26,10 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
+from holdfast.core.machine.leader.assignor_protocol import (
+    RebalanceProtocol,
+    choose_rebalance_protocol,
+)
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import settings_of

@@ -28,7 +28,7 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import create_future
 
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.aiokafka.adapter import (
@@ -46,7 +46,7 @@ from holdfast.members.session.commits import CommitOrigin
 from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1

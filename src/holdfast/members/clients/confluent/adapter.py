@@ -35,7 +35,7 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Messa
 
 from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.cluster.signal_safe import and_then
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.confluent.recreation import ClientRecreation

@@ -28,7 +28,7 @@ import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from holdfast.cluster.connections import Connections
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import SLICE_S, LibrdkafkaAdapter, listed
@@ -44,7 +44,7 @@ from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
 
 _SERVED_EVERY_S = 0.1

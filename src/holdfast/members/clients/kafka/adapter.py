@@ -34,7 +34,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.cluster.client_versions import TESTED
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.kafka import errors

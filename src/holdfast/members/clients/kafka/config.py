@@ -100,6 +100,6 @@ def _assignor(given: Any) -> Any:
         raise KafkaConfigurationError(
             f"partition_assignment_strategy: {kind.__name__} is written for kafka-python's own "
             "coordinator; name an assignor of the registry, or give one with the parts of "
-            "holdfast.core.machine.leader.designs.Assignor"
+            "holdfast.core.machine.leader.assignor_protocol.Assignor"
         )
     return given

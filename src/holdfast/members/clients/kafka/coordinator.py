@@ -30,7 +30,7 @@ from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
 from holdfast.core.machine import states as machine_states
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.kafka import errors
 from holdfast.members.clients.kafka.adapter import (
@@ -47,7 +47,7 @@ from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
 
 TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
