@@ -33,8 +33,7 @@ from holdfast.cluster.settings import (
     parsed,
 )
 from holdfast.core.assignors.registry import AssignorInfo, Named, canonical, find
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo
-from holdfast.core.machine.policy import When
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, PolicyInfo, When
 from holdfast.errors import ConfigError
 from holdfast.members.config import client_keys
 
