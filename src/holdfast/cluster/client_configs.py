@@ -10,14 +10,14 @@ security settings only. librdkafka, the data plane, gets connection, security an
 from __future__ import annotations
 
 import ssl
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from holdfast.cluster import client_keys
 from holdfast.cluster.login_log import hide_logins
 from holdfast.cluster.settings import Settings
+from holdfast.cluster.tokens import token_of
 from holdfast.errors import ConfigError
 
 # By default librdkafka pauses a partition for a second once its queue is full, and meanwhile
@@ -106,7 +106,9 @@ def kafka_python_connection(settings: Settings) -> dict[str, Any]:
         return result
     result["sasl_mechanism"] = mechanism
     if mechanism == "OAUTHBEARER":
-        result["sasl_oauth_token_provider"] = _token_provider(settings)
+        result["sasl_oauth_token_provider"] = kafka_python_tokens(
+            settings["holdfast.oauth.token.provider"]
+        )
     else:
         result["sasl_plain_username"] = settings["sasl.username"]
         result["sasl_plain_password"] = settings["sasl.password"]
@@ -137,23 +139,30 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
         algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"
         result["ssl.endpoint.identification.algorithm"] = algorithm
     if settings["sasl.mechanism"] == "OAUTHBEARER":
-        provider = settings["holdfast.oauth.token.provider"]
-        result["oauth_cb"] = lambda _: _token_with_expiry(provider())
+        result["oauth_cb"] = oauth_callback(settings["holdfast.oauth.token.provider"])
     return result
 
 
-def _token_with_expiry(found: str | tuple[str, float]) -> tuple[str, float]:
-    """Return token and expiry in seconds since 1970; a bare token expires in five minutes."""
-    return found if isinstance(found, tuple) else (found, time.time() + 300)
+def oauth_callback(provide: Callable[[], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the ``oauth_cb`` of confluent-kafka for a provider of tokens."""
+
+    def callback(_: Any) -> tuple[str, float, str, dict[str, str]]:
+        token = token_of(provide())
+        return token.value, token.expires_s, token.principal, dict(token.extensions)
+
+    return callback
 
 
-def _token_provider(settings: Settings) -> Any:
+def kafka_python_tokens(provide: Callable[[], Any]) -> Any:
+    """Return the token provider of kafka-python for a provider of tokens."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    provide = settings["holdfast.oauth.token.provider"]
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the base class is untyped
         def token(self) -> str:
-            return _token_with_expiry(provide())[0]
+            self._token = token_of(provide())
+            return self._token.value
+
+        def extensions(self) -> dict[str, str]:
+            return dict(self._token.extensions)  # requested after the token that they belong to
 
     return Provider()
