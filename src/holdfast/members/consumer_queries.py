@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.cluster.settings import Settings
 from holdfast.errors import LocalProtocolError
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import checked_pairs
-from holdfast.members.consumer_adapter import ConsumerAdapter
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
 from holdfast.members.runtime.group_metadata import group_metadata
 from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
