@@ -142,7 +142,7 @@ def test_the_process_ends_with_its_updater() -> None:
 
 FAILING = """
 from holdfast.cli import updater
-from holdfast.errors import OperationalError
+from holdfast.errors import JavaError
 def fail(*told, **more):
     {what}
 updater.follow_cluster = fail
@@ -153,7 +153,7 @@ updater.main()
 @pytest.mark.parametrize(
     ("what", "trouble"),
     [
-        ("raise OperationalError('no usable Java')", "no usable Java"),
+        ("raise JavaError('no usable Java')", "no usable Java"),
         (
             "raise ModuleNotFoundError(name='pyspark')",
             "pyspark is not installed: pip install 'kafka-holdfast[fleet]'",

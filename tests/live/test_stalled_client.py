@@ -1,7 +1,4 @@
-"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are faked.
-
-``python -m tests.live.no_brokers`` stalls real ones, which is a matter of chance.
-"""
+"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are faked."""
 
 from __future__ import annotations
 

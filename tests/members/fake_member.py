@@ -18,18 +18,22 @@ from typing import NamedTuple
 from tests.members.configured import settings_of
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import (
+    CommitRefused,
+    Identity,
+    LeaveRequested,
+    ListenerCall,
+    Polled,
+    RejoinRequested,
+)
 from holdfast.core.machine.states import MemberState
 from holdfast.members.clients.librdkafka.adapter import StartOffset
+from holdfast.members.config.policy import assignors_of
 from holdfast.members.consumer_queries import TopicPartition
 from holdfast.members.metrics import Counters
-from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.runtime.member_thread import MemberSnapshot
-from holdfast.members.runtime.offsets import OffsetToCommit
-from holdfast.members.session.client_adapter import ClientTraits, before
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.client_adapter import ClientTraits, InFlight, before
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 

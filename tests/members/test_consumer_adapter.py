@@ -13,8 +13,8 @@ from tests.members.configured import settings_of
 from tests.members.fake_member import done, make_session
 
 from holdfast.cluster.lookup import EARLIEST
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.errors import OperationalError, RemoteProtocolError
+from holdfast.core.machine.events import ListenerCall
+from holdfast.errors import ClientError, RemoteProtocolError
 from holdfast.members.clients.librdkafka import adapter as librdkafka_adapter
 from holdfast.members.clients.librdkafka import consumer_adapter, recreation
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
@@ -351,7 +351,7 @@ def test_a_poll_that_fails_loses_nothing(reading):
 def test_a_librdkafka_that_fails_again_and_again_is_an_error_of_the_application(reading):
     reading.client.fails = RuntimeError("broken")
     assert [reading.fetch(), reading.fetch()] == [[], []]
-    with pytest.raises(OperationalError, match="RuntimeError: broken; nothing is lost"):
+    with pytest.raises(ClientError, match="RuntimeError: broken; nothing is lost"):
         reading.fetch()
     reading.client.fails = None
     assert reading.fetch() == [("t", 0, 7)]

@@ -17,7 +17,7 @@ from confluent_kafka import (
 from tests.members.configured import QUICK
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.errors import OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, RemoteProtocolError
 from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
 from holdfast.members.clients.confluent.config import route
 
@@ -133,7 +133,7 @@ def test_a_call_that_assigns_does_not_wait_for_a_coordinator_that_is_away(consum
 
 
 def test_what_nobody_answered_is_asked_again(consumer):
-    group = Group(OperationalError("no answer"), OperationalError("no answer"), {A: 5, B: -1})
+    group = Group(ClientError("no answer"), ClientError("no answer"), {A: 5, B: -1})
     adapter = adapter_of(consumer, group)
     adapter.assign_new(blank(A, B))
     assert consumer.assignment() == []

@@ -202,7 +202,7 @@ originals = (confluent_kafka.Consumer,)  # no global is the class: it would be r
 import holdfast.confluent
 holdfast.confluent.install()
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
-from holdfast.cluster.settings import Settings
+from holdfast.members.config.settings import Settings
 settings = Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "alone"})
 adapter = ConsumerAdapter(settings, lambda: None)
 assert isinstance(adapter.client, originals)

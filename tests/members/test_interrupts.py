@@ -21,7 +21,7 @@ from tests.suites import further
 
 import holdfast
 from holdfast.cluster.kafka_python_repairs import mend_connects
-from holdfast.errors import OperationalError
+from holdfast.errors import ClientError
 from holdfast.members import worker
 from holdfast.members.clients.confluent import state
 from holdfast.members.clients.kafka import coordinator
@@ -253,7 +253,7 @@ def interrupted(kind, group, at, *, goes_on):
     except KeyboardInterrupt as error:
         raised = error  # it keeps every frame
         if goes_on:
-            with suppress(RuntimeError, OperationalError, IllegalStateError):  # closed by then
+            with suppress(RuntimeError, ClientError, IllegalStateError):  # closed by then
                 use(client, group)
     check_end(client, group)
     client.end()

@@ -11,8 +11,7 @@ from tests.live.waiting import until
 from tests.members.worker_group import round_of
 
 from holdfast import Consumer, Resource, Worker
-from holdfast.cluster.settings import OF_WORKERS
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
@@ -21,12 +20,13 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.errors import (
+    ClientError,
     ConfigError,
     LocalProtocolError,
-    OperationalError,
     RemoteProtocolError,
     SourceError,
 )
+from holdfast.members.config.settings import OF_WORKERS
 from holdfast.metrics import prometheus_text
 
 KINDS, DELAY = "holdfast.kinds", "scheduled.rebalance.max.delay.ms"
@@ -105,7 +105,7 @@ def test_before_its_start_and_after_its_end():
         worker.run(0)
     worker.close()
     worker.close()
-    with pytest.raises(OperationalError, match="closed"):
+    with pytest.raises(ClientError, match="closed"):
         worker.start()
 
 

@@ -83,7 +83,7 @@ def get_session(
 
     Raises
     ------
-    OperationalError
+    JavaError
         No usable Java, or the connector cannot be downloaded.
     """
     for name in CALL_LOGS:

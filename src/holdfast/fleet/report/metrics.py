@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from holdfast.core.names import visible
+from holdfast.fleet.columnar import ArrowTable, ints, words
 from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.tables.columns.values import ArrowTable, ints, to_us, words
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
 
 Labels = Mapping[str, str]

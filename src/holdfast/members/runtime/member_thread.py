@@ -27,16 +27,15 @@ from typing import NamedTuple, Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.leader.designs import led_round
-from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.mailbox import Mailbox
 from holdfast.members.runtime.member_log import NAME, Log, MemberLog
 from holdfast.members.runtime.readiness import ReadyFile
 
@@ -203,7 +202,7 @@ class MemberThread:
         """End the member with an error that the application's next call raises."""
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
-            self.failure = error if ours else OperationalError(str(error))  # type: ignore[assignment]
+            self.failure = error if ours else ClientError(str(error))  # type: ignore[assignment]
             self._over.set()
 
     @property
@@ -250,9 +249,7 @@ class MemberThread:
                     self._over.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
-            self.fail(
-                OperationalError(f"the member thread failed: {type(error).__name__}: {error}")
-            )
+            self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
             if self._ready is not None:
                 self._ready.end()

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
+from holdfast.fleet.columnar import ArrowTable, codes, floats, ints, times_ms
 from holdfast.fleet.tables.columns.stored import REBALANCES
-from holdfast.fleet.tables.columns.values import ArrowTable, codes, floats, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
 _BOUNDS = ("lower", "upper")

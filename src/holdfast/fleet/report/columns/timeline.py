@@ -21,16 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
+from holdfast.fleet.columnar import ArrowTable, codes, ints, lists, times_ms, words
 from holdfast.fleet.report.columns.identity import Identities, read_identities
-from holdfast.fleet.tables.columns.values import (
-    ArrowTable,
-    codes,
-    ints,
-    lists,
-    times_ms,
-    to_us,
-    words,
-)
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from holdfast.fleet.columnar import ArrowTable, ints
 from holdfast.fleet.report.columns.spans import NONE
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, table
 from holdfast.fleet.report.drawing.words import number
 from holdfast.fleet.tables.columns.stored import LAG
-from holdfast.fleet.tables.columns.values import ArrowTable, ints
 from holdfast.fleet.tables.reading import Tables
 
 WORST = 20

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.model.columns import I64
+from holdfast.fleet.columnar import codes, ints
 from holdfast.fleet.report.columns.timeline import Timeline
 from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.tables.columns.values import codes, ints
 from holdfast.fleet.tables.reading import Tables
 
 DIGITS = "".join(chr(c) for c in range(ord("#"), ord("~") + 1) if chr(c) != "<")  # 91 of them
@@ -125,7 +125,7 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
 def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
     """Return cause, moved partitions, and partition-milliseconds of downtime, of each generation.
 
-    They are "" and 0 without a rebalance; the downtime has a lower and an upper bound.
+    Without a rebalance the values are "" and 0; the downtime has a lower and an upper bound.
     """
     r = facts.recorded
     index = facts.generations.index_of(r.generation, r.at_ms)

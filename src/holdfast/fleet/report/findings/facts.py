@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
 from holdfast.core.machine.clients import clients_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import F64, I32, I64
+from holdfast.fleet.columnar import ArrowTable, codes, floats, ints, times_ms, words
 from holdfast.fleet.report.columns.history import Rebalances, read_rebalances
 from holdfast.fleet.report.columns.live import LiveGroup
 from holdfast.fleet.report.columns.rebuilding import CommitTimes, Rebuilding, rebuilding_of
@@ -30,15 +31,7 @@ from holdfast.fleet.report.columns.timeline import (
     build_timeline,
     count_roles,
 )
-from holdfast.fleet.tables.columns.values import (
-    ArrowTable,
-    codes,
-    floats,
-    ints,
-    times_ms,
-    to_us,
-    words,
-)
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
 
 BOOL = npt.NDArray[np.bool_]
@@ -341,9 +334,9 @@ class Facts:
     def downtime_s(self) -> float:
         """Return the best single estimate of the group's downtime, in seconds a partition.
 
-        That is the upper bound of the downtime, divided by the partitions of the group: Kafka
-        records when a rebalance ended and not when it began, so the lower bound of an eager group,
-        in which everything stops, is 0.
+        The estimate is the upper bound of the downtime, divided by the partitions: Kafka records
+        when a rebalance ended and not when it began, so the lower bound of an eager group, in which
+        everything stops, is 0.
         """
         return self.downtimes_s[1]
 

@@ -1,7 +1,7 @@
 """Rules about the locations of members, which holdfast members report in their subscriptions.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. What may happen after the
-next scale-up has cost nothing yet.
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. A risk at the next
+scale-up has cost nothing yet.
 
 **Strategy.** The table ``anomalies`` names the members of each round that report the same
 location.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.fleet.columnar import ints, times_ms
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import (
     Basis,
@@ -27,7 +28,6 @@ from holdfast.fleet.report.findings.finding import (
     on_group,
     rule,
 )
-from holdfast.fleet.tables.columns.values import ints, times_ms
 
 
 @rule(

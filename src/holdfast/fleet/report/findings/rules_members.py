@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.fleet.columnar import ArrowTable, ints, times_ms
 from holdfast.fleet.report.findings.facts import BOOL, NEVER, Facts
 from holdfast.fleet.report.findings.finding import (
     NONE,
@@ -37,7 +38,6 @@ from holdfast.fleet.report.findings.finding import (
     to_cooperative,
 )
 from holdfast.fleet.report.findings.rules_pollers import batches_s
-from holdfast.fleet.tables.columns.values import ArrowTable, ints, times_ms
 
 _BATCHES = 2
 """A slow poller that is silent for so many of its longest batches is stuck."""

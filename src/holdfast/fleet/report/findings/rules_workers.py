@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.fleet.columnar import ints, times_ms
 from holdfast.fleet.report.findings.facts import Facts
 from holdfast.fleet.report.findings.finding import (
     Basis,
@@ -27,7 +28,6 @@ from holdfast.fleet.report.findings.finding import (
     on_group,
     rule,
 )
-from holdfast.fleet.tables.columns.values import ints, times_ms
 
 
 def failed_in(facts: Facts) -> dict[int, list[dict[str, Any]]]:

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.columns import F64, I64, Mask
+from holdfast.fleet.columnar import ArrowTable, codes, ints, times_ms, words
 from holdfast.fleet.report.columns.history import downtime_bounds_s
 from holdfast.fleet.report.columns.timeline import settled, window_end_ms
 from holdfast.fleet.report.findings.examination import GroupVerdict
 from holdfast.fleet.report.findings.finding import Severity
-from holdfast.fleet.tables.columns.values import ArrowTable, codes, ints, times_ms, words
 from holdfast.fleet.tables.reading import Tables
 
 PAGE_ROWS = 100

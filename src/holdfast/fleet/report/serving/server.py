@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler
 
-from holdfast.errors import OperationalError
+from holdfast.errors import ProcessError
 from holdfast.fleet.report.serving.hosts import is_loopback, shown_address
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class PageServer(ThreadingHTTPServer):
 
     Raises
     ------
-    OperationalError
+    ProcessError
         If the address cannot be had.
     """
 
@@ -110,9 +110,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__(address, _PageHandler)  # type: ignore[arg-type] # of either kind
         except OSError as error:
             reason = error.strerror or error
-            raise OperationalError(
-                f"cannot listen on {shown_address(host, port)}: {reason}"
-            ) from error
+            raise ProcessError(f"cannot listen on {shown_address(host, port)}: {reason}") from error
         self.is_local = is_loopback(str(self.server_address[0]))
 
     def server_bind(self) -> None:

@@ -12,7 +12,7 @@ contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits f
 the log reports it (:func:`look`). No call waits for that check.
 
 **Strategy.** :func:`route` splits the configuration before librdkafka sees it; the member's part
-becomes :class:`~holdfast.cluster.settings.Settings`.
+becomes :class:`~holdfast.members.config.settings.Settings`.
 
 References: librdkafka, CONFIGURATION.md; KIP-848 (``group.protocol``,
 ConsumerGroupHeartbeat).
@@ -31,10 +31,10 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from holdfast.cluster import credentials
 from holdfast.cluster.diagnosis import known_requests
-from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
 from holdfast.members.clients.keywords import NOT_OURS, servers
 from holdfast.members.clients.replacement import ClassReplacement
+from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_log import NAME
 
 STRATEGY = "partition.assignment.strategy"

@@ -33,9 +33,9 @@ from holdfast.members.clients.confluent.session import after, check_record, comm
 from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import has_gate, leave_alone_in_forks
-from holdfast.members.runtime.group_metadata import group_metadata
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.in_flight import NOTHING
+from holdfast.members.session.client_adapter import NOTHING
+from holdfast.members.session.commits import group_metadata
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
@@ -90,7 +90,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 look(routed.native)
             return
         # The leader's code is loaded here, not with the client's module.
-        from holdfast.members.runtime.leadership import assignors_of
+        from holdfast.members.config.policy import assignors_of
 
         try:
             settings = routed.settings()

@@ -30,8 +30,7 @@ from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import ConfluentAdapter
 from holdfast.members.clients.librdkafka.adapter import listed, offsets_of
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.session.client_adapter import ClientTraits
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.client_adapter import ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 

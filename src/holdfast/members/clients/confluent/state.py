@@ -26,19 +26,19 @@ import confluent_kafka
 from confluent_kafka import Message
 
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
 from holdfast.members.clients.confluent.config import Routed, subscription_of
 from holdfast.members.clients.confluent.session import ConfluentSession
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import CALLER
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import Closing
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.client_adapter import InFlight
 from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
     from holdfast.members.runtime.metadata_watch import Matches
 

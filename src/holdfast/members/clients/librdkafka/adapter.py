@@ -35,15 +35,14 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Messa
 
 from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.cluster.signal_safe import and_then
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.librdkafka.recreation import STALLED, ClientRecreation, has_gate
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
-from holdfast.members.session.client_adapter import Callback, before
+from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
 from holdfast.members.session.session import GroupSession
-from holdfast.members.session.start_offsets import StartOffsetsRequest
 
 _log = logging.getLogger(NAME)
 _MOST_INTRODUCED = 16  # more requests would take as long as they save
@@ -80,7 +79,7 @@ class StartPositions:
     Parameters
     ----------
     request : callable
-        As for :class:`~holdfast.members.session.start_offsets.StartOffsetsRequest`.
+        As for :class:`~holdfast.members.session.client_adapter.StartOffsetsRequest`.
     refused : callable
         Takes the error of a request that no broker will ever answer, and the partitions; returns
         start offsets to use instead.

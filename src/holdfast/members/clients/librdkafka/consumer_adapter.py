@@ -26,15 +26,13 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
-from holdfast.cluster import client_configs
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import EARLIEST, LATEST
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import and_then
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.clients.librdkafka.adapter import (
     LibrdkafkaAdapter,
     Listener,
@@ -42,8 +40,9 @@ from holdfast.members.clients.librdkafka.adapter import (
     StartOffsets,
 )
 from holdfast.members.clients.librdkafka.recreation import leave_alone_in_forks
+from holdfast.members.config.settings import Settings, librdkafka_fetch
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback
 
 _log = logging.getLogger(NAME)
@@ -127,7 +126,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         settings: Settings,
         listeners: weakref.WeakMethod[Callable[[ListenerCall], Listener | None]],
     ):
-        config = {**client_configs.librdkafka_fetch(settings), "logger": _library_log}
+        config = {**librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
         leave_alone_in_forks(self.client)
         reset = _RESETS.get(settings["auto.offset.reset"])
@@ -165,9 +164,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             if self._n_failures >= _FAILURES:
                 self._n_failures = 0
                 kind = type(error).__name__
-                raise OperationalError(
-                    f"fetching failed: {kind}: {error}; nothing is lost"
-                ) from error
+                raise ClientError(f"fetching failed: {kind}: {error}; nothing is lost") from error
             _log.warning("fetching failed, retrying: %r", error)
             return []
         self._n_failures = 0
@@ -214,7 +211,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                 self._errors[tp] = RemoteProtocolError(text, error_code=error.code())
             elif error.fatal() or not error.retriable():
                 text = f"fetching {tp[0]}-{tp[1]} failed: {error.str()} ({error.name()})"
-                self._errors[tp] = OperationalError(text)
+                self._errors[tp] = ClientError(text)
                 if tp in self.fetched():
                     self._failed.add(tp)
                     _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
@@ -309,7 +306,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         -------
         Future of dict of partition to StartOffset
             Its error is a RemoteProtocolError if there is no committed offset and
-            ``auto.offset.reset`` is ``none``, and an OperationalError if no broker answered in
+            ``auto.offset.reset`` is ``none``, and an ClientError if no broker answered in
             time.
         """
 

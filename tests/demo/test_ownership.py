@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.demo.accounting import Account, count_records
 from holdfast.cli.demo.event_log import Entry
-from holdfast.errors import OperationalError
+from holdfast.cli.demo.ownership import Account, count_records
+from holdfast.errors import ProcessError
 
 
 def batch(partition: int, first: int, last: int) -> Entry:
@@ -50,7 +50,5 @@ def test_a_record_that_was_skipped_is_unread_and_one_that_came_again_read_twice(
 
 
 def test_reading_what_is_not_there_is_an_error():
-    with pytest.raises(
-        OperationalError, match="read offsets 5 to 10 of partition 0, which ends at 10"
-    ):
+    with pytest.raises(ProcessError, match="read offsets 5 to 10 of partition 0, which ends at 10"):
         count_records([batch(0, 5, 10)], {0: 10})

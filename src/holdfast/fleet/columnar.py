@@ -1,21 +1,35 @@
-"""NumPy columns of an Arrow table, with a number instead of null; its rows by group."""
+"""Columns of Arrow tables as NumPy arrays, Arrow lists as CSR pairs, and the rows of each group.
+
+**Rules.** No function depends on the meaning of a column. Arrow's own types are not checked
+(``pyproject.toml`` says why), so the names of types here are for readers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import F64, I32, I64
-from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
-from holdfast.fleet.tables.columns.schemas import MILLIS
+from holdfast.core.model.columns import F64, I32, I64, Mask, places_in
 
 ArrowTable: TypeAlias = pa.Table
+
+ArrowColumn: TypeAlias = pa.Array | pa.ChunkedArray
+"""An array, or a column of a table."""
+
+Arrays: TypeAlias = dict[str, ArrowColumn]
+"""Columns by name, all of one length."""
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+BatchTask: TypeAlias = Callable[[Batches], Batches]
+"""The argument of ``DataFrame.mapInArrow``: a function from record batches to record batches."""
+
+MILLIS: Final = pa.timestamp("ms", tz="UTC")
 
 
 def ints(table: ArrowTable, name: str, missing: int = -1) -> I64:
@@ -89,21 +103,47 @@ def replaced(table: ArrowTable, **columns: Any) -> ArrowTable:
     return table
 
 
-def to_us(text: str) -> int | None:
-    """Return ISO 8601 as microseconds since 1970, UTC without a zone; None for a wrong text."""
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000_000)
+def take(column: ArrowColumn, index: I64) -> ArrowColumn:
+    """Return values at ``index``; -1 gives null."""
+    if len(column) == 0:
+        return pa.nulls(len(index), column.type)
+    return column.take(pa.array(index, mask=index < 0))
 
 
-def moment_text(us: int) -> str:
-    """Format microseconds since 1970 as ISO 8601 in UTC, which :func:`to_us` reads."""
-    held = min(max(us, FIRST_US), LAST_US)
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=held)).isoformat()
+def new_runs(*keys: I32 | I64) -> Mask:
+    """Return where a run of equal rows begins, bool[n]: some key differs from the row before."""
+    found = np.ones(len(keys[0]), np.bool_)
+    found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return found
+
+
+def row_starts(row: I64, n_rows: int) -> I64:
+    """Return CSR starts of an ascending pointer column, int64[n_rows + 1]."""
+    return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int64)
+
+
+def gather(start: I64, rows: I64) -> tuple[I64, I64]:
+    """Return positions of all entries of ``rows`` in a CSR, and the new row of each."""
+    counts, places = places_in(start, rows)
+    return places, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+
+
+def list_parts(column: ArrowColumn) -> tuple[I64, I32]:
+    """Return starts and values of a list<int32> column without null lists."""
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    starts = lists.offsets.to_numpy().astype(np.int64)
+    return starts - starts[0], lists.flatten().to_numpy()
+
+
+def make_lists(
+    start: I32 | I64, values: ArrowColumn | I32 | I64, valid: Mask | None = None
+) -> pa.ListArray:
+    """Make a list array of CSR starts, with the end, and values; null where not ``valid``."""
+    array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    null = None if valid is None else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), array, mask=null)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
