@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 
 from holdfast.cluster import client_configs, credentials
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ClientError, ConfigError
+from holdfast.members.config.settings import Settings, librdkafka_fetch
 
 MSK = "b-1.demo.abc123.c2.kafka.eu-west-1.amazonaws.com:9098"
 BASE = {"bootstrap.servers": MSK, "group.id": "g", "security.protocol": "SASL_SSL"}
@@ -61,7 +61,7 @@ def signature_of(query, host, secret):
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_the_token_of_every_client_is_signed_as_aws_signs(spelling):
     settings = Settings.parse({**BASE, **SPELLINGS[spelling]})
-    value, expires_s, *_ = client_configs.librdkafka_fetch(settings)["oauth_cb"]("")
+    value, expires_s, *_ = librdkafka_fetch(settings)["oauth_cb"]("")
     provider = client_configs.kafka_python_connection(settings)["sasl_oauth_token_provider"]
     assert provider.token() == value
     url = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).decode()

@@ -12,9 +12,9 @@ from tests.live.security import pkcs8
 
 from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.keystores import read_keystore
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
 from holdfast.local.java import find_java
+from holdfast.members.config.settings import Settings, librdkafka_fetch
 
 PASSWORD = "store-password"
 TLS = {"bootstrap.servers": "h:1", "group.id": "g", "security.protocol": "SSL"}
@@ -59,7 +59,7 @@ def test_a_store_is_the_same_to_every_client_as_pem(stores, trust, key):
     settings = Settings.parse({**config(stores, trust, key), "ssl.truststore.type": "JKS"})
     context = client_configs.ssl_context(settings)
     assert context.cert_store_stats()["x509_ca"] == 1
-    confluent_kafka.Consumer(client_configs.librdkafka_fetch(settings)).close()
+    confluent_kafka.Consumer(librdkafka_fetch(settings)).close()
     java = credentials.java(settings.values)
     expected = x509.load_pem_x509_certificates((stores / "client.pem").read_bytes())
     chain = java["ssl.keystore.certificate.chain"].encode()

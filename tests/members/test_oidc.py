@@ -10,8 +10,8 @@ import trustme
 from tests.token_server import CLIENT, SCOPE, SECRET, token_server, write_keys
 
 from holdfast.cluster import client_configs, credentials, tokens
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ClientError, ConfigError
+from holdfast.members.config.settings import Settings, librdkafka_fetch
 
 BASE = {"bootstrap.servers": "h:1", "group.id": "g", "security.protocol": "SASL_SSL"}
 PROVIDER = "holdfast.oauth.token.provider"
@@ -61,9 +61,7 @@ def newer_java(server):
 @pytest.mark.parametrize("spelling", [java_file, librdkafkas, newer_java])
 def test_every_spelling_gets_the_same_token_to_every_client(server, spelling):
     settings = Settings.parse({**BASE, **spelling(server)})
-    value, expires_s, principal, extensions = client_configs.librdkafka_fetch(settings)["oauth_cb"](
-        ""
-    )
+    value, expires_s, principal, extensions = librdkafka_fetch(settings)["oauth_cb"]("")
     assert (principal, extensions) == (CLIENT, EXTENSIONS)
     assert 3500 < expires_s - time.time() <= 3600
     provider = client_configs.kafka_python_connection(settings)["sasl_oauth_token_provider"]
@@ -180,7 +178,7 @@ def of_a_file():
 def test_a_file_names_a_function_by_its_module():
     named = {**BASE, "sasl.mechanism": "OAUTHBEARER", PROVIDER: f"{__name__}:of_a_file"}
     settings = Settings.parse(named)
-    assert client_configs.librdkafka_fetch(settings)["oauth_cb"]("")[::3] == (
+    assert librdkafka_fetch(settings)["oauth_cb"]("")[::3] == (
         "from-a-file",
         {"logicalCluster": "lkc-3"},
     )

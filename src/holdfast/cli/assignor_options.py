@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import format_duration
 from holdfast.core.assignors.registry import Named, find
-from holdfast.core.machine.policies import DEFAULTS, PolicyInfo
+from holdfast.core.machine.policy import DEFAULTS, PolicyInfo
 from holdfast.errors import ConfigError
 
 DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
@@ -34,6 +34,19 @@ AssignorOptions = Annotated[
         "--option", metavar="NAME=VALUE", help="Option of the assignor, value as JSON; repeatable."
     ),
 ]
+
+
+def split_names(text: str, option: str) -> list[str]:
+    """Return the names of an option that takes several, separated by commas; each once.
+
+    Raises
+    ------
+    ConfigError
+        There is no name.
+    """
+    if not (names := [name for part in text.split(",") if (name := part.strip())]):
+        raise ConfigError(f"{option} {text!r}: expected names, such as a,b")
+    return list(dict.fromkeys(names))
 
 
 def parse_assignor(text: str) -> Named:

@@ -20,11 +20,11 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cluster import client_configs, client_keys, credentials
+from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
 from holdfast.cluster.record_times import TopicPartition
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
@@ -45,6 +45,7 @@ _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
 SHARE_TOPIC = "__share_group_state"
 _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
 """31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
+_NO_LOGIN = "ssl.crl.location"  # librdkafka's key, a letter away from ssl.ca.location
 
 
 class PartitionEnds(NamedTuple):
@@ -75,7 +76,7 @@ class LiveCluster:
         }
         return {
             **dict.fromkeys(_WAITS, str(self.timeout_ms)),
-            **client_keys.for_java(others),
+            **client_configs.for_java(others),
             **credentials.java(client_settings(self.bootstrap, found).values),
         }
 
@@ -223,7 +224,7 @@ class LiveCluster:
                 consumer.close()
         return sorted(found, key=lambda record: record[:2])
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ConnectionSettings:
         ours = {"request.timeout.ms": self.timeout_ms}
         return client_settings(self.bootstrap, self.config, ours)
 
@@ -383,7 +384,7 @@ def led(topic: ClusterTopic) -> list[int]:
 
 def client_settings(
     bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
-) -> Settings:
+) -> ConnectionSettings:
     """Return the credentials of a client's properties; other keys are for Spark's client alone.
 
     Parameters
@@ -402,8 +403,6 @@ def client_settings(
     for key in found.keys() - logins.keys():
         # A misspelt login or TLS key would be dropped, and the connection readable by anybody.
         near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
-        if near and key not in client_keys.others():
+        if near and key != _NO_LOGIN:
             raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
-    return Settings.parse(
-        {**logins, **(ours or {}), "bootstrap.servers": bootstrap, "group.id": "none"}
-    )
+    return ConnectionSettings.of({**logins, **(ours or {}), "bootstrap.servers": bootstrap})

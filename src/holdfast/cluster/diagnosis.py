@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.cluster import client_configs
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.tokens import Token, described, token_of
 from holdfast.errors import ConfigError, OperationalError
 
@@ -43,14 +43,14 @@ def _note_nothing(step: str, found: str) -> None:
     """Ignore a step that works."""
 
 
-def why_no_answer(settings: Settings, note: NoteStep = _note_nothing) -> str | None:
+def why_no_answer(settings: ConnectionSettings, note: NoteStep = _note_nothing) -> str | None:
     """Return the first step that fails for a client that could not connect.
 
     If every other step works, the login has failed.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ConnectionSettings
         Addresses and credentials.
     note : callable, optional
         Called after each step that works.
@@ -77,7 +77,7 @@ def why_no_answer(settings: Settings, note: NoteStep = _note_nothing) -> str | N
     return found
 
 
-def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
+def known_requests(settings: ConnectionSettings) -> Mapping[int, tuple[int, int]]:
     """Return oldest and newest version of each request that the first answering broker knows.
 
     Keys are Kafka's numbers of requests; empty if no broker answers. The request needs no login.
@@ -103,8 +103,8 @@ class _FailsError(Exception):
 
 def _look(
     address: str,
-    settings: Settings,
-    inside: Callable[[str, Any, Settings, NoteStep], _T],
+    settings: ConnectionSettings,
+    inside: Callable[[str, Any, ConnectionSettings, NoteStep], _T],
     note: NoteStep = _note_nothing,
 ) -> _T:
     """Connect to an address, and call ``inside`` with the connection."""
@@ -163,7 +163,7 @@ def _silent(address: str) -> _FailsError:
     return _FailsError(f"{address} accepts connections and never answers: does its broker work?")
 
 
-def _no_tls(address: str, settings: Settings) -> _FailsError:
+def _no_tls(address: str, settings: ConnectionSettings) -> _FailsError:
     protocol: str = settings["security.protocol"]
     plain = "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"
     return _FailsError(
@@ -172,7 +172,7 @@ def _no_tls(address: str, settings: Settings) -> _FailsError:
     )
 
 
-def _look_inside(address: str, sock: Any, settings: Settings, note: NoteStep) -> None:
+def _look_inside(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
     protocol, mechanism = settings["security.protocol"], settings["sasl.mechanism"]
     if _ask(sock, _API_VERSIONS, 0, b"") is None:
         if protocol.endswith("SSL"):
@@ -202,7 +202,7 @@ def _look_inside(address: str, sock: Any, settings: Settings, note: NoteStep) ->
         _try_token(address, sock, settings, note)
 
 
-def _try_token(address: str, sock: Any, settings: Settings, note: NoteStep) -> None:
+def _try_token(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
     """Get a token and send it to the broker."""
     provide = settings["holdfast.oauth.token.provider"]
     origin = getattr(provide, "origin", "holdfast.oauth.token.provider")
@@ -253,7 +253,7 @@ def _refusal_of(answer: bytes | None) -> str | None:
         return challenge.decode("utf-8", "replace")[:200]
 
 
-def _blame_login(address: str, settings: Settings) -> None:
+def _blame_login(address: str, settings: ConnectionSettings) -> None:
     mechanism = settings["sasl.mechanism"]
     if mechanism not in (None, "OAUTHBEARER"):
         raise _FailsError(

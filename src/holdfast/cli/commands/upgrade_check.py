@@ -23,7 +23,7 @@ from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.core.assignors.registry import ASSIGNORS, canonical
 from holdfast.core.command_lines import holdfast_line
-from holdfast.core.machine.policies import DESIGNS, POLICIES
+from holdfast.core.machine.policy import DESIGNS, POLICIES
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
