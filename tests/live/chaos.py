@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from tests.live.chaos_clients import CLIENTS
+from tests.live.clients import CLIENTS
 from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, SPOILED, THREE_BROKERS, fire
 from tests.live.member_group import CUT, POLL_SESSIONS, MemberGroup
@@ -116,7 +116,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep every journal here")
     options = parser.parse_args()
     wrong = False
-    clients = options.client or ["holdfast"]
+    clients = options.client or ["consumer"]
     for n_brokers in options.brokers or (1, 3):
         for client, design in product(clients, options.design or DESIGNS):
             began = time.monotonic()

@@ -101,7 +101,7 @@ class MemberGroup(Processes):
     """Members of one group, by slot: a slot's process may be another one from time to time.
 
     The last two slots are static members; the three before them reach the broker through a proxy.
-    ``client`` is a name of :data:`tests.live.chaos_clients.CLIENTS`, or some with a ``+`` between
+    ``client`` is a name of :data:`tests.live.clients.CLIENTS`, or some with a ``+`` between
     them, which the slots take in turns.
     """
 
@@ -112,7 +112,7 @@ class MemberGroup(Processes):
         folder: Path,
         *,
         design: str,
-        client: str = "holdfast",
+        client: str = "consumer",
         n_members: int,
         n_partitions: int,
         session_ms: int = 6_000,
@@ -161,6 +161,7 @@ class MemberGroup(Processes):
             "heartbeat.interval.ms": 500,
             "auto.commit.interval.ms": 500,
             "request.timeout.ms": 10_000,
+            "metadata.max.age.ms": 300_000,
             **self._design,
         }
         if listener == CUT and self.broker.settings.brokers == 1:
@@ -243,7 +244,7 @@ class MemberGroup(Processes):
         lines.append(f"the broker's ends: {self._ends()}")
         self._ask(names)
         for name in sorted(names):
-            lines.append(f"{name} stands at {self.ownership_log.stands.get(name, 'no answer')}")
+            lines.append(f"{name}: {self.ownership_log.states.get(name, 'no answer')}")
             lines.append(f"{name} said {self.said(name)}")
         (self.folder / "in-vain.txt").write_text("\n".join(lines))
         return "\n".join(lines)
@@ -259,13 +260,13 @@ class MemberGroup(Processes):
         return {tp.partition: future.result(60).offset for tp, future in found.items()}
 
     def _ask(self, names: set[str]) -> None:
-        """Have members tell where they stand; who does not answer tells what its threads do."""
+        """Have members write their state; one that does not answer writes its threads' stacks."""
         for name in names:
-            self.ownership_log.stands.pop(name, None)
+            self.ownership_log.states.pop(name, None)
             self.running[name].send_signal(signal.SIGHUP)
         with suppress(AssertionError):
-            until(lambda: names <= set(self.ownership_log.read().stands), "answers", seconds=30)
-        for name in names - set(self.ownership_log.stands):
+            until(lambda: names <= set(self.ownership_log.read().states), "answers", seconds=30)
+        for name in names - set(self.ownership_log.states):
             self.running[name].send_signal(signal.SIGQUIT)
 
     # The end

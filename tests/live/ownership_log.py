@@ -31,7 +31,7 @@ class OwnershipLog:
         self.n_partitions = n_partitions
         self.held: defaultdict[str, set[int]] = defaultdict(set)
         self.failed: dict[str, str] = {}
-        self.stands: dict[str, dict[str, str]] = {}
+        self.states: dict[str, dict[str, str]] = {}
         self.times_read = [np.zeros(0, np.int32) for _ in range(n_partitions)]
         self.batch_times: list[list[float]] = [[] for _ in range(n_partitions)]
         self.in_flight: Counter[int] = Counter()
@@ -79,8 +79,8 @@ class OwnershipLog:
                 self.held.pop(name, None)
             case "failed", (text,):
                 self.failed[name] = text
-            case "stands", (answers,):
-                self.stands[name] = answers
+            case "state", (answers,):
+                self.states[name] = answers
 
     def note(self, name: str, when: float, event: str, partitions: Iterable[int] = ()) -> None:
         """Put an event between those of the journals: a kill, a freeze."""

@@ -42,7 +42,7 @@ from holdfast.local.jars import KAFKA_VERSION
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 OLD = "3.9.1"
-DESIGNS = {"holdfast": "deferred", "confluent": "deferred", "aiokafka": "simple", "kafka": "eager"}
+DESIGNS = {"consumer": "deferred", "confluent": "deferred", "aiokafka": "simple", "kafka": "eager"}
 """What each client's group runs."""
 N_MEMBERS = 3
 SIZES = {"n_members": N_MEMBERS, "n_partitions": 6, "session_ms": 30_000, "every_s": 0.2}
@@ -248,7 +248,7 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
         for node_id in others:
             with groups.step(f"node {node_id} is upgraded"):
                 groups.restart(node_id)
-        topic = member_groups["holdfast"].topic
+        topic = member_groups["consumer"].topic
         with member_of_kip_848(broker.bootstrap, topic, "too-early") as consumer:
             assert refusal(consumer) == confluent_kafka.KafkaError._FATAL
         with groups.step("features are raised"):
@@ -257,7 +257,7 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
         with groups.step("everybody is bounced"):
             groups.bounce()
         with member_of_kip_848(broker.bootstrap, topic, "of-kip-848") as consumer:
-            read_to(consumer, list(member_groups["holdfast"].producing.written))
+            read_to(consumer, list(member_groups["consumer"].producing.written))
             kind = group_of(broker.bootstrap, "of-kip-848").type
         assert kind is confluent_kafka.ConsumerGroupType.CONSUMER
         for client, member_group in member_groups.items():

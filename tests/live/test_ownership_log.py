@@ -190,6 +190,6 @@ def test_a_run_that_waits_in_vain_names_every_hole(tmp_path):
     assert ownership_log.holes(1, 0) == []
 
 
-def test_where_a_member_stands_is_what_it_said_last(tmp_path):
-    said = [("stands", {"paused": "set()"}), ("stands", {"paused": "{0}"})]
-    assert ownership_log_of(tmp_path, a=said).stands == {"a": {"paused": "{0}"}}
+def test_the_state_of_a_member_is_the_last_one_that_it_wrote(tmp_path):
+    said = [("state", {"paused": "set()"}), ("state", {"paused": "{0}"})]
+    assert ownership_log_of(tmp_path, a=said).states == {"a": {"paused": "{0}"}}

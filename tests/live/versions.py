@@ -38,7 +38,7 @@ from holdfast.fleet.tables.reading import read_tables
 from holdfast.local import jars
 from holdfast.local.broker.broker import Broker
 
-CLIENTS = "holdfast+confluent+aiokafka+kafka"
+CLIENTS = "consumer+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")
 MARK = "<!-- written by tests.live.versions -->"
 
