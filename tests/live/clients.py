@@ -204,6 +204,8 @@ class Confluent(Client):
             keys["auto.offset.reset"] = "error"
         if (provide := keys.pop(TOKENS, None)) is not None:
             keys["oauth_cb"] = lambda _: provide()
+        if keys.get("group.protocol") == "consumer":  # the broker decides on both
+            del keys["heartbeat.interval.ms"], keys["session.timeout.ms"]
         if (timeout_ms := keys.pop("request.timeout.ms", None)) is not None:
             keys["socket.timeout.ms"] = timeout_ms
         return self.kind({"log_level": 0, **keys})

@@ -7,11 +7,12 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.live.event_recorder import held_after
+from tests.live.waiting import PATIENCE_SECONDS
 
 from holdfast import Consumer
 from holdfast.core.machine import actions
@@ -76,40 +77,33 @@ class Topic:
         assert left == 0, f"{left} records to {self.name} have no answer after 60 s"
 
 
-class ConsumerThread:
-    """One consumer on a thread of its own.
+class PollingThread:
+    """A thread that polls a member until its end; it can be held, as by work on a batch."""
 
-    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
-    processed.
-    """
-
-    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
-        settings = {k.replace("_", "."): v for k, v in config.items()}
-        self.consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
-        )
-        self.recorder: list[tuple[float, str, list[int]]] = []
-        self.read: list[tuple[str, int, int]] = []
+    def __init__(self) -> None:
         self.error: BaseException | None = None
         self.work_s = 0.0
-        self.on_assigned: Callable[[list[Any]], None] | None = None
-        self._topics = topics
         self._end = threading.Event()
         self._hold = threading.Event()
         self.is_held = threading.Event()
-        self._returns = True
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> ConsumerThread:
-        self.consumer.subscribe(self._topics, self)
+    def poll_once(self) -> None:
+        """Poll, and note what a test looks at."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the member, on its thread."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
         self._thread.start()
         return self
 
     def _run(self) -> None:
         try:
             while not self._end.is_set():
-                for m in self.consumer.poll(0.1):
-                    self.read.append((m.topic(), m.partition(), m.offset()))
+                self.poll_once()
                 while self._hold.is_set() and not self._end.is_set():
                     self.is_held.set()
                     time.sleep(0.02)
@@ -118,7 +112,51 @@ class ConsumerThread:
         except BaseException as error:  # the test looks at it
             self.error = error
         finally:
-            self.consumer.close(returns=self._returns)
+            self.close()
+
+    def hold(self) -> None:
+        """Keep the application busy with its batch until :meth:`release`."""
+        self._hold.set()
+
+    def release(self) -> None:
+        self._hold.clear()
+
+    def stop(self) -> Self:
+        self._end.set()
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive(), "the consumer did not close"
+        return self
+
+
+class ConsumerThread(PollingThread):
+    """A ``holdfast.Consumer`` on a thread of its own.
+
+    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
+    processed.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
+        super().__init__()
+        settings = {k.replace("_", "."): v for k, v in config.items()}
+        self.consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
+        )
+        self.recorder: list[tuple[float, str, list[int]]] = []
+        self.read: list[tuple[str, int, int]] = []
+        self.on_assigned: Callable[[list[Any]], None] | None = None
+        self._topics = topics
+        self._returns = True
+
+    def start(self) -> Self:
+        self.consumer.subscribe(self._topics, self)
+        return super().start()
+
+    def poll_once(self) -> None:
+        for m in self.consumer.poll(0.1):
+            self.read.append((m.topic(), m.partition(), m.offset()))
+
+    def close(self) -> None:
+        self.consumer.close(returns=self._returns)
 
     def on_partitions_assigned(self, partitions: list[Any]) -> None:
         self.recorder.append((time.monotonic(), "assigned", [p.partition for p in partitions]))
@@ -133,26 +171,16 @@ class ConsumerThread:
 
     @property
     def owns(self) -> list[int]:
-        """Partitions by the diary."""
+        """Partitions by its callbacks."""
         return sorted(held_after((what, found) for _, what, found in list(self.recorder)))
 
     def words(self) -> list[str]:
         """What happened, callbacks for nothing left out."""
         return [what for _, what, partitions in list(self.recorder) if partitions]
 
-    def hold(self) -> None:
-        """Keep the application busy with its batch until :meth:`release`."""
-        self._hold.set()
-
-    def release(self) -> None:
-        self._hold.clear()
-
-    def stop(self, *, returns: bool = True) -> ConsumerThread:
+    def stop(self, *, returns: bool = True) -> Self:
         self._returns = returns
-        self._end.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the consumer did not close"
-        return self
+        return super().stop()
 
 
 class Held:
@@ -190,7 +218,7 @@ def spread(consumer_threads: list[ConsumerThread], topic: Topic) -> bool:
 
 
 def overlaps(consumer_threads: list[ConsumerThread]) -> list[tuple[int, float]]:
-    """Partitions that two hands owned at once, by their diaries, with the moment."""
+    """Partitions that two threads owned at once, by their callbacks, with the moment."""
     events = sorted(
         (when, i, what, p)
         for i, consumer_thread in enumerate(consumer_threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.live.crew import ConsumerThread, closing, fresh
-from tests.live.stock import Stock
+from tests.live.polled import Stock
 from tests.live.waiting import until
 
 from holdfast.members.clients.kafka.assignors import CooperativeSticky

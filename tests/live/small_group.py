@@ -35,7 +35,7 @@ def small_group(bootstrap: str, group: str) -> Iterator[tuple[str, Callable[[int
             enable_auto_commit=False,
         )
         with closing(consumer):  # left by the end: or it is thrown out while a test looks at it
-            # A client that leads before it knows the topic joins again (tests/live/stock.py).
+            # A client that leads before it knows the topic joins again (tests/live/polled.py).
             until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
             read: list[object] = []
 

@@ -8,7 +8,7 @@ import logging
 import confluent_kafka
 import pytest
 from tests.live.crew import ConsumerThread, Held, Topic, account, closing, fresh, overlaps, spread
-from tests.live.stock import Stock
+from tests.live.polled import Stock
 from tests.live.waiting import until
 
 from holdfast.core.machine import actions

@@ -15,7 +15,7 @@ import confluent_kafka
 import pytest
 from tests.cli.running import run
 from tests.live.crew import Topic, fresh, group_of
-from tests.live.held_member import StockMember
+from tests.live.polled import StockMember
 from tests.live.waiting import until
 
 from holdfast.cli.live_states import GroupStatePoller

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.live.kinds import Members
+from tests.live.processes import event_member
 
 from holdfast.local.broker import broker as brokers
 
@@ -142,14 +143,12 @@ class WildGroup:
 
     def _worker(self, name: str) -> list[str]:
         config = {
-            "client.id": name,
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": 1_000,
         }
-        member = str(Path(__file__).with_name("worker_member.py"))
-        event_log = str(self.crew.folder / f"{name}.journal")
-        words = [self.crew.bootstrap, self.name, name, event_log, json.dumps(config)]
-        return [sys.executable, member, *words, json.dumps({"shard": 6})]
+        event_log = str(self.crew.folder / f"{name}.jsonl")
+        words = (self.crew.bootstrap, "-", self.name, name, event_log, json.dumps({"shard": 6}))
+        return event_member("worker", *words, json.dumps(config))
 
     def leave(self, slot: int) -> None:
         """SIGTERM."""
