@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.live.crew import Topic
+from confluent_kafka.admin import OffsetSpec
+from tests.live.crew import Topic, admin_of
 from tests.live.cut import Cut
 from tests.live.offsets_log import Generation, read_group
 from tests.live.ownership_log import OwnershipLog
@@ -171,7 +171,7 @@ class MemberGroup(Processes):
         spec = {
             "name": name,
             "topic": self.topic,
-            "event_log": str(self.folder / f"{name}.journal"),
+            "event_log": str(self.folder / f"{name}.jsonl"),
             "config": config,
             "work_s": 0.02,
             "client": self._clients[slot % len(self._clients)],
@@ -251,12 +251,11 @@ class MemberGroup(Processes):
 
     def _ends(self) -> dict[int, int]:
         """End of each partition, as the broker knows it."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         asked = {
             confluent_kafka.TopicPartition(self.topic, p): OffsetSpec.latest()
             for p in range(self.n_partitions)
         }
-        found = admin.list_offsets(asked)
+        found = admin_of(self.broker.bootstrap).list_offsets(asked)
         return {tp.partition: future.result(60).offset for tp, future in found.items()}
 
     def _ask(self, names: set[str]) -> None:

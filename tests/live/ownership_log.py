@@ -45,7 +45,7 @@ class OwnershipLog:
 
     def read(self) -> OwnershipLog:
         """Take in what was added."""
-        for path in sorted(self._folder.glob("*.journal")):
+        for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read_to.get(path, 0))
                 whole, newline, _ = file.read().rpartition(b"\n")
@@ -83,7 +83,7 @@ class OwnershipLog:
                 self.states[name] = answers
 
     def note(self, name: str, when: float, event: str, partitions: Iterable[int] = ()) -> None:
-        """Put an event between those of the journals: a kill, a freeze."""
+        """Put an event between those of the event logs: a kill, a freeze."""
         self._entries.append(
             Entry(time_seconds=when, member=name, event=event, partitions=tuple(partitions))
         )
@@ -165,7 +165,7 @@ class OwnershipLog:
         return self._late
 
     def two_owners(self, allowed: set[tuple[str, str]]) -> list[str]:
-        """Partitions that two members held at once by their own journals."""
+        """Partitions that two members held at once by their own event logs."""
         entries = sorted(self._entries, key=lambda entry: entry.time_seconds)
         return [
             f"partition {a.partition}: {b.member} from {b.start:.3f}, {a.member} to {a.stop:.3f}"

@@ -25,9 +25,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
-from tests.live.crew import group_of
+from tests.live.crew import admin_of, group_of
 from tests.live.cut import Cut
 from tests.live.member_group import CUT, MemberGroup
 from tests.live.offsets_log import OFFSETS_TOPIC, Generation, read_group
@@ -120,8 +119,7 @@ class Groups:
 
     def coordinator(self) -> int:
         """Node of the coordinator that all have: who leads the one partition of their records."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        topics = admin.list_topics(OFFSETS_TOPIC, timeout=60).topics
+        topics = admin_of(self.broker.bootstrap).list_topics(OFFSETS_TOPIC, timeout=60).topics
         return int(topics[OFFSETS_TOPIC].partitions[0].leader)
 
     def restart(self, node_id: int) -> None:
@@ -140,7 +138,7 @@ class Groups:
 
 def leads_as_preferred(broker: Broker) -> bool:
     """Ask for every partition to be led by its preferred node, and whether it is."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin = admin_of(broker.bootstrap)
     admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED).result(60)
     return all(
         partition.leader == partition.replicas[0]

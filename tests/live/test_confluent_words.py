@@ -21,9 +21,8 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 from tests.live.all_clients import sentence
-from tests.live.crew import fresh
+from tests.live.crew import admin_of, fresh
 from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
 
@@ -230,8 +229,7 @@ def told_of_a_deletion(stage: Any, strategy: str) -> None:
     client.subscribe(f"^{prefix}-.*", recorder)
     stage.until(lambda: len(client.records) == 4, "a record of every partition", client)
     del recorder.calls[:], client.passed[:]
-    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
-    admin.delete_topics(names[:1])[names[0]].result(60)
+    admin_of(stage.bootstrap).delete_topics(names[:1])[names[0]].result(60)
     stage.until(lambda: len(client.consumer.assignment()) == 2, "those of the other", client)
     stage.until(lambda: client.passed, "the error", client)
     began = time.monotonic()
