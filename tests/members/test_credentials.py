@@ -10,8 +10,8 @@ from tests.live.security import pkcs8
 
 from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.properties import read_properties
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
+from holdfast.members.config.settings import Settings, librdkafka_fetch
 
 BASE = {"bootstrap.servers": "h:1", "group.id": "g"}
 TLS = {**BASE, "security.protocol": "SSL"}
@@ -98,7 +98,7 @@ def test_every_spelling_is_the_same_to_every_client(files, spelling):
         "ssl.endpoint.identification.algorithm": "https",
         **filled(TEXTS, files),
     }
-    theirs = client_configs.librdkafka_fetch(settings)
+    theirs = librdkafka_fetch(settings)
     assert any(key in theirs for key in ("ssl.ca.location", "ssl.ca.pem"))
     import confluent_kafka
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.cluster import client_configs
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.errors import ConfigError
 
 _LOOK_S = 5.0
@@ -31,14 +31,14 @@ _T = TypeVar("_T")
 _NO_TOPICS = struct.pack(">i", 0)
 
 
-def why_no_answer(settings: Settings) -> str | None:
+def why_no_answer(settings: ConnectionSettings) -> str | None:
     """Return the first step that fails for a client that could not connect.
 
     If every other step works, the login has failed.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ConnectionSettings
         Addresses and credentials.
 
     Returns
@@ -63,7 +63,7 @@ def why_no_answer(settings: Settings) -> str | None:
     return found
 
 
-def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
+def known_requests(settings: ConnectionSettings) -> Mapping[int, tuple[int, int]]:
     """Return oldest and newest version of each request that the first answering broker knows.
 
     Keys are Kafka's numbers of requests; empty if no broker answers. The request needs no login.
@@ -87,7 +87,9 @@ class _FailsError(Exception):
     """A step that fails; the text is a sentence."""
 
 
-def _look(address: str, settings: Settings, inside: Callable[[str, Any, Settings], _T]) -> _T:
+def _look(
+    address: str, settings: ConnectionSettings, inside: Callable[[str, Any, ConnectionSettings], _T]
+) -> _T:
     """Connect to an address, and call ``inside`` with the connection."""
     host, port = _parted(address)
     context = client_configs.ssl_context(settings)
@@ -142,7 +144,7 @@ def _silent(address: str) -> _FailsError:
     return _FailsError(f"{address} accepts connections and never answers: does its broker work?")
 
 
-def _no_tls(address: str, settings: Settings) -> _FailsError:
+def _no_tls(address: str, settings: ConnectionSettings) -> _FailsError:
     protocol: str = settings["security.protocol"]
     plain = "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"
     return _FailsError(
@@ -151,7 +153,7 @@ def _no_tls(address: str, settings: Settings) -> _FailsError:
     )
 
 
-def _look_inside(address: str, sock: Any, settings: Settings) -> None:
+def _look_inside(address: str, sock: Any, settings: ConnectionSettings) -> None:
     protocol, mechanism = settings["security.protocol"], settings["sasl.mechanism"]
     if _ask(sock, _API_VERSIONS, 0, b"") is None:
         if protocol.endswith("SSL"):
@@ -177,7 +179,7 @@ def _look_inside(address: str, sock: Any, settings: Settings) -> None:
         )
 
 
-def _blame_login(address: str, settings: Settings) -> None:
+def _blame_login(address: str, settings: ConnectionSettings) -> None:
     mechanism = settings["sasl.mechanism"]
     if mechanism == "OAUTHBEARER":
         raise _FailsError(f"{address} refused the token of holdfast.oauth.token.provider")

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.machine.policy import DEFAULTS
 from holdfast.core.model.fidelity import (
     agreement_of_counts,
     agreement_of_sequences,

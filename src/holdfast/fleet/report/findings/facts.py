@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of

@@ -1,21 +1,36 @@
-"""Scenario files of ``holdfast simulate``: JSON with the steps of a scenario.
+"""Files of ``holdfast simulate``: a scenario in JSON is read, and a dump of the run is written.
 
-**Rules.** A wrong step is refused with its position in the file, before anything runs.
+**Rules.** A wrong step is refused with its index in the file, before anything runs. A dump has the
+simulated coordinator's own bytes, in the order and at the times of their writing. The world has no
+producers, so a model gives the end offsets: from the beginning of the run on, every partition
+receives one record per 10 ms, as many as a member processes. A lag is therefore the downtime of the
+partition, in units of 10 ms.
 
-**Strategy.** Each entry of ``steps`` becomes a :class:`holdfast.sim.scenarios.ScenarioStep`.
+**Strategy.** Each entry of ``steps`` becomes a :class:`holdfast.sim.scenarios.ScenarioStep`. The
+columns of a dump are written by the same code as a live cluster's.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.sim.scenarios import SCENARIOS, ScenarioStep
+from holdfast.sim.world.broker import WALL_MS
+from holdfast.sim.world.process import RECORD_MS
+from holdfast.sim.world.world import World
+
+if TYPE_CHECKING:
+    from holdfast.fleet.pipeline.ingest.source import Dump
 
 
 def read_scenario(name: str, members: int) -> tuple[ScenarioStep, ...]:
@@ -71,3 +86,56 @@ def _step(entry: dict[str, Any], index: int) -> ScenarioStep:
         raise ConfigError(f"steps[{index}]: {max(at_ms, for_ms)} ms, expected at most {INT32_MAX}")
     values = {k: v for k, v in entry.items() if k not in ("at", "for")}
     return ScenarioStep(at_ms=at_ms, for_ms=-for_ms if back else for_ms, **values)
+
+
+PARTITION = 0
+"""Partition of the offsets topic that holds the group."""
+
+CLUSTER_ID = "simulated"
+
+
+def snapshot_of(world: World) -> ClusterSnapshot:
+    """Return topics with ids made from their names, and the offsets of the model above."""
+    end = world.now_ms // RECORD_MS
+    names = sorted(world.partitions)
+    taken = datetime.fromtimestamp((WALL_MS + world.now_ms) / 1000, UTC)
+    return ClusterSnapshot(
+        cluster_id=CLUSTER_ID,
+        topics=tuple(
+            (topic_id_text(uuid.uuid5(uuid.NAMESPACE_URL, name)), name, world.partitions[name])
+            for name in names
+        ),
+        offsets=tuple(
+            (name, partition, 0, end)
+            for name in names
+            for partition in range(world.partitions[name])
+        ),
+        taken_at=taken.isoformat(),
+    )
+
+
+def write_simulation(world: World, folder: Path) -> Dump:
+    """Write a world's log as a dump.
+
+    Parameters
+    ----------
+    world : World
+        At the end of its run.
+    folder : Path
+        New or empty, or a dump, which is replaced.
+
+    Raises
+    ------
+    SourceError
+        ``folder`` holds something else.
+    """
+    from holdfast.fleet.pipeline.ingest.dump import write_log
+
+    columns = {
+        "partition": [PARTITION] * len(world.log),
+        "offset": list(range(len(world.log))),
+        "timestamp": [(WALL_MS + time_ms) * 1000 for time_ms, _, _ in world.log],
+        "key": [key for _, key, _ in world.log],
+        "value": [value for _, _, value in world.log],
+    }
+    return write_log(folder, columns, snapshot_of(world))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.demo.accounting import Account, count_records
 from holdfast.cli.demo.event_log import Entry
+from holdfast.cli.demo.ownership import Account, count_records
 from holdfast.errors import ProcessError
 
 

@@ -20,10 +20,16 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.cluster import credentials
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.cluster.client_configs import ALIASES
+from holdfast.cluster.settings import (
+    integer,
+    milliseconds,
+    parse_boolean,
+    parse_function,
+    parse_name,
+)
 from holdfast.errors import ConfigError
 
 
@@ -37,77 +43,8 @@ class PassedKey:
     text: str  # what it does
 
 
-def _number(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        return whole(value, low, high)
-
-    return parse
-
-
-def whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int:
-    """Return a whole number, also from a text.
-
-    Raises
-    ------
-    ValueError
-        If it is not a whole number, is out of range, or has a unit; the text says what to write.
-    """
-    try:
-        number = int(value) if isinstance(value, str) else value
-    except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, int):
-        of = f" of {unit}" if unit else ""
-        raise ValueError(f"expected a whole number{of}, found {value!r}{_in_ms(value, unit)}")
-    if not low <= number <= high:
-        raise ValueError(f"{number} is outside {low} to {high}{f' {unit}' if unit else ''}")
-    return number
-
-
-_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)")
-
-
-def _in_ms(value: object, unit: str) -> str:
-    found = _WITH_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if unit != "ms" or found is None:
-        return ""
-    return f"; in ms it is {round(float(found[1]) * _MS[found[2]])}"
-
-
-def boolean(value: object) -> bool:
-    """Return a boolean, also from a text.
-
-    Raises
-    ------
-    ValueError
-        If it is neither true nor false.
-    """
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    raise ValueError(f"expected true or false, found {value!r}")
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected a text, found {value!r}")
-    return value
-
-
-def _function(value: object) -> object:
-    if not callable(value):
-        raise ValueError(f"expected a function, found {type(value).__name__}")
-    return value
-
-
 def _ms(name: str, text: str) -> PassedKey:
-    return PassedKey(parse=_milliseconds, name=name, unit="ms", text=text)
-
-
-def _milliseconds(value: object) -> int:
-    return whole(value, -1, unit="ms")
+    return PassedKey(parse=milliseconds(-1), name=name, unit="ms", text=text)
 
 
 def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "") -> PassedKey:
@@ -115,92 +52,73 @@ def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "")
 
 
 PASSED: Mapping[str, PassedKey] = {
-    "check.crcs": _as("check.crcs", boolean, "check the checksums of records"),
+    "check.crcs": _as("check.crcs", parse_boolean, "check the checksums of records"),
     "connections.max.idle.ms": _ms(
         "connections.max.idle.ms",
         "idle time after which a connection is closed; the member's own too",
     ),
     "allow.auto.create.topics": _as(
-        "allow.auto.create.topics", boolean, "whether a look-up of a topic may create it"
+        "allow.auto.create.topics", parse_boolean, "whether a look-up of a topic may create it"
     ),
-    "client.dns.lookup": _as("client.dns.lookup", _text, "how a broker's addresses are resolved"),
+    "client.dns.lookup": _as(
+        "client.dns.lookup", parse_name, "how a broker's addresses are resolved"
+    ),
     "receive.buffer.bytes": _as(
-        "socket.receive.buffer.bytes", _number(-1), "size of a socket's buffer", "bytes"
+        "socket.receive.buffer.bytes", integer(-1), "size of a socket's buffer", "bytes"
     ),
     "send.buffer.bytes": _as(
-        "socket.send.buffer.bytes", _number(-1), "size of a socket's buffer", "bytes"
+        "socket.send.buffer.bytes", integer(-1), "size of a socket's buffer", "bytes"
     ),
     "receive.message.max.bytes": _as(
-        "receive.message.max.bytes", _number(1_000), "largest answer of a broker", "bytes"
+        "receive.message.max.bytes", integer(1_000), "largest answer of a broker", "bytes"
     ),
     "max.in.flight.requests.per.connection": _as(
-        "max.in.flight.requests.per.connection", _number(1), "requests without an answer"
+        "max.in.flight.requests.per.connection", integer(1), "requests without an answer"
     ),
     "socket.connection.setup.timeout.ms": _ms(
         "socket.connection.setup.timeout.ms", "time limit for a new connection"
     ),
     "metadata.recovery.strategy": _as(
-        "metadata.recovery.strategy", _text, "what to do if no known broker answers"
+        "metadata.recovery.strategy", parse_name, "what to do if no known broker answers"
     ),
     "metadata.recovery.rebootstrap.trigger.ms": _ms(
         "metadata.recovery.rebootstrap.trigger.ms", "time until bootstrap.servers are used again"
     ),
-    "enable.metrics.push": _as("enable.metrics.push", boolean, "metrics to the broker (KIP-714)"),
-    "queued.min.messages": _as("queued.min.messages", _number(1), "records fetched ahead"),
+    "enable.metrics.push": _as(
+        "enable.metrics.push", parse_boolean, "metrics to the broker (KIP-714)"
+    ),
+    "queued.min.messages": _as("queued.min.messages", integer(1), "records fetched ahead"),
     "queued.max.messages.kbytes": _as(
-        "queued.max.messages.kbytes", _number(1), "records fetched ahead", "kB"
+        "queued.max.messages.kbytes", integer(1), "records fetched ahead", "kB"
     ),
     "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "wait when the queue is full"),
     "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "wait after a failed fetch"),
-    "message.max.bytes": _as("message.max.bytes", _number(1_000), "largest request", "bytes"),
+    "message.max.bytes": _as("message.max.bytes", integer(1_000), "largest request", "bytes"),
     "message.copy.max.bytes": _as(
-        "message.copy.max.bytes", _number(0), "largest copied message", "bytes"
+        "message.copy.max.bytes", integer(0), "largest copied message", "bytes"
     ),
     "topic.metadata.refresh.fast.interval.ms": _ms(
         "topic.metadata.refresh.fast.interval.ms", "interval of look-ups of a missing topic"
     ),
     "topic.metadata.refresh.sparse": _as(
-        "topic.metadata.refresh.sparse", boolean, "request only the topics in use"
+        "topic.metadata.refresh.sparse", parse_boolean, "request only the topics in use"
     ),
     "topic.metadata.propagation.max.ms": _ms(
         "topic.metadata.propagation.max.ms", "time until a new topic must be known"
     ),
-    "socket.keepalive.enable": _as("socket.keepalive.enable", boolean, "TCP keep-alives"),
-    "socket.nagle.disable": _as("socket.nagle.disable", boolean, "TCP_NODELAY"),
-    "socket.max.fails": _as("socket.max.fails", _number(0), "failures until a new connection"),
+    "socket.keepalive.enable": _as("socket.keepalive.enable", parse_boolean, "TCP keep-alives"),
+    "socket.nagle.disable": _as("socket.nagle.disable", parse_boolean, "TCP_NODELAY"),
+    "socket.max.fails": _as("socket.max.fails", integer(0), "failures until a new connection"),
     "broker.address.ttl": _ms("broker.address.ttl", "how long an address is kept"),
-    "broker.address.family": _as("broker.address.family", _text, "any, v4 or v6"),
-    "log.connection.close": _as("log.connection.close", boolean, "log closed connections"),
-    "log_level": _as("log_level", _number(0, 7), "librdkafka's level, as in syslog"),
-    "debug": _as("debug", _text, "librdkafka's contexts, to the logger holdfast.librdkafka"),
+    "broker.address.family": _as("broker.address.family", parse_name, "any, v4 or v6"),
+    "log.connection.close": _as("log.connection.close", parse_boolean, "log closed connections"),
+    "log_level": _as("log_level", integer(0, 7), "librdkafka's level, as in syslog"),
+    "debug": _as("debug", parse_name, "librdkafka's contexts, to the logger holdfast.librdkafka"),
     "statistics.interval.ms": _ms("statistics.interval.ms", "interval of calls of stats_cb"),
-    "stats_cb": _as("stats_cb", _function, "called in poll() with librdkafka's statistics"),
-    "throttle_cb": _as("throttle_cb", _function, "called in poll() when a broker throttles"),
+    "stats_cb": _as("stats_cb", parse_function, "called in poll() with librdkafka's statistics"),
+    "throttle_cb": _as("throttle_cb", parse_function, "called in poll() when a broker throttles"),
 }
 """Keys that librdkafka knows and the member does not."""
-
-JAVAS = frozenset(
-    {
-        *("check.crcs", "connections.max.idle.ms", "allow.auto.create.topics"),
-        *("receive.buffer.bytes", "send.buffer.bytes", "client.dns.lookup"),
-        *("socket.connection.setup.timeout.ms", "metadata.recovery.strategy"),
-        *("metadata.recovery.rebootstrap.trigger.ms", "enable.metrics.push"),
-    }
-)
-"""The keys among them that Java's client knows under the same name."""
-
-ALIASES: Mapping[str, str] = {
-    "auto.commit.enable": "enable.auto.commit",
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-    "fetch.wait.max.ms": "fetch.max.wait.ms",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "metadata.broker.list": "bootstrap.servers",
-    "socket.receive.buffer.bytes": "receive.buffer.bytes",
-    "socket.send.buffer.bytes": "send.buffer.bytes",
-    "socket.timeout.ms": "request.timeout.ms",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-}
-"""Another client's spelling -> the key's name here, which is Java's where Java has the key."""
 
 RESETS: Mapping[str, str] = {
     "beginning": "earliest",
@@ -301,11 +219,6 @@ REFUSED: Mapping[str, str] = {
 """Keys that cannot be honoured, and what to do instead."""
 
 
-def spelled(given: str) -> str:
-    """Return a key in holdfast's spelling."""
-    return ALIASES.get(given, given)
-
-
 def is_known(key: str) -> bool:
     """Return whether :func:`checked` has an answer to ``key``."""
     return key in PASSED or key in ONLY or key in REFUSED
@@ -337,17 +250,6 @@ def checked(key: str, given: str, value: object) -> object | None:
         return PASSED[key].parse(value)
     except ValueError as error:
         raise ConfigError(f"{given}: {error}") from None
-
-
-def for_librdkafka(passed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the passed keys under librdkafka's names."""
-    return {PASSED[key].name: value for key, value in passed.items()}
-
-
-def for_java(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return properties for Java's client: its names, without keys that only librdkafka knows."""
-    named = {spelled(key): value for key, value in config.items()}
-    return {key: str(value) for key, value in named.items() if key not in PASSED or key in JAVAS}
 
 
 def others() -> tuple[str, ...]:

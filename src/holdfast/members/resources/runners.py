@@ -1,25 +1,116 @@
-"""Calls a listener whose callbacks have all resources of a round in one call.
+"""Runs the work on resources on threads: a function for each, or callbacks with all of them.
 
-**Rules.** Callbacks run one at a time, on a thread of their own. If a callback is past its
-deadline, the next ones run on another thread. If ``on_assigned`` raises, ``on_revoked`` is called
-for the same resources, so that started work ends, and each resource is retried by a call of its
-own. For resources whose ``on_assigned`` was not called, no other callback is called.
+**Rules.** :class:`ThreadRunner` has a thread for each attempt. The threads are daemons: a function
+that does not end keeps no process alive. A thread that cannot be started is a failure of its
+resource.
 
-**Strategy.** A thread with a queue of calls. A call that has not begun can be dropped, in whole or
-in part.
+:class:`ListenerRunner` calls the callbacks of a listener with all resources of a round, one at a
+time, on a thread of their own. If a callback is past its deadline, the next ones run on another
+thread. If ``on_assigned`` raises, ``on_revoked`` is called for the same resources, so that started
+work ends, and each resource is retried by a call of its own. For resources whose ``on_assigned``
+was not called, no other callback is called.
 
-References: KIP-429 (``ConsumerRebalanceListener``).
+**Strategy.** A listener's thread has a queue of calls. A call that has not begun can be dropped, in
+whole or in part.
+
+References: Kafka Connect, which runs a task on a thread of its own; KIP-429
+(``ConsumerRebalanceListener``).
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 
-from holdfast.members.resources.effects import Attempt
-from holdfast.members.resources.runner import Reports, Resource
-from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.resources.attempts import (
+    Attempt,
+    Reports,
+    Resource,
+    StopEvent,
+    StopState,
+    name_of,
+)
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import Log
+
+
+class ThreadRunner:
+    """Calls a function on a thread for each attempt.
+
+    Parameters
+    ----------
+    run : callable
+        Takes a :class:`Resource` and a :class:`StopEvent`.
+    reports : Reports
+        Gets the start and the end of attempts.
+    """
+
+    def __init__(self, run: Callable[[Resource, StopEvent], object], reports: Reports):
+        self._run = run
+        self._reports = reports
+        self._stops: dict[Attempt, tuple[StopState, threading.Event]] = {}
+        self._own = threading.local()
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Start a thread for each attempt."""
+        for attempt in attempts:
+            state, event = self._stops[attempt] = StopState(), threading.Event()
+            name = f"holdfast-{name_of(attempt.resource)}"
+            arguments = (attempt, StopEvent(state, event))
+            thread = threading.Thread(target=self._call, name=name, args=arguments, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the process may have no more threads
+                self._end(attempt, error)
+
+    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
+        """Set the stop events of attempts."""
+        for attempt in attempts:
+            if (found := self._stops.get(attempt)) is not None:
+                state, event = found
+                state.deadline_s = deadline_s
+                state.is_lost |= lost
+                state.is_set = True
+                event.set()
+
+    def lose(self, attempts: Sequence[Attempt]) -> None:
+        """Mark the stop events of attempts as lost."""
+        for attempt in attempts:
+            if (found := self._stops.get(attempt)) is not None:
+                found[0].is_lost = True
+
+    def abandon(self, attempts: Sequence[Attempt]) -> None:
+        """Mark the stop events of attempts as lost; a thread cannot be ended."""
+        self.lose(attempts)
+
+    def is_inside(self) -> bool:
+        """Return whether the caller's thread runs the function."""
+        return getattr(self._own, "is_ours", False)
+
+    def close(self) -> None:
+        """Do nothing: threads that still run end with the process."""
+
+    def _call(self, attempt: Attempt, stop: StopEvent) -> None:
+        self._own.is_ours = True
+        try:
+            _check_done(self._run(Resource(*attempt.resource), stop))
+        except BaseException as error:  # even an exit: the worker waits for this thread
+            self._end(attempt, error)
+        else:
+            self._end(attempt, None)
+
+    def _end(self, attempt: Attempt, error: BaseException | None) -> None:
+        self._stops.pop(attempt, None)
+        self._reports.ended(attempt, error)
+
+
+def _check_done(result: object) -> None:
+    """Refuse the result of a function that has done nothing yet."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()
+        raise TypeError(f"run returned a {type(result).__name__}: give an async function")
+
 
 _Callback = Callable[[list[Resource]], None]
 

@@ -1,4 +1,4 @@
-"""Recreates a stalled librdkafka: one that has lost all its brokers although they are available.
+"""The life of a librdkafka client: recreated when it stalls, untouched in a fork of its process.
 
 **Rules.** librdkafka is *stalled* if nothing comes from it and four requests in a row find no
 broker, although the group's coordinator has acknowledged a heartbeat of this member before each of
@@ -8,7 +8,12 @@ subscription everything is the original. Everything here runs on the application
 holds the call lock. A recreated client fetches from the application's positions, and paused
 partitions stay paused. Nothing is lost or delivered twice: a stalled librdkafka has no records.
 
-**Strategy.** If no position has moved for a while, librdkafka is asked for a topic;
+A fork has the memory of its parent's clients and none of their threads. Destroying such a client
+waits for these threads, and librdkafka then ends the process with a failed assertion, even if the
+program only forgets the client or ends. So in a fork every client of the parent stays as it is,
+until the process ends.
+
+**Strategy.** If no position has moved for a while, librdkafka gets a request for a topic;
 :class:`StallDetector` counts. If a recreation does not help, the next one comes after twice as many
 requests. confluent-kafka lets a closed object be initialized again, inside the same consumer.
 Before its version with a gate, another thread could be inside the library meanwhile: there the
@@ -18,26 +23,28 @@ Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata answer d
 broker that has just started may name none. Then librdkafka usually starts again at
 ``bootstrap.servers``, but in some orders of its threads it does not, and stays without brokers.
 
-References: librdkafka issue 5301; KIP-899 (re-bootstrap).
+References: librdkafka issue 5301; KIP-899 (re-bootstrap); POSIX, ``fork`` (only the calling thread
+is copied); librdkafka, INTRODUCTION.md, "fork()".
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
+from weakref import WeakSet
 
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition, cimpl
 
 from holdfast.core.model.partitions import Resource
-from holdfast.members.session.session import GroupSession
 
-ASK_EVERY_S = 5.0
-ASK_S = 0.25
+REQUEST_EVERY_S = 5.0
+REQUEST_S = 0.25
 NO_BROKER = -195
 """librdkafka's code if it finds no broker (``_TRANSPORT``)."""
-_QUESTIONS, _MOST_QUESTIONS = 4, 64
+_REQUESTS, _MOST_REQUESTS = 4, 64
 STALLED = (
     "librdkafka finds no broker, although the group's coordinator answers (librdkafka issue 5301)"
 )
@@ -48,23 +55,6 @@ has_gate = CALLER is not None
 _Original: Any = confluent_kafka.Consumer
 
 
-class RecreatableClient(Protocol):
-    """The adapter of a consumer that may be recreated."""
-
-    paused: set[Resource]
-
-    @property
-    def session(self) -> GroupSession:
-        """The member's session."""
-
-    @property
-    def consumer(self) -> Any:
-        """The client that fetches."""
-
-    def forget_fetched(self) -> Mapping[Resource, int] | None:
-        """Forget undelivered records; return where to start, None for librdkafka's positions."""
-
-
 class StallDetector:
     """Counts requests without a broker since something has come."""
 
@@ -73,13 +63,13 @@ class StallDetector:
 
     def end(self) -> None:
         """Record that something has come."""
-        self._asked_at = time.monotonic()
-        self._n_in_vain = 0
-        self._n_allowed = _QUESTIONS
+        self._requested_at = time.monotonic()
+        self._n_failed = 0
+        self._n_allowed = _REQUESTS
 
     def is_due(self) -> bool:
         """Return whether the next request is due."""
-        return time.monotonic() - self._asked_at >= ASK_EVERY_S
+        return time.monotonic() - self._requested_at >= REQUEST_EVERY_S
 
     def found_none(self, answered_at: float) -> bool:
         """Record a request that found no broker; return whether the client is stalled.
@@ -87,13 +77,13 @@ class StallDetector:
         ``answered_at`` is the time at which the coordinator last acknowledged a heartbeat, by the
         monotonic clock.
         """
-        is_there = answered_at > self._asked_at
-        self._n_in_vain = self._n_in_vain + 1 if is_there else 0
-        self._asked_at = time.monotonic()
-        if self._n_in_vain < self._n_allowed:
+        is_there = answered_at > self._requested_at
+        self._n_failed = self._n_failed + 1 if is_there else 0
+        self._requested_at = time.monotonic()
+        if self._n_failed < self._n_allowed:
             return False
-        self._n_in_vain = 0
-        self._n_allowed = min(2 * self._n_allowed, _MOST_QUESTIONS)
+        self._n_failed = 0
+        self._n_allowed = min(2 * self._n_allowed, _MOST_REQUESTS)
         return True
 
 
@@ -121,22 +111,7 @@ class ClientRecreation:
         for tp in list(self._sought if partitions is None else partitions):
             self._sought.pop(tp, None)
 
-    def recreate_if_stalled(self, adapter: RecreatableClient) -> None:
-        """Recreate librdkafka if it is stalled."""
-        runtime, member_thread = (
-            adapter.session.membership.runtime,
-            adapter.session.membership.member_thread,
-        )
-        answered_at = 0.0 if member_thread is None else member_thread.answered_at
-        if runtime is None or not self._is_stalled(adapter.consumer, answered_at):
-            return
-        if not has_gate:
-            runtime.log.warning("%s: this process reads nothing until it is restarted", STALLED)
-            return
-        runtime.log.warning("%s: recreating the client", STALLED)
-        self.recreate(adapter.consumer, adapter.paused, adapter.forget_fetched())
-
-    def _is_stalled(self, consumer: Any, answered_at: float) -> bool:
+    def is_stalled(self, consumer: Any, answered_at: float) -> bool:
         """Send a request, if it is due; return whether librdkafka has no broker."""
         stall_detector = self.stall_detector
         if not stall_detector.is_due():
@@ -146,7 +121,7 @@ class ClientRecreation:
             stall_detector.end()
             return False
         try:
-            _Original.list_topics(consumer, min(self._application_positions)[0], ASK_S)
+            _Original.list_topics(consumer, min(self._application_positions)[0], REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() == NO_BROKER:
                 return stall_detector.found_none(answered_at)
@@ -184,3 +159,23 @@ class ClientRecreation:
                 self._sought.pop(tp, None)
                 found[tp] = reached.offset if reached.offset >= 0 else begun.offset
         return found
+
+
+_clients: WeakSet[Any] = WeakSet()
+
+
+def leave_alone_in_forks(client: Any) -> None:
+    """Keep a fork from destroying ``client``."""
+    _clients.add(client)
+
+
+def _keep_for_ever() -> None:
+    """Give each client a reference that is never released: Python destroys none of them."""
+    for client in list(_clients):
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_for_ever)

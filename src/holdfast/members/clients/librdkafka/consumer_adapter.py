@@ -10,7 +10,7 @@ application pauses stays paused in a rebalance that leaves the partition here.
 An eager member revokes all its partitions in every round and gets most of them back. A revoked
 partition is *retained*: librdkafka keeps fetching it, and its records are set aside. The records
 are delivered if the partition is assigned again at the same offset, and dropped if it starts at
-another one.
+another one. None of them is delivered before.
 
 References: KIP-54, "Motivation" (what is fetched already is not fetched again); KIP-429; KIP-447.
 """
@@ -19,31 +19,30 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
-from holdfast.cluster import client_configs
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import EARLIEST, LATEST
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import and_then
 from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
-from holdfast.members.clients.confluent.adapter import (
-    HasListener,
+from holdfast.members.clients.librdkafka.adapter import (
     LibrdkafkaAdapter,
+    Listener,
     StartOffset,
     StartOffsets,
 )
-from holdfast.members.clients.confluent.forks import leave_alone_in_forks
-from holdfast.members.retained_fetches import RetainedFetches
+from holdfast.members.clients.librdkafka.recreation import leave_alone_in_forks
+from holdfast.members.config.settings import Settings, librdkafka_fetch
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback
 
 _log = logging.getLogger(NAME)
@@ -65,21 +64,74 @@ class _FetchingConsumer(_Original):  # type: ignore[misc]  # the original cannot
     """A librdkafka consumer that only fetches."""
 
 
+class RetainedFetches:
+    """Retained partitions, and the records that are set aside.
+
+    Attributes
+    ----------
+    partitions : set of Resource
+        The retained partitions.
+    records : dict of Resource to list
+        Records set aside, of retained partitions and of partitions that are assigned again.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: set[Resource] = set()
+        self.records: dict[Resource, list[Any]] = {}
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self.partitions
+
+    def sort_out(self, messages: list[Any], lost: Collection[Resource]) -> list[Any]:
+        """Set aside the records of retained partitions, drop those of ``lost``, return the rest."""
+        kept = []
+        for message in messages:
+            tp = message.topic(), message.partition()
+            if tp in self.partitions or tp in self.records:
+                self.records.setdefault(tp, []).append(message)
+            elif tp not in lost:
+                kept.append(message)
+        return kept
+
+    def take(self, limit: int, but_not: Collection[Resource]) -> list[Any]:
+        """Return at most ``limit`` records of partitions that are back and not in ``but_not``."""
+        messages: list[Any] = []
+        for tp in sorted(self.records.keys() - self.partitions - set(but_not)):
+            waiting = self.records.pop(tp)
+            taken = waiting[: limit - len(messages)]
+            messages += taken
+            if rest := waiting[len(taken) :]:
+                self.records[tp] = rest
+        return messages
+
+    def forget(self, partitions: Collection[Resource]) -> None:
+        """Stop retaining ``partitions``, and drop their records."""
+        self.partitions.difference_update(partitions)
+        for tp in partitions:
+            self.records.pop(tp, None)
+
+
 class ConsumerAdapter(LibrdkafkaAdapter):
     """Client adapter of ``holdfast.Consumer``.
 
     Parameters
     ----------
-    owner : weak reference to HasListener
-        Knows the application's callbacks.
+    listeners : weak method
+        Takes a callback's name and returns the application's callback. Weak, because the member's
+        threads refer to the adapter, and a callback often to its consumer.
     """
 
-    def __init__(self, settings: Settings, owner: weakref.ref[HasListener]):
-        config = {**client_configs.librdkafka_fetch(settings), "logger": _library_log}
+    def __init__(
+        self,
+        settings: Settings,
+        listeners: weakref.WeakMethod[Callable[[ListenerCall], Listener | None]],
+    ):
+        config = {**librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
         leave_alone_in_forks(self.client)
         reset = _RESETS.get(settings["auto.offset.reset"])
-        super().__init__(self.client, owner, config, reset=reset, stores=True)
+        super().__init__(self.client, config, reset=reset)
+        self._listeners = listeners
         self._reached: dict[
             Resource, int
         ] = {}  # after what was delivered; before that, the start offset
@@ -89,6 +141,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._failed: set[Resource] = set()  # not fetched by librdkafka until a seek
         self._errors: dict[Resource, HoldfastError] = {}  # for later polls to raise
         self._n_failures = 0
+
+    def listener_for(self, call: ListenerCall) -> Listener | None:
+        listeners = self._listeners()
+        return None if listeners is None else listeners(call)
 
     # Records
 
@@ -131,7 +187,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     def _handed_out(self, messages: list[Any]) -> list[Any]:
         if not messages:
-            self.recreation.recreate_if_stalled(self)
+            self.recreate_if_stalled()
             return messages
         self.recreation.stall_detector.end()
         if self._hidden or self._retained.partitions or self._retained.records:
@@ -206,9 +262,9 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         super().drop([tp for tp in partitions if tp not in self._retained])
         self._hidden.difference_update(partitions)
 
-    def take_away(self, partitions: Collection[Resource]) -> None:
+    def unassign(self, partitions: Collection[Resource]) -> None:
         """Unassign the assigned ones among these partitions."""
-        super().take_away(partitions)
+        super().unassign(partitions)
         self._retained.forget(partitions)
         self._failed.difference_update(partitions)
         for tp in partitions:
@@ -224,7 +280,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if snapshot is not None:
             self.paused &= snapshot.owned
         error = super().assigned(callback, is_news=is_news)
-        self.take_away(self._retained.partitions - callback.resources)
+        self.unassign(self._retained.partitions - callback.resources)
         return error
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
@@ -233,8 +289,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     # Start offsets
 
-    def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartOffset]] | None:
-        start_offsets = super().ask(partitions)
+    def request_starts(
+        self, partitions: Collection[Resource]
+    ) -> Future[dict[Resource, StartOffset]] | None:
+        start_offsets = super().request_starts(partitions)
         if start_offsets is not None:
             start_offsets.add_done_callback(_log_failure)
         return start_offsets
@@ -248,7 +306,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         -------
         Future of dict of partition to StartOffset
             Its error is a RemoteProtocolError if there is no committed offset and
-            ``auto.offset.reset`` is ``none``, and a ClientError if no broker answered in
+            ``auto.offset.reset`` is ``none``, and an ClientError if no broker answered in
             time.
         """
 
@@ -266,9 +324,6 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         runtime.fail(error)
         return {}
 
-    def commits_starts(self) -> bool:
-        return True
-
     def began(self, start_offsets: StartOffsets) -> StartOffsets:
         super().began(start_offsets)
         lost = _without_start(start_offsets).keys() - self._sought.keys()
@@ -282,7 +337,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         back = {tp for tp in start_offsets if tp in self._retained}
         same = {tp for tp in back & begun.keys() if self._reached[tp] == begun[tp].offset}
         self._retained.partitions -= same
-        self.take_away(back - same)
+        self.unassign(back - same)
         self._failed |= lost
         self._errors |= {tp: _no_start(tp) for tp in lost}
         self._reached |= {tp: start.offset for tp, start in begun.items()}

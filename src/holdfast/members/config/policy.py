@@ -1,50 +1,50 @@
-"""The member machine of a configuration, and the work of a member that leads.
+"""The policy and the assignors that a member's settings mean, and its machine.
 
-**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policies`), and
+**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policy`), and
 ``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
 is sent to the group, in order, so each step of KIP-726's two bounces can be configured. Under the
 policy of a design only one assignor computes targets. A policy and a list that contradict each
-other are refused. A topic that cannot be described is left out of the round, without other effects.
-A leader that cannot look up topics or plan at all lets every member keep what it claims. If a lag
-source is slow or fails, the leader plans by counts (the fall-back of KAFKA-5337): no round waits
-for lags longer than ``holdfast.lag.timeout.ms``.
+other are refused.
 
-References: KIP-429; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative Rebalancing, "Leader
-process".
+The location of a member is unique to its process, and the same after a restart.
+``holdfast.location`` sets it. Without the key it consists of the host name, ``client.id``, and the
+name that a supervisor gives the process: each is the same after a restart, and different for each
+process that the supervisor runs. On Kubernetes the host is the pod; only a pod with the network of
+its node has the node's name, and there ``POD_NAME`` from the downward API distinguishes pods of one
+node. Process ids and container ids are not used: both change.
+
+References: KIP-429; KIP-726; Incremental Cooperative Rebalancing, "Member bounces";
+systemd.unit(5), templates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import OF_WORKERS, Settings
-from holdfast.core.assignors.registry import ASSIGNORS, Named, find
-from holdfast.core.machine import actions, events
-from holdfast.core.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    DesignAssignor,
-    EagerAssignor,
-    LeaderRound,
-    compute,
-    named_in_round,
-    read_round,
-    stay,
-)
+from holdfast.core.assignors.registry import Named, find
+from holdfast.core.machine.leader.assignor_protocol import Assignor, choose_rebalance_protocol
+from holdfast.core.machine.leader.designs import DesignAssignor, why_no_target
+from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
-from holdfast.core.machine.policies import (
+from holdfast.core.machine.policy import (
     DEFAULTS,
+    DESIGNS,
     POLICIES,
+    KindPolicy,
+    Policy,
     PolicyInfo,
+    When,
     find_policy,
     worker_policy,
 )
-from holdfast.core.machine.policy import KindPolicy, Policy, When
-from holdfast.core.machine.rebalance_protocol import choose_rebalance_protocol
 from holdfast.core.machine.supported_protocols import (
     AssignorSpec,
     assignors_for,
@@ -55,19 +55,11 @@ from holdfast.core.machine.supported_protocols import (
 )
 from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError
 from holdfast.members.config.own_assignors import resolve, resolve_policy, resolve_target
-from holdfast.members.runtime.lag_source import LagSource, TimedLagSource
-from holdfast.members.runtime.location import SharedLocations, location_of
-from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.missing_topics import MissingTopics
-from holdfast.members.runtime.waits import PlannedWaits
-
-if TYPE_CHECKING:
-    from holdfast.core.machine.leader.counts import VersionedCounts
+from holdfast.members.config.settings import OF_WORKERS, Settings
 
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
-Racks = Mapping[str, Sequence[Sequence[str]]]
 
 
 def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy:
@@ -103,17 +95,6 @@ def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy
     )
     _check_targets(policy)
     return policy
-
-
-def policy_named(settings: Settings) -> PolicyInfo:
-    """Return the row of ``holdfast.policy``.
-
-    Raises
-    ------
-    ConfigError
-        If a function cannot be imported, or an object is not a policy.
-    """
-    return resolve_policy(settings["holdfast.policy"])
 
 
 def design_of(policy: str | PolicyInfo, who: str) -> Design:
@@ -183,7 +164,7 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
         raise ConfigError(f"{key}: only a Worker has work to start and to stop")
     listed = listed_in(settings)
     policy = policy_of(settings, listed)
-    row = policy_named(settings)
+    row = resolve_policy(settings["holdfast.policy"])
     if not listed or "holdfast.policy" in settings.given:
         made = assignors_for(row, policy, listed)
         check_agreement(row.name, made)
@@ -215,14 +196,43 @@ def check_leave(settings: Settings, offered_: Sequence[Assignor]) -> None:
         )
 
 
-def uses_lags(assignor: Assignor) -> bool:
-    """Return whether the targets of an assignor depend on lags (``uses_lags`` of a user's own)."""
-    if isinstance(assignor, DesignAssignor):
-        return find(assignor.policy.assignor).uses_lags
-    own = assignor.own if isinstance(assignor, EagerAssignor | CooperativeAssignor) else None
-    if (row := own or ASSIGNORS.get(assignor.name)) is not None:
-        return row.uses_lags
-    return bool(getattr(assignor, "uses_lags", False))
+def worker_assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
+    """Return the assignors that a worker supports under its policy."""
+    policy_row = resolve_policy(settings["holdfast.policy"])
+    design_of(policy_row, "holdfast.policy: a worker")
+    for kind in settings["holdfast.kinds"]:
+        if kind not in resources:
+            raise ConfigError(
+                f"holdfast.kinds: {kind}: not one of the resources {', '.join(sorted(resources))}"
+            )
+    listed = listed_in(settings)
+    policy = policy_of(settings, listed)
+    if settings["holdfast.isolate"] is None:
+        policy = replace(policy, isolate=not policy.weights)
+    # Only members read the assignments of this protocol type.
+    policy = replace(policy, omit_unchanged=True)
+    own = worker_policy(policy_row) or policy_row
+    if find(policy.assignor).uses_lags and isinstance(settings["holdfast.lag.source"], str):
+        raise ConfigError(
+            f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
+            "from kinds and counts to the load of each resource"
+        )
+    named = [a for a in listed if isinstance(a, str)]
+    if not listed or (len(listed) == 1 and computes(listed[0])):
+        others = [
+            name
+            for name, design in DESIGNS.items()
+            if name not in own.protocols and not why_no_target(replace(policy, design=design))
+        ]
+        return assignors_for(own, policy, (*own.protocols, *others))
+    if kafkas := [a for a in named if a not in DESIGNS]:
+        raise ConfigError(
+            f"partition.assignment.strategy: a worker supports {', '.join(DESIGNS)}, or takes one "
+            f"assignor that computes its targets; found {kafkas[0]} in a list"
+        )
+    if "holdfast.policy" in settings.given:
+        return assignors_for(own, policy, listed)
+    return supported_assignors(listed, policy)
 
 
 def make_member(
@@ -277,128 +287,34 @@ def _carries_state(assignor: Assignor) -> bool:
     return isinstance(assignor, DesignAssignor) and assignor.policy.carries_state
 
 
-class Leadership:
-    """Plans the rounds of a member that leads.
+_NAMES = ("POD_NAME", "SUPERVISOR_PROCESS_NAME", "NOMAD_ALLOC_NAME", "DYNO")
+"""Variables with a name that is the same after a restart: Kubernetes's downward API (as in its
+documentation), supervisord, Nomad, Heroku.
+"""
+_UNIT = re.compile(r"/([^/]+\.service)$")
+_CGROUPS = Path("/proc/self/cgroup")
+
+
+def location_of(settings: Settings) -> bytes:
+    """Return the digest of a member's location, from the key or by default."""
+    said: str | None = settings["holdfast.location"]
+    if said:
+        return digest_of(said)
+    return digest_of(socket.gethostname(), settings["client.id"], *supervisor_names(os.environ))
+
+
+def supervisor_names(environ: Mapping[str, str], cgroups: Path = _CGROUPS) -> tuple[str, ...]:
+    """Return the names that a supervisor has given this process, none without a supervisor.
 
     Parameters
     ----------
-    settings : Settings
-        Settings with the time-out of the lag source.
-    count_partitions : callable
-        Takes topics; returns their current partition counts, and the reason for each missing topic.
-    lag_source : callable, optional
-        Called if the assignor uses lags.
-    find_racks : callable, optional
-        Takes topics; returns the racks with a replica of each of their partitions. Called when a
-        member has a rack.
-    version : callable, optional Returns the version of a worker's own resources.
-    log : MemberLog, optional The log of the member.
+    environ : mapping of str to str
+        The environment variables of the process.
+    cgroups : Path
+        The file in which Linux lists the cgroups, and so the systemd service, of the process.
     """
-
-    def __init__(
-        self,
-        settings: Settings,
-        assignors: Sequence[Assignor],
-        count_partitions: Callable[[frozenset[str]], FoundTopics],
-        *,
-        lag_source: LagSource | None = None,
-        find_racks: Callable[[frozenset[str]], Racks] | None = None,
-        version: Callable[[], int | None] | None = None,
-        log: MemberLog | None = None,
-    ):
-        self._log = log or MemberLog(settings)
-        self._assignors = assignors
-        self._count = count_partitions
-        self._ask = TimedLagSource(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
-        self._find_racks = find_racks
-        self._version = version
-        self.newest_version: int | None = None  # reported in the last round
-        self._missing = MissingTopics(self._log)
-        self._wants_lags = any(map(uses_lags, assignors))
-        self.waits = PlannedWaits(self._log)
-        self._shared = SharedLocations(settings, self._log)
-
-    def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
-        """Plan a round; topics of other members are looked up."""
-        done = self._computed(request)
-        self.waits.note(request, done)
-        return done
-
-    def _computed(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
-        counts = dict(request.partitions)
-        try:
-            done = self._planned(request, counts)
-        except (HoldfastError, TimeoutError) as error:
-            done = stay(self._assignors, _of_existing(request, counts), error)
-        except Exception as error:  # our bug; the group continues
-            self._log.exception("the leader's plan failed")
-            done = stay(self._assignors, _of_existing(request, counts), error)
-        return replace(done, partitions=tuple(sorted(counts.items())))
-
-    def _planned(
-        self, request: actions.ComputeAssignment, counts: dict[str, int]
-    ) -> events.AssignmentComputed:
-        """Plan with ``counts``, which get the topics of the round; 0 for a missing topic."""
-        known = {topic: count for topic, count in counts.items() if count}
-        topics = frozenset(named_in_round(request))
-        counts.clear()
-        counts |= {topic: known.get(topic, 0) for topic in topics}
-        refused: Mapping[str, int] = {}
-        if not topics <= known.keys():
-            found = self._count(topics)
-            counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
-            refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
-        self._missing.warn(refused, request.members, request.member_id)
-        fresh = _of_existing(request, counts)
-        existing = dict(fresh.partitions)
-        lags = self._ask(existing) if self._wants_lags else None
-        leader_round = read_round(self._assignors, fresh)
-        self._shared.warn(
-            leader_round.said or ()
-        )  # under a stock assignor no member sends its location
-        if self._version is not None:
-            leader_round = replace(leader_round, newer=self._newer(leader_round, self._version()))
-        racks = self._racks(existing) if leader_round.has_racks else None
-        return compute(self._assignors, fresh, lags=lags, racks=racks, leader_round=leader_round)
-
-    def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
-        """Return the group's newest version if newer than this leader's; log it once."""
-        from holdfast.core.machine.leader.counts import newest_reported
-
-        newest = newest_reported(leader_round.subscribed_members())
-        before, self.newest_version = self.newest_version, newest.version if newest else None
-        if newest is None or newest.version <= (-1 if own is None else own):
-            return None
-        if newest.version != before:
-            self._log.warning(
-                "this leader has %s of the resources, and another worker version %d: new ones run "
-                "on the workers that report that version, and removed ones stay where they are, "
-                "until this worker gets that version or leaves",
-                "no version" if own is None else f"version {own}",
-                newest.version,
-            )
-        return newest
-
-    def _racks(self, counts: Mapping[str, int]) -> Racks | None:
-        if self._find_racks is None:
-            return None
-        try:
-            return _fitting(self._find_racks(frozenset(counts)), counts)
-        except (HoldfastError, TimeoutError) as error:
-            self._log.warning("racks are not known (%s): this round is planned without", error)
-            return None
-
-
-def _of_existing(
-    request: actions.ComputeAssignment, counts: Mapping[str, int]
-) -> actions.ComputeAssignment:
-    """Return the request with the counts of the topics that exist, sorted by name."""
-    return replace(request, partitions=tuple(sorted((t, n) for t, n in counts.items() if n)))
-
-
-def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
-    """Return racks for exactly the counted partitions: a topic may grow between two requests."""
-    return {
-        topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
-        for topic, count in counts.items()
-    }
+    names = [f"{name}={value}" for name in _NAMES if (value := environ.get(name))]
+    with suppress(OSError):  # not Linux, or no permission to read
+        lines = cgroups.read_text(errors="replace").splitlines()
+        names += sorted({found[1] for line in lines if (found := _UNIT.search(line))})
+    return tuple(names)
