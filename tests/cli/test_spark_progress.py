@@ -206,8 +206,8 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         raise SourceError("far enough")
 
     @contextmanager
-    def bar(spark: Any, what: str, n: int | None = None, *, quiet: bool, **_: Any) -> Any:
-        asked.append((what, n() if callable(n) else n, quiet))
+    def bar(spark: Any, what: str, n_records: Any = None, *, quiet: bool, **_: Any) -> Any:
+        asked.append((what, n_records() if callable(n_records) else n_records, quiet))
         yield
 
     def ends(topic: str, only: Any = None) -> dict[int, PartitionEnds]:
@@ -216,7 +216,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return {p: held[p] for p in held if wanted is None or p in wanted}
 
     @contextmanager
-    def asking() -> Any:
+    def connected() -> Any:
         raise SourceError("nobody is asked what groups do now")
         yield
 
@@ -225,7 +225,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         check=lambda: None,
         group_names=set,
         partition_ends=ends,
-        asking=asking,
+        connected=connected,
     )
     monkeypatch.setattr("holdfast.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())

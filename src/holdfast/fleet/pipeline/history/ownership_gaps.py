@@ -8,7 +8,7 @@ before the record in which the partition has no owner (or, if the partition move
 record that names the new owner). A group's commits and records are in one partition of the log, so
 their order is certain.
 
-A partition without a waiting record has no downtime. That is known if the group's offset was the
+A partition without a waiting record has no downtime. No record waited if the group's offset was the
 same from before the gap until after it, and no record was at that offset meanwhile: the log ended
 there when log ends were read later, or a cluster reported the time of the record that came. Every
 other gap may be downtime, and ``is_idle`` is null. Log ends are read for existing groups: a batch

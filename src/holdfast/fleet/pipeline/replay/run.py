@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.machine.policy import DEFAULTS
 from holdfast.core.model.fidelity import (
     agreement_of_counts,
     agreement_of_sequences,
@@ -54,7 +54,7 @@ ROWS_PER_TASK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to replay.
+    """Options of a replay.
 
     Parameters
     ----------

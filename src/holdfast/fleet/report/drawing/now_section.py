@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.cluster.seen_groups import SeenMember
+from holdfast.cluster.snapshot import SeenMember
 from holdfast.fleet.report.columns.live import LiveGroup
 from holdfast.fleet.report.columns.spans import span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroup, LiveGroups
 from holdfast.fleet.report.columns.rebuilding import CommitTimes

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
@@ -334,9 +334,9 @@ class Facts:
     def downtime_s(self) -> float:
         """Return the best single estimate of the group's downtime, in seconds a partition.
 
-        That is the upper bound of the downtime, divided by the partitions of the group: Kafka
-        records when a rebalance ended and not when it began, so the lower bound of an eager group,
-        in which everything stops, is 0.
+        The estimate is the upper bound of the downtime, divided by the partitions: Kafka records
+        when a rebalance ended and not when it began, so the lower bound of an eager group, in which
+        everything stops, is 0.
         """
         return self.downtimes_s[1]
 

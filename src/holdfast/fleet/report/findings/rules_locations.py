@@ -1,7 +1,7 @@
 """Rules about the locations of members, which holdfast members report in their subscriptions.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. What may happen after the
-next scale-up has cost nothing yet.
+**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. A risk at the next
+scale-up has cost nothing yet.
 
 **Strategy.** The table ``anomalies`` names the members of each round that report the same
 location.

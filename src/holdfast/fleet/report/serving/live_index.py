@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.fleet.report.columns.live import LiveGroups
 from holdfast.fleet.report.findings.examination import FoundCode, GroupVerdict
 from holdfast.fleet.report.findings.rules_now import CODE, severity_now
