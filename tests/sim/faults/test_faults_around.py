@@ -16,7 +16,7 @@ from tests.pipeline.local import made, rows
 from tests.sim.faults.played import ends_well, world
 
 from holdfast.cluster.settings import Settings
-from holdfast.core.machine.coordinator.group_log import Durable
+from holdfast.core.machine.coordinator.group_messages import Durable
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.members.runtime.lags import TimedLagSource
