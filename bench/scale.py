@@ -32,8 +32,7 @@ from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.assignor_protocol import MemberView
-from holdfast.core.machine.leader.designs import Assignor, LeaderRound
+from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound, MemberView
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes

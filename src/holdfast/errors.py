@@ -57,7 +57,7 @@ class ModelError(HoldfastError):
     Parameters
     ----------
     message : str
-        What was found and what was expected.
+        The found and the expected value, in words.
     column : str, optional
         Where: a column or a path such as ``members[3].owned``.
     index : int, optional
@@ -87,7 +87,7 @@ class LawError(HoldfastError):
     law : str
         Its name.
     message : str
-        What was found and what was expected.
+        The found and the expected value, in words.
     """
 
     def __init__(self, law: str, message: str):

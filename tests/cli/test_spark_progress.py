@@ -217,11 +217,11 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return {p: held[p] for p in held if wanted is None or p in wanted}
 
     @contextmanager
-    def asking() -> Any:
+    def connected() -> Any:
         raise SourceError("nobody is asked what groups do now")
         yield
 
-    cluster = SimpleNamespace(check=lambda: None, partition_ends=ends, asking=asking)
+    cluster = SimpleNamespace(check=lambda: None, partition_ends=ends, connected=connected)
     monkeypatch.setattr("holdfast.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
     for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):

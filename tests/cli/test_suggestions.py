@@ -30,7 +30,7 @@ from tests.report.test_turnover import deployment, found_in
 from tests.source import TREES, trees
 
 from holdfast.cli.app import COMMANDS
-from holdfast.cluster.seen_groups import JOINING
+from holdfast.cluster.snapshot import JOINING
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import CLIENT, DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.core.kinds.kind import GroupKind

@@ -14,7 +14,7 @@ from tools.measured import kept, replaced
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
-NOT_READ_THROUGH = ("Look up", "Measured", "Maintainers")
+NOT_READ_THROUGH = ("Reference", "Maintainers")
 """Sections of the navigation that are no pages for users: lists of codes, keys, commands and words
 that a reader looks one entry up in, most of them written by the code; runs; how it is made."""
 
@@ -214,7 +214,7 @@ def test_what_a_fleet_needs_is_the_sum_of_the_runs() -> None:
     assert rows == pytest.approx(250 * row[PER_MILLION], abs=1)
     assert commits == pytest.approx(20_000 * 86_400 / 1e6 * commit[PER_MILLION], rel=0.01)
     assert plans >= 240_000 / planned["groups_per_cpu_second"] > plans - 5
-    assert f"That is {round((rows + commits + plans) / 60)} minutes of one core a day" in text
+    assert f"The sum is {round((rows + commits + plans) / 60)} minutes of one core a day" in text
 
 
 def test_every_page_with_a_run_has_its_figures_compared() -> None:

@@ -86,11 +86,11 @@ class Stage(Processes):
     busy machine too.
     """
 
-    def __init__(self, bootstrap: str, group: str, folder: Path, writer: Writer, pace: float = 1.0):
+    def __init__(self, bootstrap: str, group: str, folder: Path, writer: Writer):
         super().__init__(folder)
         start_forks()
         self.bootstrap, self.group, self.writer = bootstrap, group, writer
-        self.pace, self.topic = pace, ""
+        self.topic = ""
         self.forks: dict[str, BaseProcess] = {}
         self.looks: Callable[[str], None] = lambda _: None
         """Called where a situation is there in part already, with a name for it."""
@@ -182,11 +182,7 @@ class Stage(Processes):
         self.launch(name, program("LiveSlow", classes, *what, *given))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass as people and their tools do; a pace below 1 hurries them."""
-        time.sleep(seconds * self.pace)
-
-    def lasts(self, seconds: float) -> None:
-        """Let time pass that Kafka or the members' work takes."""
+        """Let time pass, as people, their tools, Kafka or the members' work take it."""
         time.sleep(seconds)
 
     def reads(self, name: str) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 from tests.live.raw_connection import WAITS, RawConnection
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.leader.designs import Assignor, compute
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.leader.designs import compute
 from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.options import MemberOptions

@@ -12,7 +12,7 @@ from tests.live.stock import Stock
 from tests.live.waiting import until
 
 from holdfast.core.machine import actions
-from holdfast.members.runtime.broker_lags import BrokerLags
+from holdfast.members.runtime.lags import BrokerLags
 
 pytestmark = pytest.mark.broker
 

@@ -22,7 +22,7 @@ from tests.report.now import answers, seen
 from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW
 from tests.suites import further
 
-from holdfast.cluster.seen_groups import JOINING
+from holdfast.cluster.snapshot import JOINING
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS

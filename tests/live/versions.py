@@ -2,8 +2,7 @@
 
 ``python -m tests.live.versions --page docs/brokers.md`` runs all pinned versions (`make soak
 ARGS="--only versions"`), prints a JSON line for each, and writes them as the page's table.
-``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong. `make test-all` runs a short
-form on one version (``test_versions.py``).
+``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong.
 
 **Rules.** The output of a command about a group is compared with Kafka's Admin API.
 """
@@ -16,14 +15,13 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.cli.running import Done
-from tests.cli.running import run as in_this_process
+from tests.cli.running import run
 from tests.live.chaos import cluster
 from tests.live.crew import ConsumerThread, Topic, fresh, spread
 from tests.live.crew import closing as stopped
@@ -96,7 +94,7 @@ class Kafka:
         self.cluster_id = admin.describe_cluster().result(60).cluster_id
 
 
-def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
+def commands(bootstrap: str, folder: Path) -> None:
     """The commands that read a cluster, while a group is at work on it."""
     topic = Topic(bootstrap, 6, 50)
     group = fresh("watched")
@@ -109,12 +107,12 @@ def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
         )
         wanted = {(topic.name, partition): 50 for partition in range(6)}
         until(lambda: Kafka(bootstrap, group).committed == wanted, "every record is committed")
-        compare(bootstrap, group, folder, run)
+        compare(bootstrap, group, folder)
     finally:
         assert stopped(consumer_threads) == {}
 
 
-def compare(bootstrap: str, group: str, folder: Path, run: Callable[..., Done]) -> None:
+def compare(bootstrap: str, group: str, folder: Path) -> None:
     """What the commands say of a group, and what Kafka says of it."""
 
     def said(*words: object) -> str:
@@ -165,7 +163,7 @@ def examine(version: str, folder: Path) -> dict:
             sizes = {"n_members": 8, "n_partitions": 24, "delay_ms": 5_000}
             row |= members(broker, cut, folder / "journals", FAULTS, **sizes)
             workers(broker.bootstrap)
-            commands(broker.bootstrap, folder, in_this_process)
+            commands(broker.bootstrap, folder)
             codes = exit_codes(broker.bootstrap, folder)
             row["commands"] = sorted(name for name, code in codes.items() if code == CODES[name])
             if codes != CODES:

@@ -14,8 +14,9 @@ from tests.machine.subscribed import awaited, joined, reports, subscribed
 from tests.suites import further
 
 from holdfast.core.assignors.claims import normalise
+from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.machine.leader.delayed_rebalance import find_losses
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import group_of, plan_round
 from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.leader.ring import (

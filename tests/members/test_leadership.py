@@ -16,10 +16,9 @@ from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.leader.assignor_protocol import MemberView, RebalanceProtocol
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.policy import When
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
@@ -30,9 +29,9 @@ from holdfast.errors import ClientError, ConfigError, PlanError
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.config.own_assignors import resolve
-from holdfast.members.runtime.leadership import Leadership, assignors_of
+from holdfast.members.config.policy import assignors_of
+from holdfast.members.runtime.leader_planner import LeaderPlanner, MissingTopics
 from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.missing_topics import MissingTopics
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
@@ -70,7 +69,7 @@ def plan(leadership, members, partitions, topics=("t",)):
 
 def leadership(**lookups):
     wanted = settings(holdfast_policy="eager")
-    return Leadership(
+    return LeaderPlanner(
         wanted, assignors_of(wanted), lambda topics: FoundTopics(counts={"t": 4}), **lookups
     )
 
@@ -143,7 +142,7 @@ def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy, monk
     view = MemberView(topics=("u", "t"), owned=(), previous=(), generation=-1)
     request = round_of(offered[0].name, {"a": offered[0].subscribe(view), "b": b"odd"})
     asked = []
-    looked_up = Leadership(
+    looked_up = LeaderPlanner(
         wanted, offered, lambda topics: asked.append(topics) or FoundTopics(counts={"t": 2})
     )
     computed = looked_up.compute(request)
@@ -178,7 +177,7 @@ def given(computed):
 def leading(policy, count):
     """A leader that learns of topics by a function, or always the same."""
     look = count if callable(count) else lambda _: count
-    return Leadership(settings(holdfast_policy=policy), SPOKEN[policy], look)
+    return LeaderPlanner(settings(holdfast_policy=policy), SPOKEN[policy], look)
 
 
 HONEST = (("a", ("t",), (0, 1)), ("b", ("t",), (2, 3)))

@@ -8,8 +8,7 @@ import pytest
 from tests.members.fake_machine import COMMIT, A, FakeCoordinator, Notes, Script, bare
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ClientError, RemoteProtocolError
 

@@ -14,9 +14,9 @@ from tests.members.configured import settings_of
 
 from holdfast import AsyncStopEvent, Resource, StopEvent
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.members.resources import threads
-from holdfast.members.resources.forms import supervise
+from holdfast.core.machine.events import ListenerCall
+from holdfast.members.resources import runners
+from holdfast.members.resources.supervisor import supervise
 from holdfast.members.runtime.member_log import MemberLog
 
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
@@ -362,7 +362,7 @@ def test_a_thread_that_cannot_be_started_fails_its_resource(recorder, monkeypatc
             thread.start = start
         return thread
 
-    monkeypatch.setattr(threads.threading, "Thread", make)
+    monkeypatch.setattr(runners.threading, "Thread", make)
     with closing(Bench(recorder.run)) as bench:
         bench.begin(A, B)
         until(lambda: bench.status(A) == "FAILED", "it has failed")

@@ -11,8 +11,7 @@ from tests.live.waiting import until
 from tests.members.worker_group import round_of
 
 from holdfast import Consumer, Resource, Worker
-from holdfast.cluster.settings import OF_WORKERS
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
@@ -27,6 +26,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     SourceError,
 )
+from holdfast.members.config.settings import OF_WORKERS
 from holdfast.metrics import prometheus_text
 
 KINDS, DELAY = "holdfast.kinds", "scheduled.rebalance.max.delay.ms"

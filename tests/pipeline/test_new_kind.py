@@ -10,7 +10,7 @@ from tests.pipeline import fleet, local
 from tests.report.fleet import examine_all
 
 from holdfast.core.kinds import rows
-from holdfast.core.kinds.given_lists import lists_of
+from holdfast.core.kinds.increments import lists_of
 from holdfast.core.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
 from holdfast.errors import WireError
 from holdfast.fleet.analysis.findings.finding import describe

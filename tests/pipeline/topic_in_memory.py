@@ -162,7 +162,7 @@ class OffsetsLog:
         return {p: PartitionEnds(0, self.stable(p), end) for p, end in sorted(self.ends.items())}
 
     @contextmanager
-    def asking(self):
+    def connected(self):
         yield lambda request, ask: ask(self).result()
 
     def list_offsets(self, places, at, *, committed_only=None):
@@ -233,7 +233,7 @@ def done(value):
 
 def read_whole(log):
     """All that :class:`TopicReader` finds from the beginning."""
-    with log.asking() as asked:
+    with log.connected() as asked:
         reader = TopicReader(asked, "o")
         found = [RECORDS.empty_table(), *reader.to_end(dict.fromkeys(log.ends, 0))]
     return reader, pa.concat_tables(found)

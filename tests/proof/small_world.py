@@ -59,7 +59,8 @@ from holdfast.core.machine.coordinator.group_messages import (
     Received,
     SendCommit,
 )
-from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, compute
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.leader.designs import DesignAssignor, compute
 from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState

@@ -17,7 +17,7 @@ from tests.report.served import following
 from tests.report.test_findings import emptied, flapping, quiet
 from werkzeug.test import Client
 
-from holdfast.cluster.seen_groups import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
+from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
 from holdfast.fleet.analysis.findings.doctor import to_json, worst_of
 from holdfast.fleet.analysis.findings.examination import Examination
@@ -199,14 +199,14 @@ def test_a_round_that_lacks_its_assignment_waits_for_the_leader() -> None:
 
 def test_coordinators_of_kip_848_say_who_has_partitions_to_give_up() -> None:
     people = [
-        member("a-1", n_to_give_up=0, is_behind=True),
-        member("b-1", n_to_give_up=2, is_behind=False),
+        member("a-1", n_pending_revocations=0, is_behind=True),
+        member("b-1", n_pending_revocations=2, is_behind=False),
     ]
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S - 60, [one]), (END_S, [one])))
     assert found is not None and found.severity is Severity.WARN  # the others read on
     assert "waits for b on /host-b to revoke 2 partitions" in found.text
-    people[1] = member("b-1", n_to_give_up=0, is_behind=False)
+    people[1] = member("b-1", n_pending_revocations=0, is_behind=False)
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S, [one])))
     assert found is not None and found.severity is Severity.INFO

@@ -11,8 +11,7 @@ from dataclasses import replace
 from tools.pages.tables import paragraph, table
 from tools.pages.verdicts import Runs, characteristic, extremes, stopped, verdicts, winners
 
-from holdfast.core.machine.policies import DEFAULTS, POLICIES
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.scenarios import SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 from holdfast.sim.scenarios import Report
 
 Runs = Mapping[str, Report]

@@ -84,7 +84,7 @@ def report_notes(
 
 def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
     """Report transactions that were open at a moment for more than :data:`OLD_TRANSACTION_S`."""
-    from holdfast.fleet.tables.columns.values import to_us
+    from holdfast.fleet.tables.columns.holdable import to_us
 
     at_us = to_us(taken_at)
     for one in found:

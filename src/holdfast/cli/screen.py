@@ -81,18 +81,18 @@ def _now(now: dict[str, Any]) -> str:
     """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
     from holdfast.fleet.analysis.findings.finding import count, more
 
-    asked = f"(queried {now['asked_at'][11:19]} UTC)"
+    when = f"(queried {now['asked_at'][11:19]} UTC)"
     if now["state"] is None:
-        return f"now not listed by any broker {asked}"
+        return f"now not listed by any broker {when}"
     if now["n_members"] is None:
         why = f": {now['refused']}" if now["refused"] else ""
-        return f"now {now['state']} {asked}{why}"
+        return f"now {now['state']} {when}{why}"
     named = [
         visible(f"{one['group_instance_id'] or one['client_id']} on {one['client_host']}")
         for one in now["members"]
     ]
     said = f": {', '.join(named)}{more(now['n_members'] - len(named))}" if named else ""
-    return f"now {now['state']} {asked}, {count(now['n_members'], 'member')}{said}"
+    return f"now {now['state']} {when}, {count(now['n_members'], 'member')}{said}"
 
 
 def _print_finding(console: Console, finding: Finding, n_owned: int) -> None:

@@ -114,8 +114,8 @@ def kafka_release(version: str) -> tuple[int, int]:
 def connector_jars(pyspark_version: str) -> list[Path]:
     """Return the jars for ``spark.jars`` for the ``kafka`` source of a PySpark.
 
-    They are those of the first connector of the same minor, because it runs with every patch of
-    that minor (``HOLDFAST_SPARK_CONNECTOR``: another), without the jars that PySpark includes.
+    The first connector of a minor runs with every patch of that minor; ``HOLDFAST_SPARK_CONNECTOR``
+    names another one. Jars that PySpark includes are left out.
     """
     coordinate = connector_of(pyspark_version)
     name = coordinate.partition(":")[2].replace(":", "-")

@@ -37,34 +37,26 @@ from typing import Any, Protocol, Self
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import Settings
-from holdfast.core.assignors.registry import find
 from holdfast.core.machine import events
-from holdfast.core.machine.leader.designs import Assignor, DesignAssignor, why_no_target
-from holdfast.core.machine.policies import DESIGNS, worker_policy
-from holdfast.core.machine.supported_protocols import assignors_for, computes, supported_assignors
+from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.errors import ClientError, ConfigError, LocalProtocolError
-from holdfast.members.metrics import Counters, MemberMetrics
-from holdfast.members.resources.effects import ResourceState
-from holdfast.members.resources.forms import Run, supervise
-from holdfast.members.resources.runner import Resource
-from holdfast.members.runtime.closing import Closing
-from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.lag_source import LagSource
-from holdfast.members.runtime.leadership import (
-    Leadership,
+from holdfast.members.config.policy import (
     check_leave,
-    design_of,
-    listed_in,
     make_member,
-    policy_named,
-    policy_of,
+    worker_assignors,
 )
+from holdfast.members.config.settings import Settings
+from holdfast.members.metrics import Counters, MemberMetrics
+from holdfast.members.resources.attempts import Resource, ResourceState
+from holdfast.members.resources.supervisor import Run, supervise
+from holdfast.members.runtime.closing import Closing, EndSignals
+from holdfast.members.runtime.coordinator_client import CoordinatorClient
+from holdfast.members.runtime.lags import LagSource
+from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
 from holdfast.members.runtime.member_runtime import metrics_of
 from holdfast.members.runtime.member_thread import MemberThread
 from holdfast.members.runtime.readiness import ready_file
-from holdfast.members.runtime.signals import EndSignals
 
 PROTOCOL_TYPE = "holdfast"
 _LOOK_S = 0.05  # interval at which run() checks whether it was stopped
@@ -154,10 +146,10 @@ class Worker:
             replace(a, report=lambda: self._reported, failed=self._supervisor.report)
             if isinstance(a, DesignAssignor)
             else a
-            for a in _assignors(settings, self._resources)
+            for a in worker_assignors(settings, self._resources)
         )
         check_leave(settings, assignors[:1])  # the others only serve a bounce
-        self._leadership = Leadership(
+        self._leadership = LeaderPlanner(
             settings,
             assignors,
             lambda _: FoundTopics(counts=self._resources),
@@ -416,42 +408,3 @@ def _lag_source(settings: Settings) -> LagSource | None:
     """Return the function that knows loads; brokers know none."""
     given: LagSource | str = settings["holdfast.lag.source"]
     return None if isinstance(given, str) else given
-
-
-def _assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
-    """Return the assignors that a worker supports under its policy."""
-    policy_row = policy_named(settings)
-    design_of(policy_row, "holdfast.policy: a worker")
-    for kind in settings["holdfast.kinds"]:
-        if kind not in resources:
-            raise ConfigError(
-                f"holdfast.kinds: {kind}: not one of the resources {', '.join(sorted(resources))}"
-            )
-    listed = listed_in(settings)
-    policy = policy_of(settings, listed)
-    if settings["holdfast.isolate"] is None:
-        policy = replace(policy, isolate=not policy.weights)
-    # Only members read the assignments of this protocol type.
-    policy = replace(policy, omit_unchanged=True)
-    own = worker_policy(policy_row) or policy_row
-    if find(policy.assignor).uses_lags and _lag_source(settings) is None:
-        raise ConfigError(
-            f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
-            "from kinds and counts to the load of each resource"
-        )
-    named = [a for a in listed if isinstance(a, str)]
-    if not listed or (len(listed) == 1 and computes(listed[0])):
-        others = [
-            name
-            for name, design in DESIGNS.items()
-            if name not in own.protocols and not why_no_target(replace(policy, design=design))
-        ]
-        return assignors_for(own, policy, (*own.protocols, *others))
-    if kafkas := [a for a in named if a not in DESIGNS]:
-        raise ConfigError(
-            f"partition.assignment.strategy: a worker supports {', '.join(DESIGNS)}, or takes one "
-            f"assignor that computes its targets; found {kafkas[0]} in a list"
-        )
-    if "holdfast.policy" in settings.given:
-        return assignors_for(own, policy, listed)
-    return supported_assignors(listed, policy)

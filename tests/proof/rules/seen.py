@@ -16,7 +16,8 @@ from functools import lru_cache
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed
-from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, EagerAssignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.leader.designs import CooperativeAssignor, EagerAssignor
 from holdfast.core.machine.leader.locations import with_locations
 from holdfast.core.machine.leader.ring import identity_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members

@@ -21,7 +21,7 @@ from tests.proof.rules.seen import SeenRound, see
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.coordinator.group_messages import Answer, CommitDone, SendCommit
 from holdfast.core.machine.events import AssignmentComputed
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for

@@ -35,7 +35,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     """Write records, topic ids, begin and end offsets of a cluster to a folder.
 
     Reads without joining a group. `history`, `lag` and other commands take the folder as --input.
-    It may be on remote storage: s3://, gs://, abfss://, hdfs://.
+    The folder may be on remote storage: s3://, gs://, abfss://, hdfs://.
     """
     from holdfast.fleet.pipeline.ingest.dump import write_dump
     from holdfast.fleet.pipeline.ingest.selection import Selection

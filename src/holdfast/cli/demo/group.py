@@ -17,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from holdfast.cli.demo.accounting import count_records
 from holdfast.cli.demo.event_log import EventLogReader
-from holdfast.cli.demo.ownership import holdings
+from holdfast.cli.demo.ownership import count_records, holdings
 from holdfast.errors import ProcessError
 
 PATIENCE_SECONDS = 120.0

@@ -22,9 +22,15 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from holdfast.cli.demo.accounting import Account, count_records
 from holdfast.cli.demo.group import Bounced, MemberProcesses
-from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
+from holdfast.cli.demo.ownership import (
+    Account,
+    count_moves,
+    count_records,
+    intervals,
+    overlaps,
+    unowned_seconds,
+)
 from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, ProcessError
@@ -47,7 +53,7 @@ MARK = ".holdfast-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What to run."""
+    """Options of a demo run."""
 
     # Size of each group and of the topic.
     members: int = 4
@@ -116,8 +122,8 @@ class Stages:
             yield
         self.seconds[name] = time.monotonic() - began
         if not self._quiet:
-            told = Text(f"{self.seconds[name]:5.1f} s  {name}")
-            stderr_console().print(Text("done ", style="green") + told)
+            line = Text(f"{self.seconds[name]:5.1f} s  {name}")
+            stderr_console().print(Text("done ", style="green") + line)
 
     def _left(self) -> str:
         """Estimate the time left from the mean of the stages done; "" before the third is done."""

@@ -7,8 +7,9 @@ share ``claims`` (which claim counts), ``subscribers`` (the subscribers of each 
 ``ranking`` (members ordered by a number). ``result`` is the outcome of an assignor, ``certificate``
 proves that it is optimal, and ``rounds`` follows a group over cooperative rounds.
 
-``own`` makes an assignor from a user's function, ``own_plan`` has the function's arguments and the
-check of its result, and ``laws`` has the laws that assignors are checked against.
+``own`` makes an assignor from a user's function; ``own_signature`` reads the function's parameters,
+and ``own_plan`` calls it and checks its plan. ``laws`` has the laws that assignors are checked
+against.
 
 ``optimal/`` holds the searches and the closed form.
 """

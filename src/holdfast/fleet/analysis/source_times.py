@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.fleet.tables.columns.values import to_us
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.tables.columns.schemas import ddl_of, filled_table
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.examination import Examination
-from holdfast.fleet.tables.columns.values import ArrowTable, ints, to_us, words
+from holdfast.fleet.columnar import ArrowTable, ints, words
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
 
 Labels = Mapping[str, str]

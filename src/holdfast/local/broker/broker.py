@@ -215,8 +215,8 @@ class Broker:
             self._zookeeper = Server(0, folder, {"ZOOKEEPER": spare}, kafka)
             self._write(self._zookeeper, properties.zookeeper_properties(self._zookeeper))
         for node in self._nodes:
-            told = (node, self._nodes, self.settings, self._zookeeper)
-            self._write(node, properties.server_properties(*told))
+            description = (node, self._nodes, self.settings, self._zookeeper)
+            self._write(node, properties.server_properties(*description))
 
     def _write(self, server: Server, found: Mapping[str, str]) -> None:
         server.folder.mkdir(parents=True)

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from holdfast.cluster.settings import Settings
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity
 from holdfast.core.model.limits import NO_GENERATION
+from holdfast.members.config.settings import Settings
 
 NAME = "holdfast.member"
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]

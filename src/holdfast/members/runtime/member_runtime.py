@@ -15,14 +15,15 @@ from typing import Protocol
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics, Lookup
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine import events
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.errors import RemoteProtocolError
+from holdfast.members.config.policy import make_member
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Counters, MemberMetrics
-from holdfast.members.runtime.broker_lags import lag_source_of
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.leadership import Leadership, make_member
+from holdfast.members.runtime.lags import lag_source_of
+from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
 from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
 from holdfast.members.runtime.metadata_watch import Matches, MetadataWatch
@@ -49,7 +50,7 @@ class MemberRuntime:
     ----------
     assignors : sequence of Assignor
         The protocols that it supports, from
-        :func:`~holdfast.members.runtime.leadership.assignors_of`.
+        :func:`~holdfast.members.config.policy.assignors_of`.
     rebalance_handler : ClientRebalanceHandler
         The application's side.
     connections : Connections, optional
@@ -75,7 +76,7 @@ class MemberRuntime:
             connections.open()
             self.lookup = Lookup(connections)
             self.coordinator = CoordinatorClient(connections, self._post, self.fail)
-            self._leadership = leadership = Leadership(
+            self._leadership = leadership = LeaderPlanner(
                 settings,
                 assignors,
                 self._count_partitions,
@@ -168,7 +169,7 @@ class MemberRuntime:
 def metrics_of(
     settings: Settings,
     member_thread: MemberThread,
-    leadership: Leadership,
+    leadership: LeaderPlanner,
     counters: Counters,
     missing: tuple[str, ...] = (),
 ) -> MemberMetrics:

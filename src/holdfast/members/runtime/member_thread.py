@@ -27,16 +27,15 @@ from typing import NamedTuple, Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.leader.designs import led_round
-from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.mailbox import Mailbox
 from holdfast.members.runtime.member_log import NAME, Log, MemberLog
 from holdfast.members.runtime.readiness import ReadyFile
 

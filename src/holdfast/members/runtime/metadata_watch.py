@@ -15,12 +15,12 @@ from contextlib import suppress
 
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import FoundTopics, Lookup
-from holdfast.cluster.settings import Settings
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import events
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import HoldfastError, RemoteProtocolError, nearest
-from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import MemberLog
 
 Matches = Callable[[str], bool]

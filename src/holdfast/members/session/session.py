@@ -31,11 +31,14 @@ from collections.abc import Collection
 from concurrent.futures import Future
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
+from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.leader.assignor_protocol import (
+    RebalanceProtocol,
+    choose_rebalance_protocol,
+)
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
 from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
 from holdfast.members.session.membership import Membership

@@ -4,7 +4,7 @@ Kafka's coordinator chooses one assignor and sends its leader the subscriptions 
 (``onLeaderElected``, ``performAssignment``); the leader answers with one assignment a member.
 
 =======================  ==========================================================================
-``assignor_protocol``    the protocol by which a member machine uses an assignor
+``assignor_protocol``    the protocol of an assignor, eager or cooperative; the leader's round
 ``designs``              the assignors: eager, cooperative, Designs I, II and III; a round of any
 ``leader_round``         a round of an eager or cooperative assignor: subscriptions to assignments
 ``subscriptions``        a round of a design, part 1: the subscriptions of its members

@@ -461,8 +461,8 @@ def _departed(
     wait.
 
     A partition that is held back waits as well, or is reserved for a member: an old claim takes
-    nothing from the newest owner. The partition is assigned in the round in which the claim is
-    gone. Example: C departs, and A claims partition 2 without a generation. The partition waits for
+    nothing from the newest owner. The partition is assigned in the round in which no member claims
+    it. Example: C departs, and A claims partition 2 without a generation. The partition waits for
     C, and A is asked to revoke it.
     """
     if leader_state is None:

@@ -41,8 +41,7 @@ from holdfast.core.machine.leader.imbalance import (
     checked,
 )
 from holdfast.core.machine.leader.successors import short_wait_ms
-from holdfast.core.machine.policies import PolicyInfo
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import Policy, PolicyInfo
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.designs import Design
 from holdfast.errors import PlanError

@@ -133,7 +133,7 @@ def identity_before(member: SubscribedMember, shard: StateShard) -> str:
 def identities_of(member: SubscribedMember) -> tuple[str, ...]:
     """Return the whole identities under which a leader state may name a member.
 
-    They are the present one, the one before, and that of the member id.
+    A member has the present identity, the one before, and that of the member id.
     """
     if member.instance_id is not None:
         return (identity_of(member),)

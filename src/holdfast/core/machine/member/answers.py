@@ -35,7 +35,7 @@ from holdfast.core.machine.events import (
     LeaveAnswered,
     SyncAnswered,
 )
-from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
+from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol, ReceivedAssignment
 from holdfast.core.machine.leader.counts import handed_out
 from holdfast.core.machine.member.holdings import ordered, topics_of
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
@@ -53,7 +53,6 @@ from holdfast.core.machine.member.steps import (
     want,
     watch_metadata,
 )
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.wire.layouts.assignment_entries import names_more
 from holdfast.errors import WireError

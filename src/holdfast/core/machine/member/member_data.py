@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.machine.events import LeaveRequested
-from holdfast.core.machine.leader.assignor_protocol import AssignorProtocol
+from holdfast.core.machine.events import Identity, LeaveRequested
+from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
 from holdfast.core.machine.member.holdings import Holdings, ordered
-from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 
@@ -46,7 +44,7 @@ class RecordSize:
 class MemberData:
     """The state of a member."""
 
-    assignors: tuple[AssignorProtocol, ...]  # in order of preference
+    assignors: tuple[Assignor, ...]  # in order of preference
     options: MemberOptions
     rebalance_protocol: RebalanceProtocol  # whether the member revokes everything before it joins
     holdings: Holdings  # owned resources, callbacks and revocation

@@ -11,9 +11,8 @@ References: KIP-345, KIP-394, KIP-429, KIP-800.
 from __future__ import annotations
 
 from holdfast.core.machine.actions import Action, SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.leader.assignor_protocol import MemberView, RebalanceProtocol
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import MemberState
 from holdfast.core.wire.layouts.frames import Leaving
 

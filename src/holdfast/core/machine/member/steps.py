@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from holdfast.core.machine.actions import Actions, Fail, Warn
 from holdfast.core.machine.codes import EXPECTED, ErrorCode, describe
+from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
 from holdfast.core.machine.leader.counts import with_names
 from holdfast.core.machine.member.holdings import Limit
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.analysis.findings.examination import Examination, examine, worst_first
 from holdfast.fleet.analysis.findings.finding import Finding, few

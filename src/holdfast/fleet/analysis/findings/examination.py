@@ -67,7 +67,7 @@ class FoundCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupVerdict:
-    """What was found in one group, in short."""
+    """Summary of the findings of one group."""
 
     rank: int  # of the worst severity that is active; -1 where nothing is
     downtime_s: float  # the best single estimate, a partition

@@ -29,7 +29,7 @@ from holdfast.fleet.analysis.findings.finding import (
     rule,
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
-from holdfast.fleet.tables.columns.values import ArrowTable, ints, times_ms
+from holdfast.fleet.columnar import ArrowTable, ints, times_ms
 
 
 def failed_in(history: GroupHistory) -> dict[int, list[dict[str, Any]]]:

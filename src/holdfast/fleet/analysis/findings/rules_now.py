@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.cluster.seen_groups import JOINING, SYNCING, SeenGroup, SeenMember
+from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenMember
 from holdfast.fleet.analysis.findings.finding import (
     NONE,
     Basis,
@@ -170,9 +170,9 @@ def _awaited(history: GroupHistory, seen: SeenGroup, limits: Limits) -> AwaitedM
         return AwaitedMembers(
             members=tuple(found), text=f"{_name(found[0])}, if it still leads the group"
         )
-    giving = [one for one in members if one.n_to_give_up]
+    giving = [one for one in members if one.n_pending_revocations]
     if giving:
-        n = sum(one.n_to_give_up or 0 for one in giving)
+        n = sum(one.n_pending_revocations or 0 for one in giving)
         rest = f"to revoke {count(n, 'partition')}"
         return AwaitedMembers(members=tuple(giving), text=f"{_names(giving)} {rest}", is_sure=True)
     behind = [one for one in members if one.is_behind]

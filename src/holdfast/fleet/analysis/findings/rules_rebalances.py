@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
-from holdfast.core.machine.policies import policy_of_protocol
+from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.model.columns import I64, Mask
 from holdfast.fleet.analysis.findings.finding import (
     Evidence,

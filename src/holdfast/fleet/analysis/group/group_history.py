@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
@@ -40,7 +40,7 @@ from holdfast.fleet.analysis.group.timeline import (
     read_generations,
 )
 from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age
-from holdfast.fleet.tables.columns.values import ArrowTable, DecodedRows
+from holdfast.fleet.columnar import ArrowTable, DecodedRows
 from holdfast.fleet.tables.reading import GroupTables, Tables
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.model.columns import I32, I64
-from holdfast.fleet.tables.columns.values import DecodedRows
+from holdfast.fleet.columnar import DecodedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from holdfast.core.model.columns import F64, I32, I64, Mask
-from holdfast.fleet.tables.columns.values import ArrowTable, DecodedRows
+from holdfast.fleet.columnar import ArrowTable, DecodedRows
 
 NEVER = -1
 

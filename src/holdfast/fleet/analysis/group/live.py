@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.cluster.seen_groups import SeenGroup, SeenGroups
+from holdfast.cluster.snapshot import SeenGroup, SeenGroups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

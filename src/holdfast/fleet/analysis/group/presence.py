@@ -9,7 +9,7 @@ import numpy as np
 from holdfast.core.model.columns import I32, I64
 from holdfast.fleet.analysis.group.identity import Identities
 from holdfast.fleet.analysis.group.timeline import Settlements
-from holdfast.fleet.tables.columns.values import DecodedRows
+from holdfast.fleet.columnar import DecodedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.model.columns import F64, I64
+from holdfast.fleet.columnar import DecodedRows
 from holdfast.fleet.tables.columns.stored import REBALANCES
-from holdfast.fleet.tables.columns.values import DecodedRows
 
 _COUNTS = tuple(column.name for column in REBALANCES.counts)
 

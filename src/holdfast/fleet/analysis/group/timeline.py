@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
 from holdfast.fleet.analysis.group.identity import Identities
-from holdfast.fleet.tables.columns.values import DecodedRows
+from holdfast.fleet.columnar import DecodedRows
 
 BOOL = npt.NDArray[np.bool_]
 

@@ -47,6 +47,7 @@ import pyarrow.compute as pc
 from holdfast.core.kinds.kind import FAILED, SHARED
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure_history import balance_scores, kept_share, needed_moves
+from holdfast.fleet.columnar import ints, list_parts, new_runs, numbered, take
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
 from holdfast.fleet.pipeline.history.dense import Dense, identities
 from holdfast.fleet.pipeline.history.departures import RESOLVED, UNRESOLVED, members_that_went
@@ -57,19 +58,11 @@ from holdfast.fleet.pipeline.history.movements import (
     MOVED_THROUGH_GAP,
     RESTART_WINDOW_SECONDS,
     Events,
-    take,
 )
 from holdfast.fleet.pipeline.history.needed import needed_of_unequal
 from holdfast.fleet.pipeline.history.ownership_gaps import GAP_SUMS
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    list_parts,
-    marked,
-    new_runs,
-    shared_partitions,
-)
+from holdfast.fleet.pipeline.ingest.generations import Generations, marked, shared_partitions
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.columns.values import ints, numbered
 
 CAUSES: Final = (
     ("first_seen", 1.0),

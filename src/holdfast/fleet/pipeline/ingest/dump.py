@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     cleaned_text,
@@ -109,7 +109,7 @@ def write_dump(
         rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(stable))
         files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
     _check_counts(stable, n_tasks, counts, note)
-    with cluster.asking() as request:
+    with cluster.connected() as request:
         reader = TopicReader(request, OFFSETS_TOPIC)
         rest = reader.to_end({p: end for p, (_, end) in stable.items()})
         files += _write_rest(root / "records", rest, chosen)

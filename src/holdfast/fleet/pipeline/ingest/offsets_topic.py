@@ -102,7 +102,7 @@ class KafkaFeed:
     @contextmanager
     def reader(self, waiting: pa.Table) -> Iterator[TopicReader]:
         """Yield a reader of the topic's log; ``waiting`` has the waiting records at its begin."""
-        with self.cluster.asking() as request:
+        with self.cluster.connected() as request:
             yield TopicReader(request, OFFSETS_TOPIC, OpenTransactions(waiting))
 
 

@@ -27,7 +27,7 @@ from holdfast.core.model.measure_history import balance_scores
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError
-from holdfast.fleet.pipeline.arrow_types import BatchTask
+from holdfast.fleet.columnar import BatchTask
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema

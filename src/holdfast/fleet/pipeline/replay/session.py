@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from holdfast.core.machine.policies import find_policy
+from holdfast.core.machine.policy import find_policy
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record

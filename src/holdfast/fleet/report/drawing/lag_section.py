@@ -13,11 +13,11 @@ from holdfast.core.model.columns import I64
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.identity import Identities
 from holdfast.fleet.analysis.spans import NONE
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, table
 from holdfast.fleet.report.drawing.words import number
 from holdfast.fleet.tables.columns.stored import LAG
-from holdfast.fleet.tables.columns.values import ArrowTable
 
 WORST = 20
 

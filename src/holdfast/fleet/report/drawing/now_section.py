@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.cluster.seen_groups import SeenMember
+from holdfast.cluster.snapshot import SeenMember
 from holdfast.fleet.analysis.findings.finding import RULES, Finding, count
 from holdfast.fleet.analysis.findings.rules_now import CODE
 from holdfast.fleet.analysis.group.group_history import GroupHistory

@@ -124,7 +124,7 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
 def _rebalance_of(history: GroupHistory) -> tuple[list[str], I64, tuple[I64, I64]]:
     """Return cause, moved partitions, and partition-milliseconds of downtime, of each generation.
 
-    They are "" and 0 without a rebalance; the downtime has a lower and an upper bound.
+    Without a rebalance the values are "" and 0; the downtime has a lower and an upper bound.
     """
     r = history.recorded
     index = history.generations.index_of(r.generation, r.at_ms)

@@ -23,7 +23,7 @@ from holdfast.fleet.analysis.findings.finding import Severity
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.group.timeline import settled
 from holdfast.fleet.analysis.source_times import window_end_ms
-from holdfast.fleet.tables.columns.values import ArrowTable, DecodedRows, codes, ints, times_ms
+from holdfast.fleet.columnar import ArrowTable, DecodedRows, codes, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
 PAGE_ROWS = 100

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from holdfast.cluster.seen_groups import SeenGroup
+from holdfast.cluster.snapshot import SeenGroup
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 
 NOW_S: Final = 5.0

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.cluster.seen_groups import GONE
+from holdfast.cluster.snapshot import GONE
 from holdfast.fleet.analysis.findings.examination import FoundCode, GroupVerdict
 from holdfast.fleet.analysis.findings.rules_now import CODE, severity_now
 from holdfast.fleet.analysis.group.live import LiveGroups

@@ -28,8 +28,7 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import create_future
 
-from holdfast.cluster.settings import Settings
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.aiokafka.adapter import (
@@ -39,14 +38,15 @@ from holdfast.members.clients.aiokafka.adapter import (
 )
 from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets, theirs
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
+from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import Callback, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
 from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1

@@ -34,7 +34,7 @@ from holdfast.members.clients.keywords import is_ours
 from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.runtime.application_tasks import to_the_end
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.in_flight import NOTHING, InFlight
+from holdfast.members.session.client_adapter import NOTHING, InFlight
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -105,7 +105,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             fetch_what_is_there(self)
             return
         # The leader's code is loaded here, not with the client's module.
-        from holdfast.members.runtime.leadership import assignors_of
+        from holdfast.members.config.policy import assignors_of
 
         whole = {**self.DEFAULT_CONFIG, **configs}
         settings = settings_of(whole, ours, strategies=strategies)

@@ -29,9 +29,8 @@ from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata,
 from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine import states as machine_states
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.kafka import errors
 from holdfast.members.clients.kafka.adapter import (
@@ -40,15 +39,15 @@ from holdfast.members.clients.kafka.adapter import (
     as_theirs,
     ours,
 )
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
-from holdfast.members.runtime.offsets import Offsets
-from holdfast.members.session.client_adapter import Callback, ClientTraits
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.runtime.coordinator_client import Offsets
+from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
 
 TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
