@@ -20,10 +20,9 @@ LARGE_ON_PURPOSE = {
     "holdfast.core.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
     "holdfast.core.machine.member.holdings.Holdings": "steps of a hand-over share its state",
     "holdfast.core.wire.one.reader.Reader": "a method for each small type",
-    "holdfast.members.consumer_adapter.ConsumerAdapter": "all that a Consumer asks of librdkafka",
+    "holdfast.members.clients.librdkafka.consumer_adapter.ConsumerAdapter": "all its calls",
     "holdfast.members.clients.aiokafka.consumer.AIOKafkaConsumer": "the original's calls",
-    "holdfast.members.clients.confluent.group_calls.GroupCalls": "what its calls share",
-    "holdfast.members.clients.confluent.adapter.LibrdkafkaAdapter": "all calls of librdkafka",
+    "holdfast.members.clients.librdkafka.adapter.LibrdkafkaAdapter": "all calls of librdkafka",
     "holdfast.members.session.subscription_state.SubscriptionState": "terms behind one lock",
 }
 """Classes that are larger, and why."""

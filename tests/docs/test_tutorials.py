@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from tests.suites import further
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.local.jars import KAFKA_VERSION
+from holdfast.members.config.settings import Settings
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"

@@ -12,7 +12,7 @@ from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.errors import LocalProtocolError
-from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.metrics import prometheus_text
 
 pytestmark = pytest.mark.broker

@@ -12,7 +12,7 @@ from tests.live.waiting import until
 
 import holdfast
 from holdfast.confluent import Consumer
-from holdfast.members.clients.confluent import recreation
+from holdfast.members.clients.librdkafka import recreation
 from holdfast.members.runtime.member_log import NAME
 
 pytestmark = pytest.mark.broker
@@ -30,7 +30,7 @@ class Stalled(confluent_kafka.Consumer):
 
 @pytest.fixture
 def stalled(monkeypatch):
-    monkeypatch.setattr(recreation, "ASK_EVERY_S", 0.4)
+    monkeypatch.setattr(recreation, "REQUEST_EVERY_S", 0.4)
     monkeypatch.setattr(recreation, "_Original", Stalled)
     monkeypatch.setattr(Stalled, "n_asked", 0)
 

@@ -13,9 +13,9 @@ import pytest
 from tests.live.waiting import until
 
 from holdfast.cluster.diagnosis import known_requests
-from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer
 from holdfast.members.clients.confluent import config
+from holdfast.members.config.settings import Settings
 
 pytestmark = pytest.mark.broker
 

@@ -18,7 +18,7 @@ from tests.members.configured import QUICK
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import ClientError, RemoteProtocolError
-from holdfast.members.clients.confluent.adapter import LibrdkafkaAdapter
+from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
 from holdfast.members.clients.confluent.config import route
 
 A, B = ("t", 0), ("t", 1)
@@ -65,8 +65,9 @@ class Group:
         self.futures[-1].set_result({tp: at for tp, at in offsets.items() if tp in asked})
 
 
-def adapter_of(consumer, group, *, reset=OFFSET_BEGINNING):
-    made = LibrdkafkaAdapter(consumer, lambda: None, {}, reset=reset, stores=True)
+def adapter_of(consumer, group, *, reset="earliest"):
+    given = {"auto.offset.reset": reset} if reset else {}
+    made = ConfluentAdapter(consumer, Callbacks(None), route({"group.id": "g", **given}))
     made.session = group
     return made
 
@@ -101,8 +102,6 @@ def offsets(partitions):
     ],
 )
 def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(consumer, reset, begins):
-    given = {"auto.offset.reset": reset} if reset else {}
-    reset = route({"group.id": "g", **given}).reset
     group = Group({A: 5, B: -1})
     adapter_of(consumer, group, reset=reset).assign_new(blank(A, B))
     assert offsets(consumer.assignment()) == {A: 5, B: begins}

@@ -12,11 +12,11 @@ from tests.members.configured import NEEDED, of_aiokafka
 from tests.members.fake_machine import COMMIT, Notes, Script
 
 from holdfast import Consumer
-from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer as ConfluentConsumer
 from holdfast.core.machine import events
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ClientError, ConfigError
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.readiness import ReadyFile, ready_file
 
 LOG = logging.getLogger("holdfast.member")

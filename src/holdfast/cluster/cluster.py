@@ -20,11 +20,11 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cluster import client_configs, client_keys, credentials
+from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
 from holdfast.cluster.record_times import TopicPartition
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
@@ -45,6 +45,7 @@ _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
 SHARE_TOPIC = "__share_group_state"
 _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
 """31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
+_NO_LOGIN = "ssl.crl.location"  # librdkafka's key, a letter away from ssl.ca.location
 
 
 class PartitionEnds(NamedTuple):
@@ -67,11 +68,15 @@ class LiveCluster:
     @property
     def spark_options(self) -> Mapping[str, str]:
         """Return client properties for Spark's Kafka source, in Java's spelling."""
-        found = credentials.normal(self.config)
-        others = {key: value for key, value in found.items() if key not in credentials.KEYS}
+        found = credentials.normal({**self.config, "bootstrap.servers": self.bootstrap})
+        others = {
+            key: value
+            for key, value in found.items()
+            if key not in credentials.KEYS and key != "bootstrap.servers"
+        }
         return {
             **dict.fromkeys(_WAITS, str(self.timeout_ms)),
-            **client_keys.for_java(others),
+            **client_configs.for_java(others),
             **credentials.java(client_settings(self.bootstrap, found).values),
         }
 
@@ -85,7 +90,10 @@ class LiveCluster:
         ConfigError
             If the address is not HOST:PORT.
         """
-        _ = self.spark_options  # what Java's client cannot honour is an error here
+        settings = self._settings()
+        provider = settings["holdfast.oauth.token.provider"]
+        if provider is None or getattr(provider, "java", None) is not None:
+            _ = self.spark_options  # what Java's client cannot honour is an error here
         with self.connected():
             pass
 
@@ -216,7 +224,7 @@ class LiveCluster:
                 consumer.close()
         return sorted(found, key=lambda record: record[:2])
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ConnectionSettings:
         ours = {"request.timeout.ms": self.timeout_ms}
         return client_settings(self.bootstrap, self.config, ours)
 
@@ -376,7 +384,7 @@ def led(topic: ClusterTopic) -> list[int]:
 
 def client_settings(
     bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
-) -> Settings:
+) -> ConnectionSettings:
     """Return the credentials of a client's properties; other keys are for Spark's client alone.
 
     Parameters
@@ -389,13 +397,12 @@ def client_settings(
     ConfigError
         For a key that cannot be honoured, or an address that is not HOST:PORT.
     """
-    found = credentials.normal(config)
+    found = credentials.normal({**config, "bootstrap.servers": bootstrap})
+    del found["bootstrap.servers"]
     logins = {key: value for key, value in found.items() if key in credentials.KEYS}
     for key in found.keys() - logins.keys():
         # A misspelt login or TLS key would be dropped, and the connection readable by anybody.
         near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
-        if near and key not in client_keys.others():
+        if near and key != _NO_LOGIN:
             raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
-    return Settings.parse(
-        {**logins, **(ours or {}), "bootstrap.servers": bootstrap, "group.id": "none"}
-    )
+    return ConnectionSettings.of({**logins, **(ours or {}), "bootstrap.servers": bootstrap})

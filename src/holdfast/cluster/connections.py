@@ -34,8 +34,9 @@ from typing import Any, TypeVar
 from holdfast.cluster import client_configs
 from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.signal_safe import Flag, SignalSafeFuture
+from holdfast.cluster.tokens import Tokens
 from holdfast.cluster.versions import why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import ClientError, OperationalError, RemoteProtocolError, SourceError
@@ -86,7 +87,7 @@ class Connections:
 
     Parameters
     ----------
-    settings : Settings
+    settings : ConnectionSettings
         Addresses, security and time-outs.
     options : mapping of str to object, optional
         Keywords of kafka-python that override those of the settings, from the consumer of a member.
@@ -97,7 +98,7 @@ class Connections:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         options: Mapping[str, Any] | None = None,
         *,
         tries_logins_again: bool = False,
@@ -141,6 +142,12 @@ class Connections:
         RemoteProtocolError
             If the broker is too old.
         """
+        if isinstance(provide := self.settings["holdfast.oauth.token.provider"], Tokens):
+            try:  # the first token, where an error of the token endpoint reaches the caller
+                provide()
+            except ClientError as error:
+                self.close()
+                raise SourceError(str(error)) from None
         with self._starting:
             if self._is_closed:
                 raise SourceError(_CLOSED)
@@ -391,7 +398,7 @@ def is_passing(error: BaseException) -> bool:
     return bool(getattr(error, "retriable", False)) or (code is not None and code not in FATAL)
 
 
-def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
+def _why_unreachable(servers: str, settings: ConnectionSettings, error: BaseException) -> str:
     why = why_no_answer(settings)
     if why is not None:
         return why

@@ -9,8 +9,9 @@ committed are an error (:mod:`holdfast.members.session.subscription_state`): ``c
 ``close`` raise it, and the commits of the poll loop write it to the log.
 
 **Strategy.** The member has a session whose client is librdkafka
-(:mod:`holdfast.members.session.poll_session`, :mod:`holdfast.members.consumer_adapter`); this class
-polls in short slices on the application's thread, runs callbacks between them, and closes in order.
+(:mod:`~holdfast.members.session.poll_session`,
+:mod:`~holdfast.members.clients.librdkafka.consumer_adapter`). This class polls in short slices on
+the application's thread, runs callbacks between them, and closes in order.
 
 References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -27,11 +28,11 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, OperationalError
-from holdfast.members.clients.confluent.adapter import SLICE_S
+from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
+from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import (
     check_listener,
     check_offsets,
@@ -40,7 +41,7 @@ from holdfast.members.config.arguments import (
     checked_pattern,
     checked_seconds,
 )
-from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.config.settings import Settings
 from holdfast.members.consumer_queries import ConsumerQueries, TopicPartition, as_offsets
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.runtime.application_tasks import to_the_end
@@ -195,7 +196,7 @@ class Consumer(ConsumerQueries):
         self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
     ) -> None:
         membership = Membership(self._settings, self.assignors)
-        adapter = ConsumerAdapter(self._settings, weakref.ref(self))
+        adapter = ConsumerAdapter(self._settings, weakref.WeakMethod(self.listener_for))
         adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
         self._adapter, self._listener, self._in_flight.last = adapter, listener, NOTHING
         weakref.finalize(self, membership.close)
@@ -209,7 +210,7 @@ class Consumer(ConsumerQueries):
             adapter.close()
             raise
 
-    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+    def listener_for(self, call: ListenerCall) -> Listener | None:
         """Return the listener's method for a callback; None if it has none.
 
         A listener without ``on_partitions_lost`` gets a loss by ``on_partitions_revoked``.
@@ -414,7 +415,7 @@ class Consumer(ConsumerQueries):
         while not (self._is_stopped or self._closing.has_begun()):
             try:
                 batch = self.poll()
-            except OperationalError:
+            except ClientError:
                 if self._closing.has_begun():  # on another thread, just now
                     return
                 raise

@@ -5,9 +5,10 @@ are shared by the clients, ``replacement`` replaces a client's class by holdfast
 ``module_names`` forwards the other names of a client's module, and ``stock_assignor`` is what the
 assignors for the clients' own consumers share.
 
-============== ======================================================================
-``confluent/`` confluent-kafka's consumers; :mod:`holdfast.confluent` names them
-``aiokafka/``  ``AIOKafkaConsumer``; :mod:`holdfast.aiokafka` names it
-``kafka/``     kafka-python's ``KafkaConsumer``; :mod:`holdfast.kafka` names it
-============== ======================================================================
+=============== ======================================================================
+``librdkafka/`` librdkafka for ``holdfast.Consumer`` and ``holdfast.confluent``
+``confluent/``  confluent-kafka's consumers; :mod:`holdfast.confluent` names them
+``aiokafka/``   ``AIOKafkaConsumer``; :mod:`holdfast.aiokafka` names it
+``kafka/``      kafka-python's ``KafkaConsumer``; :mod:`holdfast.kafka` names it
+=============== ======================================================================
 """

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.cluster.client_keys import RESETS
 from holdfast.errors import ConfigError
+from holdfast.members.config.client_keys import RESETS
 
 _PORT = 9092
 DELAY = "scheduled_rebalance_max_delay_ms"

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.cluster.connections import Connections, TopicPartition
 from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
-from holdfast.cluster.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.members.config.own_assignors import TimedCall
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.member_log import NAME, Log
 

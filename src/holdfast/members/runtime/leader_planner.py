@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.cluster.lookup import FoundTopics
-from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import ASSIGNORS, find
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.actions import ComputeAssignment
@@ -37,6 +36,7 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.leader.subscriptions import subscribers_of
 from holdfast.errors import HoldfastError
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Wait
 from holdfast.members.runtime.lags import LagSource, TimedLagSource
 from holdfast.members.runtime.member_log import Log, MemberLog
@@ -80,7 +80,7 @@ class LeaderPlanner:
         version: Callable[[], int | None] | None = None,
         log: MemberLog | None = None,
     ):
-        self._log = log or MemberLog(settings)
+        self.log = self._log = log or MemberLog(settings)
         self._assignors = assignors
         self._count = count_partitions
         self._ask = TimedLagSource(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)

@@ -23,7 +23,6 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
 from holdfast.members.clients.keywords import (
     SAME,
@@ -33,6 +32,7 @@ from holdfast.members.clients.keywords import (
     servers,
     words,
 )
+from holdfast.members.config.settings import Settings
 
 _SAME = {
     **SAME,

@@ -26,11 +26,6 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.cluster.settings import Settings
-from holdfast.core.machine.leader.assignor_protocol import (
-    RebalanceProtocol,
-    choose_rebalance_protocol,
-)
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import settings_of
@@ -38,6 +33,7 @@ from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
 from holdfast.members.clients.keywords import DELAY, is_ours
 from holdfast.members.clients.replacement import ClassReplacement
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file
 
@@ -115,6 +111,10 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         self, topics: tuple[str, ...], options: Mapping[str, Any], ours: Mapping[str, Any]
     ) -> None:
         # The leader's code is loaded here, not with the client's module.
+        from holdfast.core.machine.leader.assignor_protocol import (
+            RebalanceProtocol,
+            choose_rebalance_protocol,
+        )
         from holdfast.members.config.policy import assignors_of
 
         written = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)

@@ -28,7 +28,6 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import create_future
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
@@ -39,6 +38,7 @@ from holdfast.members.clients.aiokafka.adapter import (
 )
 from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets, theirs
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import Callback, ClientTraits

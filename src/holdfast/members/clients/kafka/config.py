@@ -26,7 +26,6 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaConfigurationError
 
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError
 from holdfast.members.clients.keywords import (
     SAME,
@@ -36,6 +35,7 @@ from holdfast.members.clients.keywords import (
     servers,
     words,
 )
+from holdfast.members.config.settings import Settings
 
 _KEEP = {
     RangePartitionAssignor: "range",

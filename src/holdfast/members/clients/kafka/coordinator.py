@@ -29,7 +29,6 @@ from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata,
 from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine import states as machine_states
 from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import HoldfastError
@@ -40,6 +39,7 @@ from holdfast.members.clients.kafka.adapter import (
     as_theirs,
     ours,
 )
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
 from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
