@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import ssl
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.cluster.settings import ConnectionSettings
+from holdfast.cluster.tokens import token_of
 from holdfast.errors import ConfigError
 
 ALIASES: Mapping[str, str] = {
@@ -117,27 +117,36 @@ def kafka_python_connection(settings: ConnectionSettings) -> dict[str, Any]:
         return result
     result["sasl_mechanism"] = mechanism
     if mechanism == "OAUTHBEARER":
-        result["sasl_oauth_token_provider"] = _token_provider(settings)
+        result["sasl_oauth_token_provider"] = kafka_python_tokens(
+            settings["holdfast.oauth.token.provider"]
+        )
     else:
         result["sasl_plain_username"] = settings["sasl.username"]
         result["sasl_plain_password"] = settings["sasl.password"]
     return result
 
 
-def token_with_expiry(found: str | tuple[str, float]) -> tuple[str, float]:
-    """Return token and expiry in seconds since 1970; a bare token expires in five minutes."""
-    return found if isinstance(found, tuple) else (found, time.time() + 300)
+def oauth_callback(provide: Callable[[], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the ``oauth_cb`` of confluent-kafka for a provider of tokens."""
+
+    def callback(_: Any) -> tuple[str, float, str, dict[str, str]]:
+        token = token_of(provide())
+        return token.value, token.expires_s, token.principal, dict(token.extensions)
+
+    return callback
 
 
-def _token_provider(settings: ConnectionSettings) -> Any:
+def kafka_python_tokens(provide: Callable[[], Any]) -> Any:
+    """Return the token provider of kafka-python for a provider of tokens."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    provide = settings["holdfast.oauth.token.provider"]
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the base class is untyped
         def token(self) -> str:
-            token: str = token_with_expiry(provide())[0]
-            return token
+            self._token = token_of(provide())
+            return self._token.value
+
+        def extensions(self) -> dict[str, str]:
+            return dict(self._token.extensions)  # requested after the token that they belong to
 
     return Provider()
 

@@ -68,8 +68,12 @@ class LiveCluster:
     @property
     def spark_options(self) -> Mapping[str, str]:
         """Return client properties for Spark's Kafka source, in Java's spelling."""
-        found = credentials.normal(self.config)
-        others = {key: value for key, value in found.items() if key not in credentials.KEYS}
+        found = credentials.normal({**self.config, "bootstrap.servers": self.bootstrap})
+        others = {
+            key: value
+            for key, value in found.items()
+            if key not in credentials.KEYS and key != "bootstrap.servers"
+        }
         return {
             **dict.fromkeys(_WAITS, str(self.timeout_ms)),
             **client_configs.for_java(others),
@@ -86,7 +90,10 @@ class LiveCluster:
         ConfigError
             If the address is not HOST:PORT.
         """
-        _ = self.spark_options  # what Java's client cannot honour is an error here
+        settings = self._settings()
+        provider = settings["holdfast.oauth.token.provider"]
+        if provider is None or getattr(provider, "java", None) is not None:
+            _ = self.spark_options  # what Java's client cannot honour is an error here
         with self.connected():
             pass
 
@@ -390,7 +397,8 @@ def client_settings(
     ConfigError
         For a key that cannot be honoured, or an address that is not HOST:PORT.
     """
-    found = credentials.normal(config)
+    found = credentials.normal({**config, "bootstrap.servers": bootstrap})
+    del found["bootstrap.servers"]
     logins = {key: value for key, value in found.items() if key in credentials.KEYS}
     for key in found.keys() - logins.keys():
         # A misspelt login or TLS key would be dropped, and the connection readable by anybody.

@@ -36,6 +36,7 @@ from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.signal_safe import Flag, SignalSafeFuture
+from holdfast.cluster.tokens import Tokens
 from holdfast.cluster.versions import why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import ClientError, OperationalError, RemoteProtocolError, SourceError
@@ -141,6 +142,12 @@ class Connections:
         RemoteProtocolError
             If the broker is too old.
         """
+        if isinstance(provide := self.settings["holdfast.oauth.token.provider"], Tokens):
+            try:  # the first token, where an error of the token endpoint reaches the caller
+                provide()
+            except ClientError as error:
+                self.close()
+                raise SourceError(str(error)) from None
         with self._starting:
             if self._is_closed:
                 raise SourceError(_CLOSED)

@@ -263,7 +263,8 @@ def check_login(values: Mapping[str, Any]) -> None:
     if mechanism == "OAUTHBEARER":
         if values["holdfast.oauth.token.provider"] is None:
             raise ConfigError(
-                "holdfast.oauth.token.provider: OAUTHBEARER needs a function that returns a token"
+                "sasl.mechanism: OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or a "
+                "function that returns a token as holdfast.oauth.token.provider"
             )
     elif mechanism is not None and (
         values["sasl.username"] is None or values["sasl.password"] is None

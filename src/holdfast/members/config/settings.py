@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from holdfast.cluster import credentials, settings
-from holdfast.cluster.client_configs import spelled, token_with_expiry
+from holdfast.cluster.client_configs import oauth_callback, spelled
 from holdfast.cluster.settings import (
     ConnectionSettings,
     Key,
@@ -286,6 +286,6 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
         algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"
         result["ssl.endpoint.identification.algorithm"] = algorithm
     if settings["sasl.mechanism"] == "OAUTHBEARER":
-        provider = settings["holdfast.oauth.token.provider"]
-        result["oauth_cb"] = lambda _: token_with_expiry(provider())
+        provide = settings["holdfast.oauth.token.provider"]
+        result["oauth_cb"] = oauth_callback(provide)
     return result
