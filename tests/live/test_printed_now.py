@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import run
-from tests.live.crew import ConsumerThread, Topic, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, commit_in, fresh, spread, transaction
 from tests.live.crew import closing as stopped
 from tests.live.kinds import CONSUMER, ask, tools
 from tests.live.waiting import until
@@ -46,17 +45,10 @@ def printed_records(bootstrap: str, formatter: str) -> str:
 
 def in_transactions(bootstrap: str, group: str, topic: str) -> None:
     """Commit 5 in a transaction that is committed, and 77 in one that is aborted."""
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    reader.subscribe([topic])
-    until(lambda: (reader.poll(0.1) and False) or reader.assignment(), "an assignment")
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": fresh("printed")})
-    producer.init_transactions(60)
-    for offset, end in ((5, producer.commit_transaction), (77, producer.abort_transaction)):
-        producer.begin_transaction()
-        at = [TopicPartition(topic, 0, offset)]
-        producer.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 60)
-        end(60)
-    reader.close()
+    for offset, end in ((5, "commit"), (77, "abort")):
+        producer = transaction(bootstrap)
+        commit_in(producer, bootstrap, group, topic, offset)
+        getattr(producer, f"{end}_transaction")(60)
 
 
 def rows(*words):

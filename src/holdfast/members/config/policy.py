@@ -230,17 +230,14 @@ def worker_assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[
             f"partition.assignment.strategy: a worker supports {', '.join(DESIGNS)}, or takes one "
             f"assignor that computes its targets; found {kafkas[0]} in a list"
         )
-    if "holdfast.policy" in settings.given:
-        return assignors_for(own, policy, listed)
-    return supported_assignors(listed, policy)
+    is_named = "holdfast.policy" in settings.given
+    made = assignors_for(own, policy, listed) if is_named else supported_assignors(listed, policy)
+    choose_rebalance_protocol(made)
+    return made
 
 
 def make_member(
-    settings: Settings,
-    assignors: Sequence[Assignor],
-    *,
-    protocol_type: str = "consumer",
-    polls: bool = True,
+    settings: Settings, assignors: Sequence[Assignor], *, is_worker: bool = False
 ) -> Member:
     """Return a machine that has not started.
 
@@ -248,10 +245,9 @@ def make_member(
     ----------
     settings : Settings
         Timeouts, identity, commit rules.
-    protocol_type : str
-        Protocol type of the group; all members must agree.
-    polls : bool
-        Whether the application polls, so that ``max.poll.interval.ms`` detects that it stopped.
+    is_worker : bool
+        Whether the member shares resources. Then its group has the protocol type ``holdfast``, so
+        tools for consumer groups leave it alone, and its application neither polls nor commits.
     """
     poll_ms: int = settings["max.poll.interval.ms"]
     beat_ms: int = settings["heartbeat.interval.ms"]
@@ -259,7 +255,7 @@ def make_member(
     is_shorter = drain_ms is not None and drain_ms < poll_ms
     drain = _DRAIN if is_shorter else _POLL
     options = MemberOptions(
-        protocol_type=protocol_type,
+        protocol_type="holdfast" if is_worker else "consumer",
         instance_id=settings["group.instance.id"],
         rack=settings["client.rack"] or None,
         session_timeout_ms=settings["session.timeout.ms"],
@@ -267,7 +263,7 @@ def make_member(
         # A round begins up to a heartbeat before the member is notified, and ends for the member
         # with its last commit. A shorter time would expel a member that is in time.
         rebalance_timeout_ms=min(poll_ms + beat_ms + LAST_COMMIT_MS, INT32_MAX),
-        max_poll_interval_ms=poll_ms if polls else 0,
+        max_poll_interval_ms=0 if is_worker else poll_ms,
         drain_timeout_ms=max(1, settings[drain]),
         drain_setting=settings.word(drain),
         poll_setting=settings.word(_POLL),
@@ -275,7 +271,7 @@ def make_member(
         retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
         error_timeout_ms=settings["holdfast.error.timeout.ms"],
-        auto_commit=polls and settings["enable.auto.commit"],
+        auto_commit=not is_worker and settings["enable.auto.commit"],
         announce_leave=frozenset(a.name for a in assignors if _carries_state(a)),
         location=location_of(settings),
     )

@@ -80,7 +80,7 @@ class LeaderPlanner:
         version: Callable[[], int | None] | None = None,
         log: MemberLog | None = None,
     ):
-        self._log = log or MemberLog(settings)
+        self.log = self._log = log or MemberLog(settings)
         self._assignors = assignors
         self._count = count_partitions
         self._ask = TimedLagSource(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)

@@ -26,10 +26,6 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.core.machine.leader.assignor_protocol import (
-    RebalanceProtocol,
-    choose_rebalance_protocol,
-)
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import settings_of
@@ -115,6 +111,10 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         self, topics: tuple[str, ...], options: Mapping[str, Any], ours: Mapping[str, Any]
     ) -> None:
         # The leader's code is loaded here, not with the client's module.
+        from holdfast.core.machine.leader.assignor_protocol import (
+            RebalanceProtocol,
+            choose_rebalance_protocol,
+        )
         from holdfast.members.config.policy import assignors_of
 
         written = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)

@@ -1,6 +1,6 @@
 """Rules about members: stuck, idle, silent, doubled, stale, mixed.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Cost is partition-seconds in
+**Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`. Cost is partition-seconds in
 which a partition had an owner that did nothing for it.
 
 **Strategy.** The last generation's members are joined with the lag rows by member id.
@@ -12,17 +12,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-import pyarrow.compute as pc
 
-from holdfast.core.model.columns import I64
+from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.fleet.columnar import ArrowTable, ints, times_ms
-from holdfast.fleet.report.findings.facts import BOOL, NEVER, Facts
-from holdfast.fleet.report.findings.finding import (
-    NONE,
+from holdfast.fleet.analysis.findings.finding import (
     Basis,
     Evidence,
-    Few,
     Lasts,
     Limits,
     Severity,
@@ -37,7 +32,10 @@ from holdfast.fleet.report.findings.finding import (
     rule,
     to_cooperative,
 )
-from holdfast.fleet.report.findings.rules_pollers import batches_s
+from holdfast.fleet.analysis.findings.rules_anomalies import unreadable_members
+from holdfast.fleet.analysis.findings.rules_pollers import batches_s
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import NEVER
 
 _BATCHES = 2
 """A slow poller that is silent for so many of its longest batches is stuck."""
@@ -45,53 +43,53 @@ _BATCHES = 2
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
 
-def _stalled(facts: Facts, limits: Limits) -> tuple[BOOL, BOOL, I64]:
+def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
     """Return lag rows whose owner has work but no progress, those with progress, and times.
 
     The times say since when each row has made no progress, in ms.
     """
-    lag = facts.lag
+    lag = history.lag
     owned = np.asarray([m is not None for m in lag.member], dtype=bool)
-    settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
+    settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
     committed = np.maximum(lag.commit_ms, settled)
-    since = np.maximum(lag.waiting_since(facts.end_ms), settled)
+    since = np.maximum(lag.waiting_since(history.end_ms), settled)
     # Five minutes are also Kafka's max.poll.interval.ms: then the member is removed. If other
     # members
     # of the group commit, two minutes without a commit suffice.
-    fresh = owned & (facts.end_ms - lag.commit_ms <= limits.lively_s * 1000)
+    fresh = owned & (history.end_ms - lag.commit_ms <= limits.lively_s * 1000)
     lively = bool((fresh & (lag.commit_ms != NEVER)).any())
     limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
-    quiet, waits = (facts.end_ms - at > limit_s * 1000 for at in (committed, since))
-    work: BOOL = owned & (lag.work > 0)
+    quiet, waits = (history.end_ms - at > limit_s * 1000 for at in (committed, since))
+    work: Mask = owned & (lag.work > 0)
     stalled = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
     # A record that came a moment ago proves nothing about its owner.
     return stalled, work & ~(quiet & (lag.committed >= 0) & (lag.commit_ms != NEVER)), since
 
 
-def _static_names(facts: Facts) -> dict[str, str]:
+def _static_names(history: GroupHistory) -> dict[str, str]:
     """Return the static name of each member of the last generation that has one."""
-    p = facts.presence
-    rows = np.flatnonzero(facts.members_now)
-    names = facts.timeline.members
+    p = history.presence
+    rows = np.flatnonzero(history.members_now)
+    names = history.timeline.members
     return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
 
 
-def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[Symptom]:
+def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> Iterator[Symptom]:
     """Yield members that make no progress on any partition with work.
 
     ``static``: members with a static name, by that name; otherwise the other members, by member
     id.
     """
-    stalled, working, since = _stalled(facts, limits)
-    lag, names = facts.lag, _static_names(facts)
+    stalled, working, since = _stalled(history, limits)
+    lag, names = history.lag, _static_names(history)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
     # A member that polls too rarely (HF127) is at work for as long as its batches take.
-    busy_s = batches_s(facts)
+    busy_s = batches_s(history)
     silent = {
         i: m
         for i, m in enumerate(lag.member)
         if m and stalled[i] and m not in moving and (m in names) is static
-        if facts.end_ms - lag.commit_ms[i] > _BATCHES * 1000 * busy_s.get(m, 0)
+        if history.end_ms - lag.commit_ms[i] > _BATCHES * 1000 * busy_s.get(m, 0)
     }
     if not silent:
         return
@@ -103,15 +101,15 @@ def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[
     rows: I64 = np.flatnonzero(of_stuck & (never | (lag.work > 0)))
     members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
-    silence_s = float((facts.end_ms - lag.commit_ms[stalled_rows]).min()) / 1000
-    severity, doubt = marker_doubt(facts, limits, rows)
+    silence_s = float((history.end_ms - lag.commit_ms[stalled_rows]).min()) / 1000
+    severity, doubt = marker_doubt(history, limits, rows)
     yield Symptom(
         severity=severity,
         text=f"{who}: {count(len(rows), 'partition')} with unread records, and no commit for "
         f"{silence_s / 60:.0f} minutes or more{': has it ended?' if static else ''}{doubt}",
-        evidence=last_evidence(facts, members, rows),
-        cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
-        command=describe(facts, *(("--members", "--verbose") if static else ())),
+        evidence=last_evidence(history, members, rows),
+        cost_upper_s=float((history.end_ms - since[rows]).sum()) / 1000,
+        command=describe(history, *(("--members", "--verbose") if static else ())),
     )
 
 
@@ -131,23 +129,23 @@ def _stalled_members(facts: Facts, limits: Limits, *, static: bool) -> Iterator[
     mend="Take a thread dump of it, even after the group has removed it: the process often still "
     "hangs. Lower max.poll.interval.ms so that the group notices earlier.",
 )
-def _stuck(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    yield from _stalled_members(facts, limits, static=False)
-    yield from _thrown_out(facts, limits)
+def _stuck(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    yield from _stalled_members(history, limits, static=False)
+    yield from _thrown_out(history, limits)
 
 
-def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield members that had not committed for long when removed, and whose work continued."""
-    r, t = facts.rebalances, facts.timeline
+    r, t = history.rebalances, history.timeline
     for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
-        after = int(facts.rebalance_index[i])
+        after = int(history.rebalance_index[i])
         if after < 1:
             continue
-        present = [set(facts.presence.members_of(g)) for g in (after - 1, after)]
+        present = [set(history.presence.members_of(g)) for g in (after - 1, after)]
         gone = sorted(present[0] - present[1])
-        owner = facts.owner_at(after - 1)
+        owner = history.owner_at(after - 1)
         rows = np.flatnonzero(np.isin(owner, gone))
-        if not facts.had_work(rows, int(r.at_ms[i])):
+        if not history.had_work(rows, int(r.at_ms[i])):
             continue
         yield Symptom(
             severity=Severity.WARN,
@@ -159,12 +157,12 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
                 from_ms=int(r.at_ms[i] - 1000 * r.silent_s[i]),
                 to_ms=int(r.at_ms[i]),
                 members=few_names(t.members[m] for m in gone),
-                partitions=few_names(facts.partition_name(int(row)) for row in rows),
+                partitions=few_names(history.partition_name(int(row)) for row in rows),
                 figures={"silent_s": float(r.silent_s[i])},
             ),
             rebalances=frozenset({int(i)}),
             cost_upper_s=float(r.silent_s[i]) * len(rows),
-            command=on_group(facts, "history", "--table", "rebalances"),
+            command=on_group(history, "history", "--table", "rebalances"),
         )
 
 
@@ -180,8 +178,8 @@ def _thrown_out(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Start that member again, or remove its id with an admin client "
     "(removeMembersFromConsumerGroup in Java's).",
 )
-def _stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    return _stalled_members(facts, limits, static=True)
+def _stale_static(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    return _stalled_members(history, limits, static=True)
 
 
 @rule(
@@ -194,22 +192,22 @@ def _stale_static(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="The last generation's assignment.",
     mend="Run fewer members, or give the topics more partitions.",
 )
-def _idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    p = facts.presence
+def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    p = history.presence
     empty = (p.n_partitions == 0) & (p.n_copies == 0)
-    rows = np.flatnonzero(facts.members_now & empty & ~_unread(facts))
-    if not len(rows) or facts.state != "Stable":
+    rows = np.flatnonzero(history.members_now & empty & ~unreadable_members(history))
+    if not len(rows) or history.state != "Stable":
         return
-    names = [facts.timeline.identities.names[i] for i in p.identity[rows]]
-    total = int(facts.members_now.sum())
-    partitions = facts.n_partitions
-    noun = facts.kind.words.thing
+    names = [history.timeline.identities.names[i] for i in p.identity[rows]]
+    total = int(history.members_now.sum())
+    partitions = history.n_partitions
+    noun = history.kind.words.thing
     yield Symptom(
         severity=Severity.INFO if total > partitions else Severity.WARN,
         text=f"{len(rows)} of {count(total, 'member')} without a {noun} "
         f"({count(partitions, noun)} ever assigned)",
-        evidence=last_evidence(facts, names, rows[:0]),
-        command=describe(facts, "--members"),
+        evidence=last_evidence(history, names, rows[:0]),
+        command=describe(history, "--members"),
     )
 
 
@@ -223,14 +221,14 @@ def _idle(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Owners of the last generation, against the offset commits of the whole window.",
     mend="Turn enable.auto.commit on, or commit. Ignore this if offsets are stored elsewhere.",
 )
-def _silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    lag = facts.lag
+def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    lag = history.lag
     by_member: dict[str, list[int]] = {}
     for i, member in enumerate(lag.member):
         if member:
             by_member.setdefault(member, []).append(i)
-    settled = facts.generations.at_ms[facts.last] if facts.last >= 0 else facts.end_ms
-    if facts.end_ms - settled < limits.stuck_s * 1000 or facts.kind.is_shared:
+    settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
+    if history.end_ms - settled < limits.stuck_s * 1000 or history.kind.is_shared:
         return
     silent_members = [
         member
@@ -243,91 +241,8 @@ def _silent(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart reads from auto.offset.reset",
-        evidence=last_evidence(facts, silent_members, rows),
-        command=describe(facts, "--offsets"),
-    )
-
-
-@rule(
-    "HF108",
-    name="two owners",
-    severity=Severity.ERROR,
-    lasts=Lasts.GENERATION,
-    what="One generation's assignment gives a partition to two members.",
-    why="Records are processed twice and commits overwrite each other.",
-    how="Stated by the group's record.",
-    mend="The leader's assignor is wrong: find the leader in the table generations and change "
-    "its assignor.",
-)
-def _double_owner(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    rows = facts.anomalies_of("double_owner")
-    if not rows.num_rows:
-        return
-    g, at_ms = facts.generations, times_ms(rows, "timestamp")
-    index = g.index_of(ints(rows, "generation"), at_ms)
-    until = np.append(g.at_ms[1:], facts.end_ms)[index]
-    places = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
-    yield _stated(
-        facts,
-        rows,
-        f"{count(rows.num_rows, 'partition')} assigned to two members in one generation",
-        partitions=few_names(f"{topic}-{partition}" for topic, partition in places),
-        cost_s=float((until - at_ms)[index >= 0].sum()) / 1000,
-    )
-
-
-@rule(
-    "HF121",
-    name="unreadable member",
-    severity=Severity.WARN,
-    lasts=Lasts.GENERATION,
-    what="A member's subscription or assignment has an unknown layout.",
-    why="Tools, and perhaps the leader, do not see its partitions.",
-    how="Stated by the group's record.",
-    mend="Find the client of that member in the table members.",
-)
-def _unreadable(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    rows = facts.anomalies_of("unreadable")
-    if not rows.num_rows:
-        return
-    times = count(rows.num_rows, "time")
-    yield _stated(facts, rows, f"{times} a member's subscription or assignment could not be read")
-
-
-def _unread(facts: Facts) -> BOOL:
-    """Return members whose assignment could not be read: their load is unknown."""
-    p, g, known = facts.presence, facts.generations, facts.timeline.members
-    found = np.zeros(len(p.generation), dtype=bool)
-    rows = facts.anomalies_of("unreadable_assignment").select(["generation", "member_ids"])
-    for row in rows.to_pylist():
-        members = np.asarray([name in (row["member_ids"] or ()) for name in known], dtype=bool)
-        found |= (g.number[p.generation] == row["generation"]) & members[p.member]
-    return found
-
-
-def _stated(
-    facts: Facts,
-    rows: ArrowTable,
-    text: str,
-    *,
-    partitions: Few[str] = NONE,
-    cost_s: float = 0.0,
-) -> Symptom:
-    """Return the symptom that some rows of the table ``anomalies`` state."""
-    at_ms = times_ms(rows, "timestamp")
-    return Symptom(
-        text=text,
-        evidence=Evidence(
-            generations=few(rows["generation"].unique().to_pylist()),
-            from_ms=int(at_ms.min()),
-            to_ms=int(at_ms.max()),
-            members=few_names(pc.list_flatten(rows["member_ids"]).unique().to_pylist()),
-            partitions=partitions,
-        ),
-        cost_lower_s=cost_s,
-        cost_upper_s=cost_s,
-        command=on_group(facts, "history", "--table", "anomalies"),
-        basis=Basis.STATED,
+        evidence=last_evidence(history, silent_members, rows),
+        command=describe(history, "--offsets"),
     )
 
 
@@ -343,16 +258,16 @@ def _stated(
     mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` prints them "
     "for the client in `--client`: what one client accepts, another refuses.",
 )
-def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    g = facts.generations
+def _protocol_mix(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    g = history.generations
     named = [i for i in range(len(g.number)) if g.protocol[i]]
     changed = [b for a, b in pairwise(named) if g.protocol[a] != g.protocol[b]]
     seen = sorted({g.protocol[i] for i in named})
     # A group that migrated to KIP-848's protocol may have gone back once.
-    ways = 2 if len(facts.group_type) > 1 else 1
+    ways = 2 if len(history.group_type) > 1 else 1
     if len(changed) <= ways * max(len(seen) - 1, 1):
         return
-    what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(facts.group_type)
+    what = f"assignors {', '.join(seen)}" if len(seen) > 1 else ", ".join(history.group_type)
     yield Symptom(
         text="the group changed back and forth between protocols, "
         f"{count(len(changed), 'time')} ({what})",
@@ -362,7 +277,7 @@ def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
             to_ms=int(g.at_ms[changed[-1]]) if changed else -1,
             figures={"changes": float(len(changed))},
         ),
-        command=to_cooperative(facts, seen),
+        command=to_cooperative(history, seen),
         basis=Basis.STATED,
     )
 
@@ -378,10 +293,10 @@ def _protocol_mix(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Use an assignor that balances over all topics (cooperative-sticky); range does so per "
     "topic.",
 )
-def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    p = facts.presence
-    rows = np.flatnonzero(facts.members_now & ~_unread(facts))
-    if not facts.kind.takes_assignors:
+def _uneven(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    p = history.presence
+    rows = np.flatnonzero(history.members_now & ~unreadable_members(history))
+    if not history.kind.takes_assignors:
         return  # tasks differ, and a share group's members read together
     if len(rows) < 2 or len({p.topics(int(i)) for i in rows}) > 1:
         return
@@ -389,12 +304,12 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     spread = int(loads.max() - loads.min())
     if spread < limits.load_spread or loads.min() < 0:
         return
-    most = [facts.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
+    most = [history.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
     yield Symptom(
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics have {loads.min()} to {loads.max()} partitions",
-        evidence=last_evidence(facts, most, rows[:0], spread_partitions=float(spread)),
-        command=on_group(facts, "plan", "--assignor", "cooperative-sticky"),
+        evidence=last_evidence(history, most, rows[:0], spread_partitions=float(spread)),
+        command=on_group(history, "plan", "--assignor", "cooperative-sticky"),
     )
 
 
@@ -412,8 +327,8 @@ def _uneven(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Subscribe members to fewer topics, split the group, or raise message.max.bytes on the "
     "brokers and max.message.bytes of __consumer_offsets. KIP-848 groups have a record a member.",
 )
-def _large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    sizes, g = facts.record_bytes, facts.generations
+def _large_record(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    sizes, g = history.record_bytes, history.generations
     rows = np.flatnonzero(sizes > limits.record_share * MESSAGE_MAX_BYTES)
     if not len(rows):
         return
@@ -434,6 +349,6 @@ def _large_record(facts: Facts, limits: Limits) -> Iterator[Symptom]:
                 "members": float(g.n_members[largest]),
             },
         ),
-        command=on_group(facts, "history", "--table", "generations"),
+        command=on_group(history, "history", "--table", "generations"),
         basis=Basis.STATED,
     )

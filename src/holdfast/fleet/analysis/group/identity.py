@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.model.columns import I32, I64
-from holdfast.fleet.columnar import ArrowTable, codes, ints
+from holdfast.fleet.columnar import DecodedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,21 +61,21 @@ class Identities:
         )
 
 
-def read_identities(table: ArrowTable) -> Identities:
+def read_identities(rows: DecodedRows) -> Identities:
     """Read identities from the ``members`` rows of one group."""
-    member, members = codes(table, "member_id")
-    generation = ints(table, "generation")
-    static, statics = codes(table, "group_instance_id")
-    client, clients = codes(table, "client_id")
-    host, hosts = codes(table, "client_host")
-    place = host.astype(np.int64) * len(clients) + client
+    member, members = rows.codes("member_id")
+    generation = rows.ints("generation")
+    static, statics = rows.codes("group_instance_id")
+    client, clients = rows.codes("client_id")
+    host, hosts = rows.codes("client_host")
+    location = host.astype(np.int64) * len(clients) + client
     known, first = np.unique(member, return_index=True)
     first = first[known >= 0]
     if _distinguishes(generation, client.astype(np.int64)):
         key = client.astype(np.int64)
         labels = {i: clients[client[i]] for i in first}
-    elif _distinguishes(generation, place):
-        key = place
+    elif _distinguishes(generation, location):
+        key = location
         labels = {i: f"{clients[client[i]]} {hosts[host[i]]}" for i in first}
     else:
         key = member.astype(np.int64)

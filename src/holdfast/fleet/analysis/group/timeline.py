@@ -12,20 +12,15 @@ row has no owner. A gap shortens the last piece of the old owner. Equal neighbou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
-from holdfast.fleet.columnar import ArrowTable, codes, ints, lists, times_ms, words
-from holdfast.fleet.report.columns.identity import Identities, read_identities
-from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.analysis.group.identity import Identities
+from holdfast.fleet.columnar import DecodedRows
 
 BOOL = npt.NDArray[np.bool_]
 
@@ -123,7 +118,9 @@ def process_moves(timeline: Timeline) -> tuple[I64, I64]:
     return row[other], timeline.from_ms[owned[other]]
 
 
-def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, number: I64) -> I64:
+def rows_of(
+    within: Timeline | FlatAssignments, topics: Sequence[str], topic: I32 | I64, number: I64
+) -> I64:
     """Return the row of each partition, by index into ``topics`` and number; -1 for none."""
     known = {name: i for i, name in enumerate(within.topics)}
     translate = np.asarray([known.get(name, -1) for name in topics], dtype=np.int64)
@@ -133,24 +130,24 @@ def rows_of(within: Timeline | _Flat, topics: Sequence[str], topic: I32 | I64, n
     return index_in(translate[topic] << np.int64(32) | (number + 1), rows)
 
 
-def read_generations(table: ArrowTable) -> Settlements:
+def read_generations(rows: DecodedRows) -> Settlements:
     """Read the settlements of one group."""
-    order, kept = settled(table, np.zeros(table.num_rows, np.int64))
-    number, dead = ints(table, "generation")[order], _dead(table)[order]
+    order, kept = settled(rows, np.zeros(len(rows), np.int64))
+    number, dead = rows.ints("generation")[order], rows.equal("state", "Dead")[order]
     fresh = np.zeros(len(order), dtype=np.int64)
     fresh[1:] = dead[:-1] | ((number[1:] < number[:-1]) & ~dead[1:])
-    texts = table.select(["state", "protocol"]).take(pa.array(order[kept]))
+    at = order[kept]
     return Settlements(
         number=number[kept],
-        at_ms=np.maximum.accumulate(times_ms(table, "timestamp")[order][kept]),
-        n_members=ints(table, "n_members")[order][kept],
+        at_ms=np.maximum.accumulate(rows.times_ms("timestamp")[order][kept]),
+        n_members=rows.ints("n_members")[order][kept],
         era=np.cumsum(fresh)[kept],
-        state=words(texts, "state"),
-        protocol=words(texts, "protocol"),
+        state=tuple(rows.texts("state", "", at)),
+        protocol=tuple(rows.texts("protocol", "", at)),
     )
 
 
-def settled(table: ArrowTable, group: I64) -> tuple[I64, I64]:
+def settled(rows: DecodedRows, group: I64) -> tuple[I64, I64]:
     """Return rows of ``generations`` by group and time, and which of them count.
 
     Of records that repeat a generation only the first counts.
@@ -158,90 +155,45 @@ def settled(table: ArrowTable, group: I64) -> tuple[I64, I64]:
     Returns
     -------
     order, kept : int64
-        Row of the table at each position; positions that count.
+        Row at each position; positions that count.
     """
-    log = ints(table, "log_offset"), ints(table, "log_partition")
-    order = np.lexsort((*log, times_ms(table, "timestamp"), group))
-    keys = [column[order] for column in (group, ints(table, "generation"), _dead(table))]
+    log = rows.ints("log_offset"), rows.ints("log_partition")
+    order = np.lexsort((*log, rows.times_ms("timestamp"), group))
+    keys = [
+        column[order] for column in (group, rows.ints("generation"), rows.equal("state", "Dead"))
+    ]
     new = np.ones(len(order), dtype=bool)
     new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     return order, np.flatnonzero(new)
 
 
-def _dead(table: ArrowTable) -> BOOL:
-    return np.asarray(pc.fill_null(pc.equal(table["state"], "Dead"), False), dtype=bool)
-
-
-def count_roles(assignments: ArrowTable, generations: Settlements) -> Mapping[str, int]:
-    """Count partitions or tasks of the members of the last generation, by role.
-
-    A role is ``active`` (its one owner), ``standby`` or ``warmup`` (a copy of a task), or
-    ``shared`` (one of many that read a partition of a share group: KIP-932, KIP-1071). An
-    assignment without a role is active.
-    """
-    rows = of_the_last(assignments, generations)
-    size = np.asarray(pc.fill_null(pc.list_value_length(rows["partitions"]), 0), dtype=np.int64)
-    role, names = codes(rows, "role")
-    active = int(size[role < 0].sum())
-    found = {name: int(size[role == code].sum()) for code, name in enumerate(names)}
-    return found | ({"active": active + found.get("active", 0)} if active else {})
-
-
-def of_the_last(assignments: ArrowTable, generations: Settlements) -> ArrowTable:
-    """Return rows of the last generation; none without one."""
-    index = generations.index_of(
-        ints(assignments, "generation"), times_ms(assignments, "timestamp")
-    )
-    last = len(generations.number) - 1
-    return assignments.filter((index == last) & (last >= 0))
-
-
-def window_end_ms(tables: Tables) -> int | None:
-    """Return the end of every window, in UTC milliseconds; None for tables of no time.
-
-    A group without new records is silent until its records were read, so the window ends then, and
-    not at the newest record. After a first read in several batches not every record was read yet,
-    and in-memory tables have no time of reading: then the newest record is the end, and also if
-    the clock of the reading was behind the brokers' clocks.
-    """
-    named = ("offset_commits", "generations", "rebalances")
-    found = [tables.newest_ms(name) for name in named]
-    notes = tables.newest_notes()
-    read_us = to_us(str(notes.get(COMPLETE_AT, notes.get("taken_at"))))
-    found.append(None if read_us is None else read_us // 1000)
-    return max((ms for ms in found if ms is not None), default=None)
-
-
-def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Timeline:
-    """Build the ownership timeline of one group.
+def build_timeline(
+    group: str,
+    generations: Settlements,
+    identities: Identities,
+    flat: FlatAssignments,
+    *,
+    gaps: DecodedRows,
+    last: int,
+) -> Timeline:
+    """Build the ownership timeline of one group; without rows if it has no generation.
 
     Parameters
     ----------
-    tables : Tables
-        ``generations`` and ``assignments``; ``ownership_gaps`` and ``members`` if they exist.
-    last_ms : int, optional
-        End of the window; never before the last generation.
-
-    Returns
-    -------
-    Timeline
-        Without rows if the group has no generation.
+    gaps : DecodedRows
+        Rows of ``ownership_gaps``.
+    last : int
+        End of the window in UTC milliseconds, after the last generation.
 
     Notes
     -----
     Cost: O(n log n) in assignment rows of the group.
     """
-    generations = read_generations(tables.of_group(group, "generations"))
-    identities = read_identities(tables.of_group(group, "members"))
-    flat = _flat_assignments(_owned_alone(tables.of_group(group, "assignments")), generations)
     first = int(generations.at_ms[0]) if len(generations.at_ms) else 0
-    last = max(int(generations.at_ms[-1]) + 1 if len(generations.at_ms) else 1, last_ms or 0)
-    names = sorted({*identities.members, *flat.members})
-    identities = identities.over(names)
-    position = {name: i for i, name in enumerate(names)}
+    position = {name: i for i, name in enumerate(identities.members)}
     rank = np.asarray([position[m] for m in flat.members], dtype=np.int64)
     pieces = _pieces(flat, rank, generations, first, last)
-    cut = _cut_at_gaps(pieces, flat, tables.of_group(group, "ownership_gaps"), first)
+    cut = _cut_at_gaps(pieces, flat, gaps, first)
     start, from_ms, to_ms, owner, in_gap = _segments(pieces, cut, len(flat.row_partition))
     row = np.repeat(np.arange(len(start) - 1), np.diff(start))
     return Timeline(
@@ -249,7 +201,7 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
         topics=flat.topics,
         row_topic=flat.row_topic,
         row_partition=flat.row_partition,
-        members=tuple(names),
+        members=identities.members,
         identities=identities,
         start=start,
         from_ms=from_ms,
@@ -264,7 +216,9 @@ def build_timeline(tables: Tables, group: str, last_ms: int | None = None) -> Ti
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Flat:
+class FlatAssignments:
+    """Owned partitions of each generation, one by one: without copies of tasks and shared ones."""
+
     topics: tuple[str, ...]
     row_topic: I32
     row_partition: I64
@@ -282,26 +236,26 @@ class _Pieces:
     owner: I64
 
 
-def _owned_alone(table: ArrowTable) -> ArrowTable:
-    """Return assignments without copies of tasks, and without shared partitions."""
-    alone = pc.is_in(pc.fill_null(table["role"], ""), pa.array(["active", ""]))
-    return table if pc.all(alone).as_py() is not False else table.filter(alone)
-
-
-def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
-    topic, topics = codes(table, "topic")
-    member, members = codes(table, "member_id")
-    index = generations.index_of(ints(table, "generation"), times_ms(table, "timestamp"))
-    parent, partition = lists(table, "partitions")
-    known = index[parent] >= 0
+def flat_assignments(rows: DecodedRows, index: I64) -> FlatAssignments:
+    """Return the owned partitions of ``assignments``, given the generation of each row."""
+    topic, topics = rows.codes("topic")
+    member, members = rows.codes("member_id")
+    role, roles = rows.codes("role")
+    is_alone = np.asarray([*(name in ("active", "") for name in roles), True], np.bool_)[role]
+    parent, partition = rows.lists("partitions")
+    if not is_alone.all():  # topics of other rows do not count
+        met = np.unique(topic[is_alone])
+        topic = np.searchsorted(met, topic).astype(np.int32)
+        topics = tuple(topics[i] for i in met.tolist())
+    known = ((index >= 0) & is_alone)[parent]
     parent, partition = parent[known], partition[known]
     # Partition -1 is a connector of Kafka Connect itself.
     keys = topic[parent].astype(np.int64) << np.int64(32) | (partition + 1)
-    rows, row = np.unique(keys, return_inverse=True)
-    return _Flat(
+    found, row = np.unique(keys, return_inverse=True)
+    return FlatAssignments(
         topics=topics,
-        row_topic=(rows >> 32).astype(np.int32),
-        row_partition=(rows & 0xFFFFFFFF) - 1,
+        row_topic=(found >> 32).astype(np.int32),
+        row_partition=(found & 0xFFFFFFFF) - 1,
         row=row.astype(np.int64),
         generation=index[parent],
         member=member[parent].astype(np.int64),
@@ -309,7 +263,9 @@ def _flat_assignments(table: ArrowTable, generations: Settlements) -> _Flat:
     )
 
 
-def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: int) -> _Pieces:
+def _pieces(
+    flat: FlatAssignments, rank: I64, generations: Settlements, first: int, last: int
+) -> _Pieces:
     """Return owned pieces and, between them, pieces without an owner; sorted by row and time."""
     n = max(len(generations.at_ms), 1)
     edges = np.append(generations.at_ms, last) if len(generations.at_ms) else np.array([0, last])
@@ -331,17 +287,20 @@ def _pieces(flat: _Flat, rank: I64, generations: Settlements, first: int, last: 
     return _Pieces(row=rows[order], from_ms=starts[order], to_ms=ends[order], owner=owners[order])
 
 
-def _cut_at_gaps(pieces: _Pieces, flat: _Flat, gaps: ArrowTable, first: int) -> I64:
+def _cut_at_gaps(pieces: _Pieces, flat: FlatAssignments, gaps: DecodedRows, first: int) -> I64:
     """Return the end of each piece after its gap; ``to_ms`` without one, or without records."""
     cut = pieces.to_ms.copy()
-    gaps = gaps.filter(pc.invert(pc.fill_null(gaps["is_idle"], False)))
-    if not gaps.num_rows or not len(cut):
+    if not len(gaps) or not len(cut):
         return cut
-    topic, topics = codes(gaps, "topic")
-    parent, partition = lists(gaps, "partitions")
+    topic, topics = gaps.codes("topic")
+    parent, partition = gaps.lists("partitions")
+    waits = ~gaps.flags("is_idle")[parent]
+    if not waits.any():
+        return cut
+    parent, partition = parent[waits], partition[waits]
     row = rows_of(flat, topics, topic[parent], partition)
-    seen = times_ms(gaps, "last_seen")[parent]
-    again = times_ms(gaps, "timestamp")[parent]
+    seen = gaps.times_ms("last_seen")[parent]
+    again = gaps.times_ms("timestamp")[parent]
     span = np.int64(max(int(pieces.to_ms.max()) - first, 1) + 1)
     inside = np.clip(seen - first, 0, span - 1)
     position = np.searchsorted(

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from holdfast.fleet.report.findings.facts import BOOL, Facts
-from holdfast.fleet.report.findings.finding import (
+from holdfast.core.model.columns import Mask
+from holdfast.fleet.analysis.findings.finding import (
     Evidence,
     Severity,
     Symptom,
@@ -18,14 +18,15 @@ from holdfast.fleet.report.findings.finding import (
     few_names,
     on_group,
 )
+from holdfast.fleet.analysis.group.group_history import GroupHistory
 
 FOLLOW_UP_MS = 10_000
 """The round that gives back what was revoked follows the last return by moments."""
 
 
 def symptom_of(
-    facts: Facts,
-    chosen: BOOL,
+    history: GroupHistory,
+    chosen: Mask,
     text: str,
     command: str,
     *,
@@ -39,7 +40,7 @@ def symptom_of(
 
     It costs their downtime, or the given fraction of it. A figure that is None is left out.
     """
-    r = facts.rebalances
+    r = history.rebalances
     at = r.at_ms[chosen]
     return Symptom(
         severity=severity,
@@ -49,21 +50,21 @@ def symptom_of(
             from_ms=int(at.min()) if len(at) else -1,
             to_ms=int(at.max()) if len(at) else -1,
             members=few_names(members),
-            partitions=few_names(facts.partition_name(row) for row in rows),
+            partitions=few_names(history.partition_name(row) for row in rows),
             figures={name: value for name, value in figures.items() if value is not None},
         ),
         cost_lower_s=float(np.nansum(r.downtime_lower_s[chosen])) * share,
-        cost_upper_s=summed_downtime_s(facts, chosen) * share,
+        cost_upper_s=summed_downtime_s(history, chosen) * share,
         command=command,
         rebalances=frozenset(np.flatnonzero(chosen).tolist()),
     )
 
 
-def summed_downtime_s(facts: Facts, chosen: BOOL) -> float:
+def summed_downtime_s(history: GroupHistory, chosen: Mask) -> float:
     """Sum the partition-seconds without an owner that some rebalances cost at most."""
-    return float(np.nansum(facts.rebalances.downtime_upper_s[chosen]))
+    return float(np.nansum(history.rebalances.downtime_upper_s[chosen]))
 
 
-def show_rebalances(facts: Facts) -> str:
+def show_rebalances(history: GroupHistory) -> str:
     """Return a command that shows the group's rebalances."""
-    return on_group(facts, "history", "--table", "rebalances")
+    return on_group(history, "history", "--table", "rebalances")

@@ -14,27 +14,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.fleet.report.findings import (
+from holdfast.fleet.analysis.findings import (
+    rules_anomalies,
     rules_lag,
-    rules_locations,
     rules_members,
     rules_now,
     rules_pollers,
     rules_rebalances,
     rules_scaling,
-    rules_workers,
 )
-from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, Rule, Severity
+from holdfast.fleet.analysis.findings.finding import RULES, Finding, Limits, Rule, Severity
+from holdfast.fleet.analysis.group.group_history import GroupHistory
 
 RULE_MODULES = (
     rules_rebalances,
     rules_pollers,
     rules_scaling,
     rules_members,
-    rules_locations,
+    rules_anomalies,
     rules_lag,
-    rules_workers,
     rules_now,
 )
 """Importing them has registered their rules."""
@@ -78,9 +76,9 @@ class GroupVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """One group: its facts and its findings, worst first."""
+    """One group: its history and its findings, worst first."""
 
-    facts: Facts
+    history: GroupHistory
     findings: tuple[Finding, ...]
 
     @property
@@ -92,7 +90,7 @@ class Examination:
             found.setdefault(f.code, one)
         return GroupVerdict(
             rank=max((f.severity.rank for f in self.findings if f.is_active), default=-1),
-            downtime_s=self.facts.downtime_s,
+            downtime_s=self.history.downtime_s,
             codes=tuple(found.values()),
         )
 
@@ -100,7 +98,7 @@ class Examination:
 def worst_first(examination: Examination) -> tuple[int, float, str]:
     """Return what groups are sorted by: the group that is worst now has the least."""
     verdict = examination.verdict
-    return -verdict.rank, -verdict.downtime_s, examination.facts.group
+    return -verdict.rank, -verdict.downtime_s, examination.history.name
 
 
 def all_rules() -> tuple[Rule, ...]:
@@ -108,20 +106,20 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(RULES.values(), key=lambda rule: rule.code))
 
 
-def examine(facts: Facts, limits: Limits | None = None) -> Examination:
+def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     """Run all rules over one group; ``limits`` are the thresholds.
 
     Active findings come first, the worst of them at the top; of equally bad ones those that name a
     cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
     """
     limits = limits or Limits()
-    told = (f for rule in all_rules() for f in rule.find(facts, limits))
-    found = _folded([f for f in told if f.ended_ms is None or f.ended_ms >= facts.since_ms])
+    told = (f for rule in all_rules() for f in rule.find(history, limits))
+    found = _folded([f for f in told if f.ended_ms is None or f.ended_ms >= history.since_ms])
     found.sort(key=lambda f: (*_badness(f), -f.cost_upper_s, f.code, f.text))
     below = {lead: [f for f in found if f.follows == lead] for lead in LEADS}
     families = [[f, *below.get(f.code, ())] for f in found if not f.follows]
     families.sort(key=lambda family: (*min(map(_badness, family)), family[0].code not in LEADS))
-    return Examination(facts=facts, findings=tuple(f for family in families for f in family))
+    return Examination(history=history, findings=tuple(f for family in families for f in family))
 
 
 def _badness(finding: Finding) -> tuple[bool, int]:

@@ -5,20 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64
-from holdfast.fleet.columnar import ArrowTable, codes, floats, ints, times_ms
+from holdfast.fleet.columnar import DecodedRows
 from holdfast.fleet.tables.columns.stored import REBALANCES
-from holdfast.fleet.tables.reading import Tables
 
-_BOUNDS = ("lower", "upper")
 _COUNTS = tuple(column.name for column in REBALANCES.counts)
 
 
@@ -43,9 +38,9 @@ class Rebalances:
     silent_s : float64[n]
         Longest time without a commit of a departed member, while most others committed; NaN
         without one.
-    unseen_ms : tuple of (sequence of int or None)
+    unseen_ms : tuple of int64
         Time since the last evidence of each departed member, in the order of their ids: -1 without
-        evidence; None if unknown.
+        evidence; empty if unknown.
     stated_reasons : tuple of str
         The broker's words where a log has some, whether they state the cause or not; else "".
     """
@@ -61,7 +56,7 @@ class Rebalances:
     idle_lower_s: F64
     idle_upper_s: F64
     silent_s: F64
-    unseen_ms: tuple[Sequence[int] | None, ...]
+    unseen_ms: tuple[I64, ...]
     stated_reasons: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:
@@ -104,53 +99,41 @@ class Rebalances:
         return None if moved is None else moved + (self.total("n_moved_through_gap") or 0)
 
 
-def read_rebalances(tables: Tables, group: str) -> Rebalances:
+def read_rebalances(rows: DecodedRows) -> Rebalances:
     """Read the rebalances of one group."""
-    table = tables.of_group(group, "rebalances")
-    at = times_ms(table, "timestamp")
-    order = np.lexsort((ints(table, "generation"), at))
-    cause, causes = codes(table, "cause")
-    idle_lower, idle_upper = (floats(table, f"idle_{b}_seconds", 0.0)[order] for b in _BOUNDS)
-    lower, upper = downtime_bounds_s(table)
+    at = rows.times_ms("timestamp")
+    order = np.lexsort((rows.ints("generation"), at))
+    lower, upper = downtime_bounds_s(rows)
+    reasons = rows.texts("stated_reason", "", order)
+    stated = np.asarray(reasons, object)
+    stated[~rows.equal("cause_basis", "stated")[order]] = None
     return Rebalances(
-        generation=ints(table, "generation")[order],
+        generation=rows.ints("generation")[order],
         at_ms=at[order],
-        cause=tuple(np.asarray([*causes, ""], dtype=object)[cause[order]].tolist()),
-        confidence=floats(table, "confidence")[order],
-        stated=_stated(table, order),
+        cause=tuple(rows.texts("cause", "", order)),
+        confidence=rows.floats("confidence")[order],
+        stated=tuple(stated.tolist()),
         counts={
-            **{name: ints(table, name)[order] for name in _COUNTS},
-            "eager": 1 - ints(table, "cooperative")[order],
+            **{name: rows.ints(name)[order] for name in _COUNTS},
+            "eager": 1 - rows.ints("cooperative")[order],
         },
         downtime_lower_s=lower[order],
         downtime_upper_s=upper[order],
-        idle_lower_s=idle_lower,
-        idle_upper_s=idle_upper,
-        silent_s=floats(table, "silent_seconds")[order],
-        unseen_ms=tuple(table["unseen_ms"].take(pa.array(order)).to_pylist()),
-        stated_reasons=tuple(
-            pc.fill_null(table["stated_reason"], "").take(pa.array(order)).to_pylist()
-        ),
+        idle_lower_s=rows.floats("idle_lower_seconds", 0.0)[order],
+        idle_upper_s=rows.floats("idle_upper_seconds", 0.0)[order],
+        silent_s=rows.floats("silent_seconds")[order],
+        unseen_ms=rows.each_list("unseen_ms", order),
+        stated_reasons=tuple(reasons),
     )
 
 
-def downtime_bounds_s(rebalances: ArrowTable) -> tuple[F64, F64]:
+def downtime_bounds_s(rows: DecodedRows) -> tuple[F64, F64]:
     """Return the partition-seconds of downtime of each rebalance, at least and at most.
 
     Downtime is the time without an owner, except of partitions without a waiting record.
     """
     lower, upper = (
-        np.maximum(
-            floats(rebalances, f"gap_{b}_seconds") - floats(rebalances, f"idle_{b}_seconds", 0.0),
-            0.0,
-        )
-        for b in _BOUNDS
+        np.maximum(rows.floats(f"gap_{b}_seconds") - rows.floats(f"idle_{b}_seconds", 0.0), 0.0)
+        for b in ("lower", "upper")
     )
     return lower, upper
-
-
-def _stated(table: ArrowTable, order: I64) -> tuple[str | None, ...]:
-    is_stated = pc.fill_null(pc.equal(table["cause_basis"], "stated"), False)
-    reason = pc.fill_null(table["stated_reason"], "")
-    found = pc.if_else(is_stated, reason, pa.scalar(None, pa.string()))
-    return tuple(found.take(pa.array(order)).to_pylist())

@@ -1,6 +1,6 @@
 """Rules about lag and ownership at the end of the window: skew, empty groups, lost records.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`.
+**Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
-from holdfast.core.model.columns import I64
-from holdfast.fleet.report.findings.facts import NEVER, Facts
-from holdfast.fleet.report.findings.finding import (
+from holdfast.fleet.analysis.findings.finding import (
     Basis,
     Evidence,
     Limits,
@@ -27,6 +25,8 @@ from holdfast.fleet.report.findings.finding import (
     on_group,
     rule,
 )
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import NEVER
 
 
 @rule(
@@ -40,11 +40,11 @@ from holdfast.fleet.report.findings.finding import (
     "If one partition has all the lag, which the finding then states, the keys are skewed and no "
     "assignor helps: choose other keys, or reduce the work per record.",
 )
-def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    lag = facts.lag
-    if facts.kind.is_shared:
+def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    lag = history.lag
+    if history.kind.is_shared:
         return  # many members read one partition
-    now = [facts.timeline.members[m] for m in facts.presence.member[facts.members_now]]
+    now = [history.timeline.members[m] for m in history.presence.member[history.members_now]]
     totals = dict.fromkeys(now, 0)
     for member, records in zip(lag.member, lag.work, strict=True):
         if member in totals and records > 0:
@@ -67,11 +67,11 @@ def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         f"{factor:.1f} times the mean"
         + (f"; one partition, {name}, has {lag.lag[rows[0]]:,} of them" if hot else ""),
         evidence=last_evidence(
-            facts, [worst], rows[:1] if hot else rows, lag_records=float(total), times_mean=factor
+            history, [worst], rows[:1] if hot else rows, lag_records=float(total), times_mean=factor
         ),
-        command=on_group(facts, "plan", "--assignor", "lag-sticky")
-        if facts.kind.takes_assignors and not hot
-        else on_group(facts, "lag"),
+        command=on_group(history, "plan", "--assignor", "lag-sticky")
+        if history.kind.takes_assignors and not hot
+        else on_group(history, "lag"),
     )
 
 
@@ -88,21 +88,21 @@ def _skew(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "commits of the last hour, and records that are at least an hour old.",
     mend="Add members, up to one a partition, or reduce the work per record. If lag shrinks, wait.",
 )
-def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    if facts.last < 0:
-        yield from _behind(facts, limits)
+def _too_slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    if history.last < 0:
+        yield from _behind(history, limits)
         return
-    lag = facts.lag
-    if facts.kind.is_shared or facts.state != "Stable":
+    lag = history.lag
+    if history.kind.is_shared or history.state != "Stable":
         return
-    now = {facts.timeline.members[m] for m in facts.presence.member[facts.members_now]}
+    now = {history.timeline.members[m] for m in history.presence.member[history.members_now]}
     oldest, newest, records = dict.fromkeys(now, 0.0), dict.fromkeys(now, NEVER), 0
     for i, member in enumerate(lag.member):
         if member in now and not np.isnan(lag.age_s[i]):
             oldest[member] = max(oldest[member], float(lag.age_s[i]))
             newest[member] = max(newest[member], int(lag.position_ms[i]))
             records += max(int(lag.lag[i]), 0)
-    working = facts.end_ms - limits.hesitant_s * 1000
+    working = history.end_ms - limits.hesitant_s * 1000
     if not now or records < limits.lag_records or min(newest.values()) < working:
         return
     least = min(oldest.values())
@@ -112,23 +112,23 @@ def _too_slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
         text=f"all of {count(len(now), 'member')} read, and all are behind: unread records are "
         f"{least / 60:,.0f} to {max(oldest.values()) / 60:,.0f} minutes old",
         evidence=last_evidence(
-            facts,
+            history,
             [],
             np.flatnonzero(lag.lag > 0),
             lag_records=float(records),
             oldest_s=max(oldest.values()),
         ),
-        command=on_group(facts, "lag"),
+        command=on_group(history, "lag"),
     )
 
 
-def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+def _behind(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield partitions that a group without a record of members commits, and reads late.
 
     Such a group may commit at checkpoints minutes apart, so the limit is longer.
     """
-    lag = facts.lag
-    fresh = facts.end_ms - lag.commit_ms < limits.forgotten_s * 1000
+    lag = history.lag
+    fresh = history.end_ms - lag.commit_ms < limits.forgotten_s * 1000
     rows = np.flatnonzero(fresh & (lag.work > 0) & (lag.age_s >= limits.forgotten_s))
     behind = int(lag.work[rows].sum())
     if behind < limits.lag_records:
@@ -137,8 +137,8 @@ def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         text=f"{count(len(rows), 'partition')} committed within the last hour, and their unread "
         f"records are up to {oldest_s / 60:,.0f} minutes old",
-        evidence=last_evidence(facts, [], rows, lag_records=float(behind), oldest_s=oldest_s),
-        command=on_group(facts, "lag"),
+        evidence=last_evidence(history, [], rows, lag_records=float(behind), oldest_s=oldest_s),
+        command=on_group(history, "lag"),
     )
 
 
@@ -155,32 +155,32 @@ def _behind(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "records may be new. Control records of transactions do not count, as for HF105.",
     mend="Inspect the record at the committed offset; skip it, or send it to a dead letter topic.",
 )
-def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    lag = facts.lag
+def _no_progress(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    lag = history.lag
     repeated = (lag.position_ms >= 0) & (
         lag.commit_ms - lag.position_ms >= limits.hesitant_s * 1000
     )
-    alive = facts.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
+    alive = history.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
     unknown = np.isnan(lag.age_s)
     waits = unknown | (lag.age_s >= limits.hesitant_s)
     rows = np.flatnonzero(repeated & alive & waits & (lag.work > 0))
     if not len(rows):
         return
-    elapsed_s = (facts.end_ms - lag.position_ms[rows]) / 1000
+    elapsed_s = (history.end_ms - lag.position_ms[rows]) / 1000
     known = bool((~unknown[rows]).any())
-    severity, doubt = marker_doubt(facts, limits, rows)
+    severity, doubt = marker_doubt(history, limits, rows)
     yield Symptom(
         severity=severity if known else Severity.INFO,
         text=f"{count(len(rows), 'partition')} repeatedly committed at one offset, for up to "
         f"{elapsed_s.max() / 60:,.0f} minutes, with records unread behind it{doubt}",
         evidence=last_evidence(
-            facts,
+            history,
             [m for i in rows if (m := lag.member[int(i)])],
             rows,
             total_downtime_s=float(elapsed_s.max()),
         ),
         cost_upper_s=float(elapsed_s.sum()),
-        command=on_group(facts, "lag"),
+        command=on_group(history, "lag"),
     )
 
 
@@ -195,13 +195,15 @@ def _no_progress(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="With a delay this ends after the delay; otherwise restart the leader, or change its "
     "assignor.",
 )
-def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    if facts.state != "Stable" or facts.last < 0:
+def _unowned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    if history.state != "Stable" or history.last < 0:
         return
-    t = facts.timeline
-    owner = facts.owner_at(facts.last)
+    t = history.timeline
+    owner = history.owner_at(history.last)
     subscribed = {
-        topic for i in np.flatnonzero(facts.members_now) for topic in facts.presence.topics(int(i))
+        topic
+        for i in np.flatnonzero(history.members_now)
+        for topic in history.presence.topics(int(i))
     }
     rows = [
         r
@@ -211,18 +213,18 @@ def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     if not rows:
         return
     starts = t.from_ms[t.start[1:][rows] - 1]
-    cost = float((facts.end_ms - starts).sum()) / 1000
+    cost = float((history.end_ms - starts).sum()) / 1000
     yield Symptom(
         text=f"{count(len(rows), 'partition')} lost the owner, though the group is stable",
         evidence=Evidence(
-            generations=few([int(facts.generations.number[facts.last])]),
+            generations=few([int(history.generations.number[history.last])]),
             from_ms=int(starts.min()),
-            to_ms=facts.end_ms,
-            partitions=few_names(facts.partition_name(int(r)) for r in rows),
+            to_ms=history.end_ms,
+            partitions=few_names(history.partition_name(int(r)) for r in rows),
         ),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=on_group(facts, "lag"),
+        command=on_group(history, "lag"),
     )
 
 
@@ -239,46 +241,46 @@ def _unowned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     "commits other partitions, the finding is information.",
     mend="Start the consumers, or delete the group if it is not needed.",
 )
-def _nobody(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    if facts.last < 0:
-        yield from _forgotten(facts, limits)
+def _nobody(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    if history.last < 0:
+        yield from _forgotten(history, limits)
         return
-    lag = facts.lag
+    lag = history.lag
     behind = int(lag.work[lag.work > 0].sum())
-    if facts.state not in ("Empty", "Dead") or behind < limits.lag_records:
+    if history.state not in ("Empty", "Dead") or behind < limits.lag_records:
         return
     rows = np.flatnonzero(lag.work > 0)
-    since = int(facts.generations.at_ms[facts.last])
-    cost = len(rows) * (facts.end_ms - since) / 1000
+    since = int(history.generations.at_ms[history.last])
+    cost = len(rows) * (history.end_ms - since) / 1000
     yield Symptom(
         text=f"the group has no member, and {behind:,} records wait in "
         f"{count(len(rows), 'partition')}",
-        evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
+        evidence=last_evidence(history, [], rows, lag_records=float(behind)),
         cost_lower_s=cost,
         cost_upper_s=cost,
-        command=describe(facts),
+        command=describe(history),
         basis=Basis.STATED,
     )
 
 
-def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
+def _forgotten(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield partitions that a group without a record of members has not committed for long."""
-    lag, since = facts.lag, facts.lag.waiting_since(facts.end_ms)
-    long_ago = facts.end_ms - since >= limits.forgotten_s * 1000
+    lag, since = history.lag, history.lag.waiting_since(history.end_ms)
+    long_ago = history.end_ms - since >= limits.forgotten_s * 1000
     rows = np.flatnonzero((lag.work > 0) & (lag.commit_ms != NEVER) & long_ago)
     behind = int(lag.work[rows].sum())
     if behind < limits.lag_records:
         return
-    silence_s = float((facts.end_ms - lag.commit_ms[rows]).min()) / 1000
-    still = bool((facts.end_ms - lag.commit_ms < limits.forgotten_s * 1000).any())
+    silence_s = float((history.end_ms - lag.commit_ms[rows]).min()) / 1000
+    still = bool((history.end_ms - lag.commit_ms < limits.forgotten_s * 1000).any())
     yield Symptom(
         severity=Severity.INFO if still else None,
         text=f"no commit for {silence_s / 3600:,.1f} hours or more, and {behind:,} records wait in "
         f"{count(len(rows), 'partition')}; the group has no record of members"
         + (", which still commits others" if still else ""),
-        evidence=last_evidence(facts, [], rows, lag_records=float(behind), silence_s=silence_s),
-        cost_upper_s=float((facts.end_ms - since[rows]).sum()) / 1000,
-        command=describe(facts),
+        evidence=last_evidence(history, [], rows, lag_records=float(behind), silence_s=silence_s),
+        cost_upper_s=float((history.end_ms - since[rows]).sum()) / 1000,
+        command=describe(history),
     )
 
 
@@ -295,8 +297,8 @@ def _forgotten(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="If the topic was removed for good, delete its commits with Kafka's tool for groups "
     "(--delete-offsets). Otherwise subscribe to it again.",
 )
-def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    lag = facts.lag
+def _abandoned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    lag = history.lag
     rows = np.flatnonzero(lag.not_subscribed)
     if not len(rows):
         return
@@ -305,8 +307,8 @@ def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         text=f"commits in {count(len(rows), 'partition')} of {count(len(topics), 'topic')} that no "
         f"member subscribes to, {behind:,} records behind",
-        evidence=last_evidence(facts, [], rows, lag_records=float(behind)),
-        command=on_group(facts, "lag", *option("--topic", topics[0])),
+        evidence=last_evidence(history, [], rows, lag_records=float(behind)),
+        command=on_group(history, "lag", *option("--topic", topics[0])),
     )
 
 
@@ -319,20 +321,20 @@ def _abandoned(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Stated: commit and log start offset.",
     mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
 )
-def _lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    rows = _clamped(facts, "before_begin")
+def _lost(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    rows = history.lag.clamped("before_begin")
     if not len(rows):
         return
-    gap = facts.lag.begin[rows] - facts.lag.committed[rows]
-    records = int(gap[(facts.lag.begin[rows] >= 0) & (facts.lag.committed[rows] >= 0)].sum())
+    gap = history.lag.begin[rows] - history.lag.committed[rows]
+    records = int(gap[(history.lag.begin[rows] >= 0) & (history.lag.committed[rows] >= 0)].sum())
     yield Symptom(
         text=f"deleted unread: {count(records, 'record')} of {count(len(rows), 'partition')}",
-        evidence=last_evidence(facts, [], rows, lost_records=float(records)),
+        evidence=last_evidence(history, [], rows, lost_records=float(records)),
         command=kafka_line(
             "kafka-configs.sh",
-            facts.source,
+            history.source,
             *("--entity-type", "topics", "--describe"),
-            *option("--entity-name", facts.lag.topic[int(rows[0])]),
+            *option("--entity-name", history.lag.topic[int(rows[0])]),
         ),
         basis=Basis.STATED,
     )
@@ -348,15 +350,15 @@ def _lost(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     how="Stated: commit and log end offset.",
     mend="Reset the group's offsets for that topic.",
 )
-def _beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    rows = _clamped(facts, "beyond_end")
+def _beyond(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    rows = history.lag.clamped("beyond_end")
     if not len(rows):
         return
     yield Symptom(
         text=f"the committed offset of {count(len(rows), 'partition')} is beyond the end of the "
         "log: was the topic recreated?",
-        evidence=last_evidence(facts, [], rows),
-        command=on_group(facts, "lag"),
+        evidence=last_evidence(history, [], rows),
+        command=on_group(history, "lag"),
         basis=Basis.STATED,
     )
 
@@ -373,21 +375,16 @@ def _beyond(facts: Facts, limits: Limits) -> Iterator[Symptom]:
     mend="Check whether watch runs, and start it again: it continues where it ended. An alert on "
     "holdfast_tables_timestamp_seconds reports it earlier.",
 )
-def _stale(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    if not limits.are_stale(facts.age):
+def _stale(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    if not limits.are_stale(history.age):
         return
-    folder = facts.source.path or FOLDER
-    words = facts.age.started_with or option("-b", SERVERS)
-    every = f"{facts.age.look_every_s or 30:g}s"
+    folder = history.source.path or FOLDER
+    words = history.age.started_with or option("-b", SERVERS)
+    every = f"{history.age.look_every_s or 30:g}s"
     yield Symptom(
-        text=f"log ends were read {facts.age.seconds / 60:,.0f} minutes ago: findings are of "
+        text=f"log ends were read {history.age.seconds / 60:,.0f} minutes ago: findings are of "
         "that moment",
-        evidence=Evidence(to_ms=facts.end_ms, figures={"age_s": facts.age.seconds}),
+        evidence=Evidence(to_ms=history.end_ms, figures={"age_s": history.age.seconds}),
         command=holdfast_line("watch", *words, *option("-o", folder), "--every", every),
         basis=Basis.STATED,
     )
-
-
-def _clamped(facts: Facts, where: str) -> I64:
-    """Return the lag rows whose ``clamped`` is ``where``."""
-    return np.flatnonzero(np.asarray([c == where for c in facts.lag.clamped], dtype=bool))

@@ -2,7 +2,8 @@
 
 **Rules.** A code is stable: its meaning never changes, and a retired code is never reused. A
 finding has the code and the texts of its rule, its basis (inferred or stated), its evidence and
-its cost. A rule is a pure function of :class:`holdfast.fleet.report.findings.facts.Facts`.
+its cost. A rule is a pure function of a group's history
+(:mod:`holdfast.fleet.analysis.group.group_history`).
 
 A finding is *active* or *past*, by its evidence alone (:func:`ended_ms`). Evidence of the present
 reaches to the end of the window, so such a finding is active. An event is active for
@@ -13,7 +14,7 @@ deleted group are past.
 
 **Strategy.** ``@rule(...)`` decorates the function that finds symptoms. The decorator has the
 code, the usual severity and every text for people, and registers them as a ``Rule``.
-:mod:`holdfast.fleet.report.findings.examination` imports the modules with rules, and so has all
+:mod:`holdfast.fleet.analysis.findings.examination` imports the modules with rules, and so has all
 rules.
 """
 
@@ -31,7 +32,8 @@ from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.upgrade import Client, has_way
 from holdfast.core.model.columns import I64
 from holdfast.core.names import harmless, visible
-from holdfast.fleet.report.findings.facts import Age, Facts
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.source_times import Age
 
 MAX_EVIDENCE = 10
 _FIRST_STEP = "cooperative-sticky"
@@ -254,7 +256,7 @@ class Limits:
         return age.is_updated and age.seconds + later_s > limit_s
 
 
-Look = Callable[[Facts, Limits], Iterable[Symptom]]
+Look = Callable[[GroupHistory, Limits], Iterable[Symptom]]
 """The function under ``@rule``."""
 
 
@@ -272,7 +274,7 @@ class Rule:
         Texts of ``holdfast explain``: what is seen, why it matters, how it is recognized, what to
         do.
     look : callable
-        ``(facts, limits) -> symptoms``.
+        ``(history, limits) -> symptoms``.
     lasts : Lasts
         How long its findings last after the end of their evidence.
     """
@@ -287,16 +289,18 @@ class Rule:
     look: Look
     lasts: Lasts = Lasts.EVIDENCE
 
-    def find(self, facts: Facts, limits: Limits) -> Iterator[Finding]:
+    def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
         """Yield every symptom of this rule in one group, as a finding."""
-        for symptom in self.look(facts, limits):
+        for symptom in self.look(history, limits):
             told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
             told["severity"] = symptom.severity or self.severity
             told |= {name: harmless(told[name]) for name in ("text", "command")}
-            yield Finding(rule=self, ended_ms=ended_ms(symptom, self.lasts, facts, limits), **told)
+            yield Finding(
+                rule=self, ended_ms=ended_ms(symptom, self.lasts, history, limits), **told
+            )
 
 
-def ended_ms(symptom: Symptom, lasts: Lasts, facts: Facts, limits: Limits) -> int | None:
+def ended_ms(symptom: Symptom, lasts: Lasts, history: GroupHistory, limits: Limits) -> int | None:
     """Return when a symptom ended, in UTC milliseconds; None where it is active.
 
     Examples
@@ -304,13 +308,13 @@ def ended_ms(symptom: Symptom, lasts: Lasts, facts: Facts, limits: Limits) -> in
     Of a window that ends at 12:00, a storm with its last rebalance at 11:51 is active, and one with
     its last rebalance at 11:49 ended then. ``tests/report/test_active.py`` has every code.
     """
-    end_ms, until_ms = facts.end_ms, symptom.evidence.to_ms
+    end_ms, until_ms = history.end_ms, symptom.evidence.to_ms
     if until_ms < 0:
         until_ms = end_ms
     if lasts is Lasts.GENERATION:
-        until_ms = facts.generation_end_ms(until_ms)
-    if facts.gone_ms is not None:
-        return min(until_ms, facts.gone_ms)
+        until_ms = history.generation_end_ms(until_ms)
+    if history.gone_ms is not None:
+        return min(until_ms, history.gone_ms)
     quiet_s = max(limits.recent_s, 2 * symptom.every_s)
     return None if end_ms - until_ms <= quiet_s * 1000 else until_ms
 
@@ -338,21 +342,23 @@ def rule(
     return register
 
 
-def last_evidence(facts: Facts, members: Iterable[str], rows: I64, **figures: float) -> Evidence:
+def last_evidence(
+    history: GroupHistory, members: Iterable[str], rows: I64, **figures: float
+) -> Evidence:
     """Return evidence of the present: since the last generation, with some rows of the lag."""
-    lag, g = facts.lag, facts.generations
-    known = facts.last >= 0
+    lag, g = history.lag, history.generations
+    known = history.last >= 0
     return Evidence(
-        generations=few([int(g.number[facts.last])]) if known else NONE,
-        from_ms=int(g.at_ms[facts.last]) if known else facts.end_ms,
-        to_ms=facts.end_ms,
+        generations=few([int(g.number[history.last])]) if known else NONE,
+        from_ms=int(g.at_ms[history.last]) if known else history.end_ms,
+        to_ms=history.end_ms,
         members=few_names(dict.fromkeys(members)),
         partitions=few_names(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
         figures=figures,
     )
 
 
-def marker_doubt(facts: Facts, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
+def marker_doubt(history: GroupHistory, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
     """Judge partitions whose lag may be control records of transactions.
 
     Returns
@@ -361,13 +367,13 @@ def marker_doubt(facts: Facts, limits: Limits, rows: I64) -> tuple[Severity | No
         A lower severity than an error and the end of a sentence, if each of the lag rows is so few
         records behind that markers explain it, and no cluster decided it; else None and "".
     """
-    lag = facts.lag
-    if not len(rows) or (lag.unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
+    lag = history.lag
+    if not len(rows) or (lag.has_unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
         return None, ""
     return Severity.WARN, "; the unread record may be a transaction marker"
 
 
-def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
+def to_cooperative(history: GroupHistory, protocols: Iterable[str]) -> str:
     """Return a command that plans the migration of a group to a cooperative assignor.
 
     A plan is for the client that the members run: what one client accepts, another refuses. If the
@@ -376,36 +382,36 @@ def to_cooperative(facts: Facts, protocols: Iterable[str]) -> str:
     with, or a client without a plan, the command shows the assignors of its members.
     """
     known = [name for name in protocols if name in ASSIGNORS]
-    found, unplanned = facts.clients, unplanned_of(facts)
+    found, unplanned = history.clients, unplanned_of(history)
     told = found if found and None not in found and not unplanned else frozenset(PLANNED)
     choices = [one for one in PLANNED if one in told and has_way(one, known, [_FIRST_STEP])]
     is_open = known not in ([], [_FIRST_STEP]) and found != {*unplanned}
-    if not facts.kind.takes_assignors or not choices or not is_open:
-        return on_group(facts, "history", "--table", "members")
+    if not history.kind.takes_assignors or not choices or not is_open:
+        return on_group(history, "history", "--table", "members")
     words = ("--client", "|".join(choices), "--from", ",".join(known), "--to", _FIRST_STEP)
     return holdfast_line("upgrade-check", *words, "--plan")
 
 
-def unplanned_of(facts: Facts) -> list[str]:
+def unplanned_of(history: GroupHistory) -> list[str]:
     """Return names of client libraries in the group for which ``upgrade-check`` has no plan."""
-    return sorted(one for one in facts.clients if one and not isinstance(one, Client))
+    return sorted(one for one in history.clients if one and not isinstance(one, Client))
 
 
-def on_group(facts: Facts, command: str, *words: str) -> str:
+def on_group(history: GroupHistory, command: str, *words: str) -> str:
     """Return a command of ours that reads this group from its source, with ``words`` at its end.
 
     ``--group`` accepts patterns: special characters in a name are escaped.
     """
-    named = option("--group", escape(facts.group))
-    return holdfast_line(command, *facts.source.options, *named, *words)
+    named = option("--group", escape(history.name))
+    return holdfast_line(command, *history.source.options, *named, *words)
 
 
-def describe(facts: Facts, *words: str) -> str:
+def describe(history: GroupHistory, *words: str) -> str:
     """Return a command that shows the group, with ``words`` at its end."""
-    if not facts.kind.tool:
-        return on_group(facts, "history", "--table", "assignments")
+    if not history.kind.tool:
+        return on_group(history, "history", "--table", "assignments")
     return kafka_line(
-        facts.kind.tool, facts.source, "--describe", *option("--group", facts.group), *words
+        history.kind.tool, history.source, "--describe", *option("--group", history.name), *words
     )
 
 

@@ -1,6 +1,6 @@
 """The rule about present states from coordinators: a rebalance in progress.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. What a coordinator does not
+**Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`. What a coordinator does not
 state is inferred and marked so, or left open: DescribeGroups lists the members of a classic group
 and
 say is inferred and called so, or left open: DescribeGroups names the members of a classic group and
@@ -20,10 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenMember
-from holdfast.fleet.report.columns.live import LiveGroup
-from holdfast.fleet.report.columns.spans import span
-from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import (
+from holdfast.fleet.analysis.findings.finding import (
     NONE,
     Basis,
     Evidence,
@@ -36,6 +33,9 @@ from holdfast.fleet.report.findings.finding import (
     few_names,
     rule,
 )
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.live import LiveGroup
+from holdfast.fleet.analysis.spans import span
 
 CODE = "HF128"
 _NAMED = 3
@@ -79,32 +79,32 @@ class AwaitedMembers:
     "joins at its next poll; the others stop waiting once its process has ended or left the "
     "group. To prevent it: smaller batches (max.poll.records), or a lower max.poll.interval.ms.",
 )
-def _rebalancing(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    live = facts.live
+def _rebalancing(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    live = history.live
     if live is None or live.seen is None or not live.is_rebalancing:
         return
-    settled_ms = facts.settled_ms
-    known_s, most_s = live.known_s(settled_ms), _most_s(facts, live, settled_ms)
-    awaited = _awaited(facts, live.seen, limits)
+    settled_ms = history.settled_ms
+    known_s, most_s = live.known_s(settled_ms), _most_s(history, live, settled_ms)
+    awaited = _awaited(history, live.seen, limits)
     figures = {"at_least_s": known_s, "members": float(len(live.seen.members or ()))}
     if most_s is not None:
         figures["at_most_s"] = most_s
-    n_behind = _n_behind(facts, live.seen, awaited)
+    n_behind = _n_behind(history, live.seen, awaited)
     yield Symptom(
         severity=severity_now(live, settled_ms, limits),
         text=f"{_duration(known_s, most_s)}{_for_whom(live.seen, awaited)}",
         evidence=Evidence(
-            generations=few([int(facts.generations.number[facts.last])])
-            if facts.last >= 0
+            generations=few([int(history.generations.number[history.last])])
+            if history.last >= 0
             else NONE,
             from_ms=live.queried_ms - round(1000 * known_s),
             to_ms=live.queried_ms,
             members=few_names(one.member_id for one in awaited.members),
             figures=figures,
         ),
-        cost_lower_s=known_s * n_behind if _is_eager(facts) else 0.0,
+        cost_lower_s=known_s * n_behind if _is_eager(history) else 0.0,
         cost_upper_s=(known_s if most_s is None else most_s) * n_behind,
-        command=describe(facts, "--members"),
+        command=describe(history, "--members"),
         basis=Basis.STATED,
     )
 
@@ -122,10 +122,10 @@ def severity_now(
     return Severity.WARN if known_s >= limit_s else Severity.INFO
 
 
-def _most_s(facts: Facts, live: LiveGroup, settled_ms: int | None) -> float | None:
+def _most_s(history: GroupHistory, live: LiveGroup, settled_ms: int | None) -> float | None:
     """Return the longest remaining seconds: a coordinator waits only as long as members allow."""
     most_s = live.most_s(settled_ms)
-    timeouts = facts.presence.rebalance_timeout_ms[facts.members_now]
+    timeouts = history.presence.rebalance_timeout_ms[history.members_now]
     is_joining = live.seen is not None and live.seen.state == JOINING
     if is_joining and len(timeouts) and timeouts.min() > 0:
         longest_s = float(timeouts.max()) / 1000
@@ -158,13 +158,13 @@ def _for_whom(seen: SeenGroup, awaited: AwaitedMembers) -> str:
     return f" ({seen.state}): {what} {awaited.text}"
 
 
-def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
+def _awaited(history: GroupHistory, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
     """Return the members that a coordinator waits for."""
     members = seen.members or ()
     if seen.state == JOINING:
-        return _not_joined(facts, members, limits)
+        return _not_joined(history, members, limits)
     if seen.state == SYNCING:
-        found = [one for one in members if one.member_id == facts.leader]
+        found = [one for one in members if one.member_id == history.leader]
         if not found:
             return AwaitedMembers(members=members, text="its leader, which is new")
         return AwaitedMembers(
@@ -182,10 +182,12 @@ def _awaited(facts: Facts, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
     return AwaitedMembers(text="its coordinator")
 
 
-def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> AwaitedMembers:
+def _not_joined(
+    history: GroupHistory, members: Sequence[SeenMember], limits: Limits
+) -> AwaitedMembers:
     """Return members of the last generation that have not rejoined, as far as records show."""
-    names = facts.timeline.members
-    former = {names[m] for m in facts.presence.member[facts.members_now]}
+    names = history.timeline.members
+    former = {names[m] for m in history.presence.member[history.members_now]}
     old = [one for one in members if one.member_id in former]
     n_new = len(members) - len(old)
     waiting = f"; {count(n_new, 'new member')} {'waits' if n_new == 1 else 'wait'}"
@@ -198,7 +200,7 @@ def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> 
         (one,) = old
         text = f"{_name(one)} to join again{waiting if n_new else ''}"
         return AwaitedMembers(members=(one,), text=text, is_sure=True)
-    silent = _first_silent(facts, old, limits)
+    silent = _first_silent(history, old, limits)
     if silent is not None:
         one, quiet_s, apart_s = silent
         text = (
@@ -213,7 +215,7 @@ def _not_joined(facts: Facts, members: Sequence[SeenMember], limits: Limits) -> 
 
 
 def _first_silent(
-    facts: Facts, old: Sequence[SeenMember], limits: Limits
+    history: GroupHistory, old: Sequence[SeenMember], limits: Limits
 ) -> tuple[SeenMember, float, float] | None:
     """Return the member with unread records that stopped committing well before all others.
 
@@ -223,9 +225,9 @@ def _first_silent(
         The member, the seconds since its last commit, and how much later the next one committed
         last. None if no member differs clearly.
     """
-    lag = facts.lag
+    lag = history.lag
     newest_ms = int(lag.commit_ms.max(initial=0))
-    settled_ms = facts.settled_ms or 0  # whoever never committed got its partitions then
+    settled_ms = history.settled_ms or 0  # whoever never committed got its partitions then
     last: dict[str, int] = {}
     has_work = set()
     for i, member in enumerate(lag.member):
@@ -233,7 +235,7 @@ def _first_silent(
             continue
         last[member] = max(last.get(member, settled_ms), int(lag.commit_ms[i]))
         # Records after the last commit of the group delayed no member yet.
-        came_ms = facts.end_ms - 1000 * lag.age_s[i]
+        came_ms = history.end_ms - 1000 * lag.age_s[i]
         unread = lag.lag[i] > 0 or (lag.committed[i] < 0 and lag.end[i] > lag.begin[i])
         if unread and not came_ms > newest_ms:
             has_work.add(member)
@@ -242,24 +244,24 @@ def _first_silent(
         return None
     first, *others = sorted(busy, key=lambda one: last[one.member_id])
     silent_ms = last[first.member_id]
-    next_ms = min((last[one.member_id] for one in others), default=facts.end_ms)
+    next_ms = min((last[one.member_id] for one in others), default=history.end_ms)
     apart_s = (next_ms - silent_ms) / 1000
     if apart_s < limits.apart_s:
         return None
-    return first, (facts.end_ms - silent_ms) / 1000, apart_s
+    return first, (history.end_ms - silent_ms) / 1000, apart_s
 
 
-def _is_eager(facts: Facts) -> bool:
+def _is_eager(history: GroupHistory) -> bool:
     """Return whether all members stop while they join, as in the last recorded rebalance."""
-    eager = facts.recorded.counts["eager"]
+    eager = history.recorded.counts["eager"]
     return bool(len(eager) and eager[-1] == 1)
 
 
-def _n_behind(facts: Facts, seen: SeenGroup, awaited: AwaitedMembers) -> int:
+def _n_behind(history: GroupHistory, seen: SeenGroup, awaited: AwaitedMembers) -> int:
     """Count partitions with unread records that no member reads meanwhile."""
-    lag = facts.lag
+    lag = history.lag
     behind = lag.lag > 0
-    if not _is_eager(facts):
+    if not _is_eager(history):
         waits = {one.member_id for one in awaited.members}
         behind &= np.asarray([member in waits for member in lag.member], dtype=bool)
     return int(behind.sum())

@@ -1,6 +1,6 @@
 """The rule about members that poll too rarely, and helpers for other rules.
 
-**Rules.** As :mod:`holdfast.fleet.report.findings.rules_rebalances`. Only a broker's log states
+**Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`. Only a broker's log states
 why a member left, so a departure is judged by the time from the member's last evidence to it
 (:mod:`holdfast.core.model.poll_interval`):
 
@@ -29,17 +29,18 @@ import numpy as np
 
 from holdfast.core.machine.clients import client_of
 from holdfast.core.machine.upgrade import Client
-from holdfast.core.model.columns import F64, I64
+from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.core.model.poll_interval import (
     DEFAULT_MS,
     near_poll_timeout,
     says_poll_timeout,
 )
-from holdfast.fleet.report.columns.departures import Departure, read_departures
-from holdfast.fleet.report.columns.spans import span
-from holdfast.fleet.report.findings.facts import BOOL, Absence, Facts
-from holdfast.fleet.report.findings.finding import Limits, Severity, Symptom, count, few, rule
-from holdfast.fleet.report.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
+from holdfast.fleet.analysis.findings.finding import Limits, Severity, Symptom, count, few, rule
+from holdfast.fleet.analysis.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
+from holdfast.fleet.analysis.group.departures import Departure, read_departures
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.presence import Absence
+from holdfast.fleet.analysis.spans import span
 
 CODE = "HF127"
 _NAMED = 3
@@ -99,84 +100,84 @@ class SlowPoller:
         return self.went[-1].back >= 0
 
 
-_FOUND: WeakKeyDictionary[Facts, tuple[SlowPoller, ...]] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[GroupHistory, tuple[SlowPoller, ...]] = WeakKeyDictionary()
 """Slow pollers of the groups under examination: many rules need them."""
 
 
-def slow_pollers(facts: Facts) -> tuple[SlowPoller, ...]:
+def slow_pollers(history: GroupHistory) -> tuple[SlowPoller, ...]:
     """Return processes that polled too rarely, those with most late departures first."""
-    found = _FOUND.get(facts)
+    found = _FOUND.get(history)
     if found is None:
-        found = _FOUND[facts] = tuple(_find_slow_pollers(facts))
+        found = _FOUND[history] = tuple(_find_slow_pollers(history))
     return found
 
 
-def _find_slow_pollers(facts: Facts) -> list[SlowPoller]:
-    spans, at = facts.rebalances.unseen_ms, facts.rebalance_index
-    somebody_went = np.fromiter(map(bool, spans), dtype=np.bool_, count=len(spans))
+def _find_slow_pollers(history: GroupHistory) -> list[SlowPoller]:
+    spans, at = history.rebalances.unseen_ms, history.rebalance_index
+    somebody_went = np.fromiter(map(len, spans), np.int64, len(spans)) > 0
     rows = np.flatnonzero(somebody_went & (at > 0)).tolist()
-    unseen_ms = {int(at[row]): spans[row] or () for row in rows}
+    unseen_ms = {int(at[row]): spans[row].tolist() for row in rows}
     if not unseen_ms:
         return []
-    p = facts.presence
+    p = history.presence
     departures = read_departures(
         p.generation,
         p.member.astype(np.int64),
-        lambda row: _process(facts, row),
-        facts.generations.at_ms,
+        lambda row: _process(history, row),
+        history.generations.at_ms,
         unseen_ms,
     )
-    judged = (_judged(facts, name, went) for name, went in departures.items())
+    judged = (_judged(history, name, went) for name, went in departures.items())
     found = [one for one in judged if one is not None]
     return sorted(_beside_a_deploy(found), key=lambda one: -one.n_late)
 
 
-def _process(facts: Facts, row: int) -> str:
+def _process(history: GroupHistory, row: int) -> str:
     """Return the name of a process: a slow poller keeps its client id and its host."""
-    p, who = facts.presence, facts.timeline.identities
-    name = p.static_name(row) or p.rows["client_id"][row].as_py()
+    p, who = history.presence, history.timeline.identities
+    name = p.static_name(row) or p.text("client_id", row)
     host = who.hosts[who.host[p.member[row]]]
     return f"{name} on {host}" if host else str(name)
 
 
-def _judged(facts: Facts, name: str, went: Sequence[Departure]) -> SlowPoller | None:
+def _judged(history: GroupHistory, name: str, went: Sequence[Departure]) -> SlowPoller | None:
     """Judge a process by its departures; None unless they show a slow poller."""
-    evidence = _DepartureEvidence.of(facts, went)
+    evidence = _DepartureEvidence.of(history, went)
     sure = evidence.stated | (evidence.near & ~evidence.ended)
     late = evidence.stated | evidence.near if 4 * sure.sum() >= len(went) else sure
-    if 2 * late.sum() * _sharing(facts, name, went[0]) >= len(went):
+    if 2 * late.sum() * _sharing(history, name, went[0]) >= len(went):
         kept = [one for one, is_late in zip(went, late, strict=True) if is_late]
         first = kept[0]
-        if not (evidence.stated.any() or first.back >= 0 or _went_alone_from_work(facts, first)):
+        if not (evidence.stated.any() or first.back >= 0 or _went_alone_from_work(history, first)):
             return None
         interval_s = float(
             np.median((evidence.unseen_s if evidence.own.all() else evidence.poll_s)[late])
         )
         return SlowPoller(name=name, went=tuple(went), n_late=len(kept), interval_s=interval_s)
     known = SlowPoller(name=name, went=tuple(went), n_late=len(went), interval_s=0.0)
-    if 2 * (evidence.near & ~evidence.own).sum() >= len(went) and _was_away(facts, went):
+    if 2 * (evidence.near & ~evidence.own).sum() >= len(went) and _was_away(history, went):
         again = "a crash loop" if len(went) > 1 else "a crash"
         doubt = f"or {again}: its session is about as long as its poll interval"
         return replace(known, interval_s=float(np.median(evidence.poll_s)), doubt=doubt)
     if evidence.own.all():
-        return _of_unknown_interval(facts, known, evidence)
+        return _of_unknown_interval(history, known, evidence)
     return None
 
 
-def _sharing(facts: Facts, name: str, one: Departure) -> int:
+def _sharing(history: GroupHistory, name: str, one: Departure) -> int:
     """Count members with one name at once, as with a client's default id on one host."""
-    low, high = np.searchsorted(facts.presence.generation, [one.gone - 1, one.gone])
-    return sum(_process(facts, row) == name for row in range(low, high))
+    low, high = np.searchsorted(history.presence.generation, [one.gone - 1, one.gone])
+    return sum(_process(history, row) == name for row in range(low, high))
 
 
-def _was_away(facts: Facts, went: Sequence[Departure]) -> bool:
+def _was_away(history: GroupHistory, went: Sequence[Departure]) -> bool:
     """Return whether a process was mostly absent for a round, or left work behind.
 
     A process that is killed and restarted at once is back before its group has noticed the
     departure.
     """
     away = sum(one.back > one.gone for one in went)
-    return 2 * away >= len(went) if went[0].back >= 0 else _went_alone_from_work(facts, went[0])
+    return 2 * away >= len(went) if went[0].back >= 0 else _went_alone_from_work(history, went[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,22 +190,22 @@ class _DepartureEvidence:
     session timeout, so its poll interval may differ.
     """
 
-    near: BOOL
-    ended: BOOL
-    stated: BOOL
-    own: BOOL
+    near: Mask
+    ended: Mask
+    stated: Mask
+    own: Mask
     unseen_s: F64
     poll_s: F64
     session_s: F64
 
     @classmethod
-    def of(cls, facts: Facts, went: Sequence[Departure]) -> _DepartureEvidence:
+    def of(cls, history: GroupHistory, went: Sequence[Departure]) -> _DepartureEvidence:
         """Collect the evidence of some departures of one process."""
-        p, rows = facts.presence, [one.row for one in went]
+        p, rows = history.presence, [one.row for one in went]
         words = dict(
-            zip(facts.rebalance_index.tolist(), facts.rebalances.stated_reasons, strict=True)
+            zip(history.rebalance_index.tolist(), history.rebalances.stated_reasons, strict=True)
         )
-        names = facts.timeline.members
+        names = history.timeline.members
         stated_reasons = [_broker_words(names[one.member], words.get(one.gone, "")) for one in went]
         own = [text.partition("; client reason: ")[0] for text in stated_reasons]
         left = np.asarray([_LEFT in text for text in own])
@@ -235,7 +236,7 @@ def _broker_words(member: str, words: str) -> str:
 
 
 def _of_unknown_interval(
-    facts: Facts, known: SlowPoller, evidence: _DepartureEvidence
+    history: GroupHistory, known: SlowPoller, evidence: _DepartureEvidence
 ) -> SlowPoller | None:
     """Judge a process whose poll interval may be in no record, as with aiokafka.
 
@@ -253,33 +254,33 @@ def _of_unknown_interval(
     if usual_s < _SHORTEST_S or 2 * steady.sum() < times:
         return None
     if died and times >= 3:
-        return _of_ended_sessions(facts, replace(known, interval_s=usual_s))
+        return _of_ended_sessions(history, replace(known, interval_s=usual_s))
     unknown = "its poll interval is in no record, as with aiokafka"
     if times >= 3:
         doubt = f"or a crash loop, after the same time again and again: {unknown}"
         return replace(known, interval_s=usual_s, doubt=doubt)
-    if not _went_alone_from_work(facts, known.went[0]):
+    if not _went_alone_from_work(history, known.went[0]):
         return None
     doubt = f"or it blocked its heartbeats, crashed, or was deployed: {unknown}"
     return replace(known, interval_s=usual_s, doubt=doubt)
 
 
-def _of_ended_sessions(facts: Facts, known: SlowPoller) -> SlowPoller | None:
+def _of_ended_sessions(history: GroupHistory, known: SlowPoller) -> SlowPoller | None:
     """Judge a process whose session ended each time, and that was mostly absent for a round.
 
     Work that blocks the event loop of aiokafka stops its heartbeats, as the end of a process does.
     """
     doubt = "or a crash loop: its session ended each time, as if work blocked an event loop"
-    return replace(known, doubt=doubt) if _was_away(facts, known.went) else None
+    return replace(known, doubt=doubt) if _was_away(history, known.went) else None
 
 
-def _went_alone_from_work(facts: Facts, one: Departure) -> bool:
+def _went_alone_from_work(history: GroupHistory, one: Departure) -> bool:
     """Return whether a member that did not come back left alone, with records to read."""
-    before, after = (facts.presence.members_of(at) for at in (one.gone - 1, one.gone))
+    before, after = (history.presence.members_of(at) for at in (one.gone - 1, one.gone))
     if len(np.setdiff1d(before, after)) > 1:
         return False
-    rows: I64 = np.flatnonzero(facts.owner_at(one.gone - 1) == one.member)
-    return facts.had_work(rows, int(facts.generations.at_ms[one.gone]))
+    rows: I64 = np.flatnonzero(history.owner_at(one.gone - 1) == one.member)
+    return history.had_work(rows, int(history.generations.at_ms[one.gone]))
 
 
 def _beside_a_deploy(found: Sequence[SlowPoller]) -> list[SlowPoller]:
@@ -291,28 +292,28 @@ def _beside_a_deploy(found: Sequence[SlowPoller]) -> list[SlowPoller]:
     return [replace(one, doubt=one.doubt or doubt) for one in found]
 
 
-def explains(facts: Facts, found: Iterable[SlowPoller], absence: Absence) -> bool:
+def explains(history: GroupHistory, found: Iterable[SlowPoller], absence: Absence) -> bool:
     """Return whether a process was absent because it polled too rarely."""
-    identity = facts.timeline.identities.identity
+    identity = history.timeline.identities.identity
     gone = (absence.last_with + 1, absence.identity)
     return any((d.gone, int(identity[d.member])) == gone for one in found for d in one.went)
 
 
-def batches_s(facts: Facts) -> dict[str, float]:
+def batches_s(history: GroupHistory) -> dict[str, float]:
     """Return the approximate longest batch of each slow poller in the last generation, in s."""
-    p, names = facts.presence, facts.timeline.members
-    longest = {one.name: _batch_s(facts, one)[1] for one in slow_pollers(facts)}
-    rows = np.flatnonzero(facts.members_now).tolist() if longest else []
-    known = {names[p.member[row]]: longest.get(_process(facts, row)) for row in rows}
+    p, names = history.presence, history.timeline.members
+    longest = {one.name: _batch_s(history, one)[1] for one in slow_pollers(history)}
+    rows = np.flatnonzero(history.members_now).tolist() if longest else []
+    known = {names[p.member[row]]: longest.get(_process(history, row)) for row in rows}
     return {member: seconds for member, seconds in known.items() if seconds is not None}
 
 
-def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
+def _batch_s(history: GroupHistory, one: SlowPoller) -> tuple[float, float]:
     """Return the seconds of the longest batch of a process, at least and approximately.
 
     A round that ended before the last one without the process did not see it poll.
     """
-    at_ms = facts.generations.at_ms
+    at_ms = history.generations.at_ms
     least = about = 0.0
     for d in one.went:
         if d.back >= 0:
@@ -341,29 +342,29 @@ def _batch_s(facts: Facts, one: SlowPoller) -> tuple[float, float]:
     "batch. Or do the work on another thread, and continue to poll with the partitions paused. "
     "Neither another assignor nor a static id helps.",
 )
-def _slow(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    found = slow_pollers(facts)
+def _slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    found = slow_pollers(history)
     for doubt in dict.fromkeys(one.doubt for one in found):
-        yield _symptom(facts, [one for one in found if one.doubt == doubt], doubt)
+        yield _symptom(history, [one for one in found if one.doubt == doubt], doubt)
 
 
-def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
+def _symptom(history: GroupHistory, found: Sequence[SlowPoller], doubt: str) -> Symptom:
     """Return a symptom for the members with the same doubt."""
-    batches = [_batch_s(facts, one) for one in found]
+    batches = [_batch_s(history, one) for one in found]
     least, about = max(batches)
     n_late = sum(one.n_late for one in found)
-    at_ms = facts.generations.at_ms
+    at_ms = history.generations.at_ms
     pauses_s = [0.0]
     for one in found:
         pauses_s += (np.diff(at_ms[[d.gone for d in one.went]]) / 1000).tolist()
     symptom = symptom_of(
-        facts,
-        _from_leave_to_return(facts, found),
-        f"{_who(facts, found)}; the longest batch took {span(least)} or more"
+        history,
+        _from_leave_to_return(history, found),
+        f"{_who(history, found)}; the longest batch took {span(least)} or more"
         + (f", about {span(about)}" if span(about) != span(least) else "")
-        + _help(facts, found, about)
+        + _help(history, found, about)
         + (f"; {doubt}" if doubt else ""),
-        show_rebalances(facts),
+        show_rebalances(history),
         severity=Severity.WARN if doubt or n_late == 1 else None,
         members=[one.name for one in found],
         times=float(n_late),
@@ -373,7 +374,7 @@ def _symptom(facts: Facts, found: Sequence[SlowPoller], doubt: str) -> Symptom:
     return replace(symptom, every_s=max(*pauses_s, about))
 
 
-def _who(facts: Facts, found: Sequence[SlowPoller]) -> str:
+def _who(history: GroupHistory, found: Sequence[SlowPoller]) -> str:
     """Return names of members that polled too rarely, how often, and after what time they left."""
     first = found[0]
     times = count(first.n_late, "time")
@@ -393,14 +394,14 @@ def _who(facts: Facts, found: Sequence[SlowPoller]) -> str:
     return f"{first.name} polled too rarely: it {late}, {back}"
 
 
-def _help(facts: Facts, found: Sequence[SlowPoller], about_s: float) -> str:
+def _help(history: GroupHistory, found: Sequence[SlowPoller], about_s: float) -> str:
     """Return advice in the words of the members' client."""
-    p, group = facts.presence, facts.group
+    p, group = history.presence, history.name
     keys = set()
     for one in found:
         row = one.went[-1].row
-        protocol = facts.generations.protocol[int(p.generation[row])]
-        ids = (p.rows[name][row].as_py() for name in ("client_id", "rack"))
+        protocol = history.generations.protocol[int(p.generation[row])]
+        ids = p.text("client_id", row) or "", p.text("rack", row)
         client = client_of(group, protocol, *ids)
         keys.add(_KEYS.get(client, _ANY_KEYS) if isinstance(client, Client) else _ANY_KEYS)
     interval, batch = keys.pop() if len(keys) == 1 else _ANY_KEYS
@@ -410,9 +411,9 @@ def _help(facts: Facts, found: Sequence[SlowPoller], about_s: float) -> str:
     )
 
 
-def _from_leave_to_return(facts: Facts, found: Sequence[SlowPoller]) -> BOOL:
+def _from_leave_to_return(history: GroupHistory, found: Sequence[SlowPoller]) -> Mask:
     """Return rebalances from the departures of members to their returns."""
-    at_ms, settled_ms = facts.rebalances.at_ms, facts.generations.at_ms
+    at_ms, settled_ms = history.rebalances.at_ms, history.generations.at_ms
     chosen = np.zeros(len(at_ms), dtype=bool)
     for d in (d for one in found for d in one.went):
         end_ms = settled_ms[max(d.back, d.gone)] + FOLLOW_UP_MS

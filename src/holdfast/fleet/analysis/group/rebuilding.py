@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from holdfast.core.model.columns import I64
+from holdfast.fleet.analysis.group.timeline import Timeline, process_moves, rows_of
 from holdfast.fleet.columnar import ArrowTable, GroupedTable, codes, ints, times_ms
-from holdfast.fleet.report.columns.timeline import Timeline, process_moves, rows_of
 from holdfast.fleet.tables.reading import Tables
 
 MOST_COMMITS = 1_000_000

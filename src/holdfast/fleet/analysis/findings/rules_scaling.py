@@ -1,20 +1,26 @@
-"""Processes of a group that came for the first time, and that went for good.
+"""The rule about a number of members that goes up and down, and the changes behind it.
 
-**Rules.** A process is one of :mod:`holdfast.fleet.report.columns.identity`. One that is back under
-its name did neither. Generations are named by their index.
+**Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`. In a deploy new processes
+replace the previous ones, and stay. A flapping autoscaler leaves most processes running: it stops
+those that it started. A process that is back under its name neither joined nor left.
 
 **Strategy.** The first and the last generation of each process, by one pass over the members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from holdfast.core.model.columns import I32, I64
+from holdfast.fleet.analysis.findings.finding import Limits, Severity, Symptom, count, rule
+from holdfast.fleet.analysis.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
+from holdfast.fleet.analysis.findings.rules_pollers import slow_pollers
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.spans import span
 
 START_S: Final = 10.0
 """Longest interval between joins of the members with which a group starts."""
@@ -118,3 +124,57 @@ def turnovers(lives: Lives, at_ms: I64, gap_s: float, since_ms: int) -> list[Tur
             )
         )
     return found
+
+
+def changes_of(history: GroupHistory, gap_s: float) -> tuple[Lives, list[Turnover]]:
+    """Return lives of processes other than slow pollers, and when processes joined and left.
+
+    A process that is known by its member id alone counts as a new one at each start.
+    """
+    p, settled = history.presence, history.generations
+    who = history.timeline.identities.identity
+    slow = {int(who[d.member]) for one in slow_pollers(history) for d in one.went}
+    lives = read_lives(p.generation, p.identity, len(settled.number)).without(slow)
+    return lives, turnovers(lives, settled.at_ms, gap_s, history.since_ms)
+
+
+@rule(
+    "HF132",
+    name="autoscaler flapping",
+    severity=Severity.WARN,
+    what="Members joined and left again, three or more in a short time, while the others stayed.",
+    why="Each change rebalances the group, and partitions move to members that leave soon. While "
+    "the group rebalances its lag grows, for which an autoscaler by lag adds members again.",
+    how="A member that joined for the first time and left for good before most of the others "
+    "did; member ids of one process are combined as for HF102. In a deploy the previous members "
+    "leave, too.",
+    mend="Give the autoscaler a longer cooldown or stabilization window, a target further from "
+    "the usual lag, or a fixed number of members. With cooperative-sticky the others continue to "
+    "read meanwhile.",
+)
+def _flapping(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    lives, found = changes_of(history, limits.flap_gap_s)
+    at, settled_ms = history.rebalances.at_ms, history.generations.at_ms
+    chosen = np.zeros(len(at), dtype=bool)
+    visitors: list[int] = []
+    for one in found:
+        if one.is_deploy or len(one.visitors) < limits.visitors or not one.stayed:
+            continue
+        end_ms = settled_ms[one.end] + FOLLOW_UP_MS
+        chosen[slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))] = True
+        visitors += one.visitors
+    if not chosen.any():
+        return
+    stays_s = (settled_ms[lives.went[visitors]] - settled_ms[lives.came[visitors]]) / 1000
+    names = history.timeline.identities.names
+    sizes = history.generations.n_members[history.rebalance_index[chosen]]
+    yield symptom_of(
+        history,
+        chosen,
+        f"{count(len(visitors), 'member')} joined and left after {span(float(stays_s.max()))} "
+        f"at most, while others stayed: {sizes.min()} to {sizes.max()} members",
+        show_rebalances(history),
+        members=[names[lives.process[i]] for i in visitors],
+        longest_stay_s=float(stays_s.max()),
+        visits=float(len(visitors)),
+    )

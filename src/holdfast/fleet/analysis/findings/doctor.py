@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroup, LiveGroups
-from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.columns.timeline import window_end_ms
-from holdfast.fleet.report.findings.examination import Examination, examine, worst_first
-from holdfast.fleet.report.findings.facts import NOT_UPDATED, Facts, read_age, read_facts
-from holdfast.fleet.report.findings.finding import Finding, few
+from holdfast.fleet.analysis.findings.examination import Examination, examine, worst_first
+from holdfast.fleet.analysis.findings.finding import Finding, few
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import NEVER
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroups
+from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.source_times import NOT_UPDATED, read_age, window_end_ms
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
@@ -45,9 +46,9 @@ class Verdict:
     @classmethod
     def of(cls, examination: Examination) -> Verdict:
         """Return the verdict on an examined group."""
-        facts = examination.facts
-        heading = summary(facts)
-        return cls(heading=heading, findings=examination.findings, n_owned=max(facts.n_owned, 1))
+        history = examination.history
+        heading = summary(history)
+        return cls(heading=heading, findings=examination.findings, n_owned=max(history.n_owned, 1))
 
 
 def worst_of(found: Iterable[Examination], most: int | None = None) -> list[Verdict]:
@@ -75,13 +76,13 @@ def examinations(
     now_ms: int | None = None,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """Examine one group after the other in the given order: the facts of each, with findings.
+    """Examine one group after the other in the given order: its history, with findings.
 
     Parameters
     ----------
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the moment at which the tables' source was
-        read (:func:`~holdfast.fleet.report.columns.timeline.window_end_ms`).
+        read (:func:`~holdfast.fleet.analysis.group.timeline.window_end_ms`).
     since_ms : int, optional
         Begin of the window in UTC milliseconds: earlier events yield no findings.
     live : LiveGroups, optional
@@ -98,19 +99,18 @@ def examinations(
     last = last_ms if last_ms is not None else window_end_ms(tables)
     names = names_of(tables, groups, live)
     age = NOT_UPDATED if now_ms is None else read_age(tables, now_ms)
-    for name in track(names):
-        yield examine(
-            read_facts(
-                tables,
-                name,
-                last,
-                since_ms=since_ms,
-                live=live.of(name),
-                source=source,
-                age=age,
-                commits=commits,
-            )
+    begin_ms = NEVER if since_ms is None else since_ms
+    for name, stored in zip(track(names), tables.each_group(names), strict=True):
+        history = GroupHistory(
+            stored=stored,
+            last_ms=last,
+            since_ms=begin_ms,
+            live=live.of(name),
+            source=source,
+            age=age,
+            commits=commits,
         )
+        yield examine(history)
 
 
 def names_of(
@@ -134,24 +134,24 @@ def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def summary(facts: Facts) -> dict[str, Any]:
+def summary(history: GroupHistory) -> dict[str, Any]:
     """Return the heading of a group: state, protocol, members, generation, window, cost."""
-    g, r, last = facts.generations, facts.rebalances, facts.last
+    g, r, last = history.generations, history.rebalances, history.last
     return {
-        "group": facts.group,
-        "state": facts.recorded_state,
-        "now": None if facts.live is None else _now(facts.live),
-        "group_type": list(facts.group_type),
+        "group": history.name,
+        "state": history.recorded_state,
+        "now": None if history.live is None else _now(history.live),
+        "group_type": list(history.group_type),
         "protocol": g.protocol[last] if last >= 0 else "",
         "members": int(g.n_members[last]) if last >= 0 else 0,
-        "partitions": facts.n_partitions,
+        "partitions": history.n_partitions,
         "generation": int(g.number[last]) if last >= 0 else None,
         "window": {
-            "from": moment(facts.begin_ms) if last >= 0 else None,
-            "to": moment(facts.end_ms) if last >= 0 else None,
+            "from": moment(history.begin_ms) if last >= 0 else None,
+            "to": moment(history.end_ms) if last >= 0 else None,
         },
-        "rebalances": facts.n_rebalances,
-        "downtime_seconds": _rounded(facts.downtime_s),
+        "rebalances": history.n_rebalances,
+        "downtime_seconds": _rounded(history.downtime_s),
         "cost_partition_seconds": _bounds(*r.total_downtime_s),
         "idle_partition_seconds": _bounds(*r.idle_s),
     }
