@@ -13,7 +13,7 @@ from tests.live.kinds import CONSUMER, ask, tools
 from tests.live.waiting import until
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import offsets_partition
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
 from holdfast.fleet.pipeline.ingest.printed.dumps import write_printed

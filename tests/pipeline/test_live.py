@@ -22,8 +22,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.first_unread import FirstUnread, Wanted
 from holdfast.cluster.lookup import Lookup
 from holdfast.cluster.record_times import RecordTime
-from holdfast.core.wire.one.offsets_partition import offsets_partition
-from holdfast.core.wire.one.topic_ids import read_topic_id
+from holdfast.core.wire.one.topic_ids import offsets_partition, read_topic_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.dump import write_dump

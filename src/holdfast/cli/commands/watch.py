@@ -123,7 +123,7 @@ class _Screen:
 
 def write_metrics(folder: StoragePath, target: Path) -> None:
     """Write the text of ``/metrics`` to a file, which a rename replaces at once."""
-    from holdfast.fleet.report.findings.doctor import examinations
+    from holdfast.fleet.analysis.findings.doctor import examinations
     from holdfast.fleet.report.metrics import exposition
     from holdfast.fleet.tables.reading import read_tables
 

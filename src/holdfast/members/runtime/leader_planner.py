@@ -385,7 +385,7 @@ class SharedLocations:
 
     def warn(self, members: Iterable[SubscribedMember]) -> None:
         """Check the members of a round, and warn."""
-        from holdfast.core.machine.leader.locations import shared_locations
+        from holdfast.core.machine.leader.subscriptions import shared_locations
 
         if self._has_reported or not (shared := shared_locations(members)):
             return
