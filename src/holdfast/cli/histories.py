@@ -16,7 +16,7 @@ from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
-from holdfast.fleet.tables.columns.chosen import means
+from holdfast.fleet.tables.columns.names import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.columnar import Batches, BatchTask
-from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.pipeline.session import reading
 from holdfast.fleet.tables.columns.schemas import ddl_of, filled_table
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS, BoundedParquet
