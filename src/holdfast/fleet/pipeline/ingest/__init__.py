@@ -3,7 +3,7 @@
 ``offsets_topic`` reads a cluster, span by span; ``topic_reader`` does so without Spark and follows
 open transactions, whose records ``transactions`` keeps. ``source`` opens a dump and reads it,
 ``dump`` writes one, ``merge`` makes one of several. ``deletions`` finds keys that were deleted
-without a tombstone, and ``last_of_keys`` those that several dumps prove. ``selection`` chooses
+without a tombstone. ``selection`` chooses
 groups. ``split`` separates commits from other records, and makes rows and positions of them.
 ``decode`` reads records without Spark, ``decode_groups`` and ``decode_classic`` those of groups;
 ``decode_tasks`` reads assignments of more than topic-partitions (:mod:`holdfast.core.kinds`).
