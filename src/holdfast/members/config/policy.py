@@ -31,9 +31,9 @@ from typing import Any
 from holdfast.core.assignors.registry import Named, find
 from holdfast.core.machine.leader.assignor_protocol import Assignor, choose_rebalance_protocol
 from holdfast.core.machine.leader.designs import DesignAssignor, EagerAssignor, why_no_target
-from holdfast.core.machine.leader.locations import digest_of
+from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.options import LAST_COMMIT_MS, MemberOptions
+from holdfast.core.machine.member.member_data import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.policy import (
     DEFAULTS,
     DESIGNS,

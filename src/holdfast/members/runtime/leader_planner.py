@@ -362,7 +362,7 @@ class RoundWarnings:
 
     def shared_locations(self, members: Iterable[SubscribedMember]) -> None:
         """Warn if members of a round have one location."""
-        from holdfast.core.machine.leader.locations import shared_locations
+        from holdfast.core.machine.leader.subscriptions import shared_locations
 
         if self._has_reported_locations or not (shared := shared_locations(members)):
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from holdfast.cluster.snapshot import SeenGroup
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 
 NOW_S: Final = 5.0
 """Between two questions."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from holdfast.cluster.snapshot import GONE
-from holdfast.fleet.report.columns.live import LiveGroups
-from holdfast.fleet.report.findings.examination import FoundCode, GroupVerdict
-from holdfast.fleet.report.findings.rules_now import CODE, severity_now
+from holdfast.fleet.analysis.findings.examination import FoundCode, GroupVerdict
+from holdfast.fleet.analysis.findings.rules_now import CODE, severity_now
+from holdfast.fleet.analysis.group.live import LiveGroups
 from holdfast.fleet.report.serving.group_index import NO_LAG, GroupIndex, Verdicts
 
 
