@@ -78,9 +78,7 @@ def assignors_for(
         return supported_assignors(info.protocols, settings)
     (first, *others) = assignors
     if not others and computes(first):
-        return supported_assignors(
-            info.protocols, replace(settings, assignor=_name_of(find(first)))
-        )
+        return supported_assignors(info.protocols, replace(settings, assignor=first))
     made = supported_assignors(assignors, settings)
     if info.protocols[0] not in {a.name for a in made}:
         raise _contradiction(
@@ -114,6 +112,7 @@ def supported_assignors(
     if twice := sorted({p for p in protocols if protocols.count(p) > 1}):
         raise ConfigError(f"partition.assignment.strategy: {twice[0]} is named twice")
     target = find(settings.assignor)
+    computing = target.name if target.name in ASSIGNORS else target
     rows = [
         target if isinstance(a, str) and a in DESIGNS else known(a)
         for a in named
@@ -125,7 +124,7 @@ def supported_assignors(
             made.append(a)
         elif isinstance(a, str) and a in DESIGNS:
             options = check_options(target, _own_options(target, rows, settings.options))
-            own = replace(settings, design=DESIGNS[a], assignor=_name_of(target), options=options)
+            own = replace(settings, design=DESIGNS[a], assignor=computing, options=options)
             made.append(DesignAssignor(own))
         elif isinstance(a, AssignorInfo) or a in ASSIGNORS:
             row = find(a)
@@ -158,11 +157,6 @@ def _contradiction(name: str, assignors: Sequence[Assignor], why: str) -> Config
 def computes(spec: AssignorSpec) -> TypeGuard[Named]:
     """Return whether an entry computes a design's targets: it is neither a design nor in bytes."""
     return isinstance(spec, AssignorInfo) or (isinstance(spec, str) and spec not in DESIGNS)
-
-
-def _name_of(row: AssignorInfo) -> Named:
-    """Return the name of an assignor of the registry; the row itself of a user's own."""
-    return row.name if row.name in ASSIGNORS else row
 
 
 def assignor_of(name: Named, options: Mapping[str, object] | None = None) -> Assignor:
