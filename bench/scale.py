@@ -5,7 +5,7 @@ plays each case with as many members on raw connections, in one process: all joi
 closed and started again one after the other, and ``--killed`` of them end at once without a word
 and are started again. A JSON line a case: what each of the bounced got back,
 the largest record that the broker stored, the bytes of subscriptions and assignments in it, and CPU
-seconds of a leader's turn. The last line compares the bytes with those of ``simple``, which is
+seconds of a leader's round. The last line compares the bytes with those of ``simple``, which is
 Kafka's cooperative-sticky. Three brokers, because a partition is an open file of its broker; with
 ``--no-topics`` one is enough (``--brokers 1``).
 
@@ -32,8 +32,7 @@ from tests.live.offsets_log import group_sizes
 from tests.live.raw_crowd import Crowd, CrowdOptions
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.assignor_protocol import MemberView
-from holdfast.core.machine.leader.designs import Assignor, LeaderRound
+from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound, MemberView
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes

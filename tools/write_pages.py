@@ -26,7 +26,7 @@ from tools.pages.doctor import doctor_page
 from tools.pages.faults import faults_page
 from tools.pages.machines import machines_page
 from tools.pages.rollouts import rollouts_part
-from tools.pages.ways import ways_part
+from tools.pages.ways import policies_drawing, ways_part
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +42,7 @@ class Page:
     by_hand_from : str
         Heading at which the part by hand begins; "" where there is no such part.
     between_marks : bool
-        The code writes only what stands between the two :data:`MARKS`.
+        The code writes only the text between the two :data:`MARKS`.
     """
 
     text: Callable[[], str]
@@ -60,6 +60,7 @@ PAGES: Mapping[str, Page] = {
     "docs/configuration.md": Page(text=configuration_page),
     "docs/doctor.md": Page(text=doctor_page),
     "docs/policies.md": Page(text=ways_part, between_marks=True),
+    "docs/policies.svg": Page(text=policies_drawing),
     "docs/machines.md": Page(text=machines_page, by_hand_from="## What may be committed"),
     "docs/measured/bounce.md": Page(text=bounces_part, between_marks=True),
     "docs/measured/designs.md": Page(text=designs_page),
@@ -71,7 +72,7 @@ PAGES: Mapping[str, Page] = {
 
 
 def whole_text(name: str) -> str:
-    """A page as its file must be: what the code writes, then the part by hand as it stands."""
+    """A page as its file must be: what the code writes, then the part by hand, unchanged."""
     page, file = PAGES[name], ROOT / name
     if page.between_marks:
         before, begin, rest = file.read_text(encoding="utf-8").partition(MARKS[0])

@@ -16,20 +16,23 @@ if TYPE_CHECKING:
     from holdfast.core.assignors.registry import assign
     from holdfast.core.assignors.result import Result, verify
     from holdfast.core.assignors.rounds import follow
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.core.machine.leader.imbalance import Imbalance, Resolution
     from holdfast.core.machine.leader.leader_round import perform_assignment
-    from holdfast.core.machine.own_policy import policy
+    from holdfast.core.machine.policy import policy
     from holdfast.core.machine.policy_laws import check_policy_laws
     from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
     from holdfast.core.model.topics import Topics
     from holdfast.members.consumer import Consumer, RebalanceListener
     from holdfast.members.consumer_queries import TopicPartition
-    from holdfast.members.resources.effects import ResourceState
-    from holdfast.members.resources.runner import Resource
-    from holdfast.members.resources.stop_events import AsyncStopEvent, StopEvent
-    from holdfast.members.runtime.broker_lags import BrokerLags
+    from holdfast.members.resources.attempts import (
+        AsyncStopEvent,
+        Resource,
+        ResourceState,
+        StopEvent,
+    )
+    from holdfast.members.runtime.lags import BrokerLags
     from holdfast.members.worker import Worker, WorkerListener
 
 __all__ = [
@@ -65,17 +68,17 @@ __version__ = "0.1.0"
 _HOME = {
     "Assignment": "holdfast.core.model.assignment",
     "Assignor": "holdfast.core.machine.leader.designs",
-    "AsyncStopEvent": "holdfast.members.resources.stop_events",
-    "BrokerLags": "holdfast.members.runtime.broker_lags",
+    "AsyncStopEvent": "holdfast.members.resources.attempts",
+    "BrokerLags": "holdfast.members.runtime.lags",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "Imbalance": "holdfast.core.machine.leader.imbalance",
     "RebalanceListener": "holdfast.members.consumer",
     "Resolution": "holdfast.core.machine.leader.imbalance",
-    "Resource": "holdfast.members.resources.runner",
-    "ResourceState": "holdfast.members.resources.effects",
+    "Resource": "holdfast.members.resources.attempts",
+    "ResourceState": "holdfast.members.resources.attempts",
     "Result": "holdfast.core.assignors.result",
-    "StopEvent": "holdfast.members.resources.stop_events",
+    "StopEvent": "holdfast.members.resources.attempts",
     "TopicPartition": "holdfast.members.consumer_queries",
     "Topics": "holdfast.core.model.topics",
     "Worker": "holdfast.members.worker",
@@ -86,7 +89,7 @@ _HOME = {
     "check_policy_laws": "holdfast.core.machine.policy_laws",
     "follow": "holdfast.core.assignors.rounds",
     "perform_assignment": "holdfast.core.machine.leader.leader_round",
-    "policy": "holdfast.core.machine.own_policy",
+    "policy": "holdfast.core.machine.policy",
     "verify": "holdfast.core.assignors.result",
 }
 

@@ -11,8 +11,12 @@
     ├── LocalProtocolError      our caller sent an event that the machine's table forbids
     ├── RemoteProtocolError     the peer broke the protocol or refused; carries Kafka's error code
     ├── ConfigError             a setting that is unknown, out of range or contradictory (exit 2)
-    └── OperationalError        a client, socket or process failed
-        └── SourceError         a cluster, dump or file that is unreachable or unreadable (exit 3)
+    └── OperationalError        a failure outside this program (exit 3), raised as:
+        ├── ClientError         a client library or a connection to a cluster
+        ├── BrokerError         a Kafka broker that runs on this machine
+        ├── JavaError           a Java installation or its jars
+        ├── ProcessError        another process or a server of holdfast
+        └── SourceError         a cluster, dump or file that is unreachable or unreadable
 
 **Rules.** An error carries fields; its text says what was found and what was expected. No field
 contains a secret. Only :mod:`holdfast.cli` turns an error into an exit code.
@@ -25,14 +29,18 @@ from difflib import get_close_matches
 from functools import partial
 
 __all__ = [
+    "BrokerError",
+    "ClientError",
     "ConfigError",
     "HoldfastError",
     "InfeasibleError",
+    "JavaError",
     "LawError",
     "LocalProtocolError",
     "ModelError",
     "OperationalError",
     "PlanError",
+    "ProcessError",
     "RemoteProtocolError",
     "SourceError",
     "WireError",
@@ -49,18 +57,18 @@ class ModelError(HoldfastError):
     Parameters
     ----------
     message : str
-        What was found and what was expected.
+        The found and the expected value, in words.
     column : str, optional
         Where: a column or a path such as ``members[3].owned``.
     index : int, optional
-        Position inside the column.
+        Index inside the column.
     """
 
     def __init__(self, message: str, *, column: str | None = None, index: int | None = None):
         self.column = column
         self.index = index
-        place = "" if column is None else column if index is None else f"{column}[{index}]"
-        super().__init__(f"{place}: {message}" if place else message)
+        where = "" if column is None else column if index is None else f"{column}[{index}]"
+        super().__init__(f"{where}: {message}" if where else message)
 
 
 class InfeasibleError(ModelError):
@@ -79,7 +87,7 @@ class LawError(HoldfastError):
     law : str
         Its name.
     message : str
-        What was found and what was expected.
+        The found and the expected value, in words.
     """
 
     def __init__(self, law: str, message: str):
@@ -158,7 +166,23 @@ class ConfigError(HoldfastError):
 
 
 class OperationalError(HoldfastError):
-    """A client, socket or process failed."""
+    """Something outside this program failed; only subclasses are raised."""
+
+
+class ClientError(OperationalError):
+    """A client library or a connection failed, is closed, or had no answer in time."""
+
+
+class BrokerError(OperationalError):
+    """A Kafka broker on this machine did not start, or ended by itself."""
+
+
+class JavaError(OperationalError):
+    """No usable Java is installed, or its jars are missing, damaged or cannot be downloaded."""
+
+
+class ProcessError(OperationalError):
+    """Another process of holdfast failed, or a server of holdfast cannot listen."""
 
 
 class SourceError(OperationalError):

@@ -35,11 +35,11 @@ from holdfast.cli.output import Format, print_error, print_note, write_rows
 from holdfast.cluster import cluster
 from holdfast.core.names import harmless, visible
 from holdfast.errors import (
+    BrokerError,
     ConfigError,
     InfeasibleError,
     LocalProtocolError,
     ModelError,
-    OperationalError,
     RemoteProtocolError,
     SourceError,
     WireError,
@@ -76,7 +76,7 @@ def broken_by(first: BaseException, then: BaseException) -> BaseException:
         (ModelError("-"), 2),
         (ConfigError("-"), 2),
         (SourceError("-"), 3),
-        (OperationalError("-"), 3),
+        (BrokerError("-"), 3),
         (RemoteProtocolError("-"), 3),
         (WireError("truncated", schema="S"), 3),
         (LocalProtocolError("-"), 70),
@@ -140,7 +140,7 @@ def test_what_reaches_the_top_is_one_line(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("holdfast.fleet.report.findings.examination.all_rules", fail)
+    monkeypatch.setattr("holdfast.fleet.analysis.findings.examination.all_rules", fail)
     done = run("explain", width=200)
     assert done.code == code
     assert done.err.strip() == words + (" (--debug shows where)" if code == 70 else "")

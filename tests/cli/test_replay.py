@@ -49,8 +49,8 @@ def tables(tmp_path_factory):
 
 
 def test_json_has_the_actual_setting_first_and_then_the_requested_ones(tables):
-    done = run("replay", "--input", tables, "--policy", "eager", "--policy", "deferred",
-               "--delay", "5s", "--delay", "PT1M", "--format", "json")  # fmt: skip
+    done = run("replay", "--input", tables, "--policy", "eager,deferred",
+               "--delay", "5s,PT1M", "--format", "json")  # fmt: skip
     assert done.code == 0, done.err
     document = json.loads(done.out)
     assert document["schema_version"] == 1

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from itertools import count
+from collections import defaultdict
+from itertools import count, pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from tests.proof.rules import attached
 
 import holdfast
 from holdfast.cli.commands import simulate
-from holdfast.sim.scenarios import SCENARIOS, SIMULATED
+from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Setup
+from holdfast.sim.scenarios import simulate as simulate_scenario
 
 SMALL = ("--members", 4, "--partitions", 8, "--format", "json")
 
@@ -47,6 +50,44 @@ def test_every_policy_and_both_baselines(policy):
     report = simulated("--policy", policy)
     assert (report["policy"], report["violations"]) == (policy, [])
     assert report["partition_seconds_stopped"] > 0
+
+
+def test_policies_are_compared_side_by_side_and_in_one_drawing(tmp_path):
+    several = ("--policy", "simple, deferred,simple", "--picture", tmp_path / "a.svg")
+    compared = simulated(*several)["compare"]
+    assert compared == [simulated("--policy", one) for one in ("simple", "deferred")]
+    drawn = ElementTree.parse(tmp_path / "a.svg").getroot()
+    texts = ["".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("text")]
+    for one in compared:
+        assert any(
+            f"{one['policy']}: " in text and f"{one['moved']} moves" in text for text in texts
+        )
+    table = run("simulate", *several[:2], *SMALL[:4], "-q", width=100).out.splitlines()
+    assert [line.split() for line in table][1:4:2] == [
+        ["measure", "simple", "deferred"],
+        ["moved", *(str(one["moved"]) for one in compared)],
+    ]
+
+
+@pytest.mark.parametrize("policy", ["deferred", "incremental", "kip848"])
+def test_a_drawing_has_each_partition_with_at_most_one_owner_at_a_time(policy):
+    report = simulate_scenario(Setup(policy=policy, timeline=True, members=4, partitions=8))
+    rows: dict = defaultdict(list)
+    for owned in report.timeline:
+        assert report.begin_ms <= owned.begin_ms <= owned.ready_ms <= owned.end_ms
+        rows[owned.resource].append(owned)
+    assert len(rows) == 8
+    length_ms = max(owned.end_ms for owned in report.timeline) - report.begin_ms
+    for intervals in rows.values():
+        assert all(a.end_ms <= b.begin_ms for a, b in pairwise(intervals))
+    processed_ms = sum(o.end_ms - o.ready_ms for o in report.timeline)
+    stopped_ms = 8 * length_ms - processed_ms
+    assert stopped_ms == round(report.partition_seconds_stopped * 1000)
+
+
+def test_a_dump_has_the_records_of_one_policy(tmp_path):
+    done = run("simulate", "--policy", "simple,deferred", "--dump", tmp_path / "d")
+    assert (done.code, "expected one --policy" in done.err) == (2, True)
 
 
 def in_a_process(hash_seed: str, *arguments: object) -> tuple[str, str]:

@@ -102,7 +102,7 @@ def test_what_each_policy_cost_stands_side_by_side(monkeypatch):
 def replace_run(monkeypatch) -> None:
     """Have the command print a result that no broker was started for."""
     from holdfast.cli.demo import run as demo_run
-    from holdfast.cli.demo.accounting import Account
+    from holdfast.cli.demo.ownership import Account
 
     def cost(n_moves, unowned, read_twice):
         account = Account(produced=1, read=1, read_twice=read_twice)

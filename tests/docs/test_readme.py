@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.cli.running import run
-from tests.suites import further
 
 from holdfast import Consumer, Group
 from holdfast.cli import app as cli_app
@@ -34,7 +33,6 @@ def commands(page: str) -> list[list[str]]:
 
 
 RUN = [words for words in commands(README) if words[1] in HERE]
-LARGE = "50"  # members of a simulation that takes seconds
 
 
 def test_the_library_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,9 +53,7 @@ def test_the_members_take_what_the_page_gives_them() -> None:
     assert [assignor.name for assignor in made.assignors] == ["cooperative-sticky"]
 
 
-@pytest.mark.parametrize(
-    "words", further(RUN, stays=[words for words in RUN if LARGE not in words]), ids=" ".join
-)
+@pytest.mark.parametrize("words", RUN, ids=" ".join)
 def test_commands_without_a_cluster_run(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from holdfast.cli.commands import serve
 from holdfast.cli.settings import FILE_NAME, NAMED_BY
-from holdfast.cluster.settings import KEYS
 from holdfast.core.assignors import claims
 from holdfast.core.machine.leader import oversized, state_reconstruction
 from holdfast.fleet.report.serving import server
 from holdfast.fleet.tables.storage.private import FILE_MODE, FOLDER_MODE
 from holdfast.local import jars
+from holdfast.members.config.settings import KEYS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")

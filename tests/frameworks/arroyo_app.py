@@ -1,4 +1,4 @@
-"""An Arroyo consumer. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+"""An Arroyo consumer. Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ from arroyo.processing import StreamProcessor
 from arroyo.processing.strategies import CommitOffsets, RunTask
 from arroyo.processing.strategies.abstract import ProcessingStrategyFactory
 from arroyo.types import Topic
-from journal import EventLog
+from event_log import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
 event_log = EventLog(path, name)

@@ -1,4 +1,4 @@
-"""A FastStream application on aiokafka. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+"""A FastStream application on aiokafka. Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG."""
 
 import asyncio
 import sys
@@ -7,9 +7,9 @@ import holdfast.aiokafka
 
 holdfast.aiokafka.install(holdfast_policy="deferred")
 
+from event_log import EventLog
 from faststream import AckPolicy, FastStream
 from faststream.kafka import KafkaBroker, KafkaMessage
-from journal import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
 event_log = EventLog(path, name)

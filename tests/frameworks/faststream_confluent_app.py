@@ -1,4 +1,4 @@
-"""A FastStream application on confluent-kafka. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+"""A FastStream application on confluent-kafka. Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG."""
 
 import asyncio
 import sys
@@ -7,9 +7,9 @@ import holdfast.confluent
 
 holdfast.confluent.install({"holdfast.policy": "deferred"})
 
+from event_log import EventLog
 from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker, KafkaMessage
-from journal import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
 event_log = EventLog(path, name)

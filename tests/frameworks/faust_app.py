@@ -1,4 +1,4 @@
-"""A Faust application. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+"""A Faust application. Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG."""
 
 import sys
 
@@ -7,7 +7,7 @@ import holdfast.aiokafka
 holdfast.aiokafka.install(holdfast_policy="deferred", holdfast_whole_assignment=True)
 
 import faust
-from journal import EventLog
+from event_log import EventLog
 
 bootstrap, topic, group, name, path = sys.argv[1:]
 event_log = EventLog(path, name)

@@ -1,4 +1,4 @@
-"""A Quix Streams application. Arguments: BOOTSTRAP TOPIC GROUP NAME JOURNAL."""
+"""A Quix Streams application. Arguments: BOOTSTRAP TOPIC GROUP NAME EVENT_LOG."""
 
 import sys
 
@@ -6,7 +6,7 @@ import holdfast.confluent
 
 holdfast.confluent.install({"holdfast.policy": "deferred"})
 
-from journal import EventLog
+from event_log import EventLog
 from quixstreams import Application, message_context
 
 bootstrap, topic, group, name, path = sys.argv[1:]

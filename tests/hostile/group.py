@@ -16,9 +16,8 @@ from typing import Any
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
+from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView, ReceivedAssignment
 from holdfast.core.machine.leader.designs import (
-    Assignor,
     CooperativeAssignor,
     DesignAssignor,
     compute,

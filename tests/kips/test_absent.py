@@ -12,7 +12,7 @@ from tests.source import TREES, trees
 from holdfast import Worker
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts import container, incremental
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription

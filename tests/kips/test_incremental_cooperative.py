@@ -12,8 +12,12 @@ import pytest
 from tests.machine.subscribed import joined, reports, subscribed
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.leader.assignor_protocol import (
+    LeaderRound,
+    MemberView,
+    ReceivedAssignment,
+)
+from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy, When

@@ -15,10 +15,9 @@ from holdfast.core.assignors import laws
 from holdfast.core.assignors.claims import normalise
 from holdfast.core.machine.actions import ComputeAssignment, Warn
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
-from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView
 from holdfast.core.machine.leader.designs import (
     EAGER,
-    Assignor,
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,

@@ -8,16 +8,15 @@ import pytest
 from tests.kips.ways import bounce, plan_upgrade
 
 from holdfast.core.machine.actions import SendJoin
-from holdfast.core.machine.leader.assignor_protocol import MemberView
-from holdfast.core.machine.leader.designs import (
+from holdfast.core.machine.leader.assignor_protocol import (
     Assignor,
-    CooperativeAssignor,
-    DesignAssignor,
-    EagerAssignor,
+    MemberView,
+    RebalanceProtocol,
+    choose_rebalance_protocol,
 )
+from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor, EagerAssignor
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
 from holdfast.core.machine.policy import Policy
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
@@ -27,7 +26,7 @@ from holdfast.core.machine.upgrade import (
 )
 from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError
-from holdfast.sim.world.hooks import Hooks
+from holdfast.sim.world.connections import Hooks
 
 RANGE = Config(assignors=("range",))
 BOTH = Config(assignors=("cooperative-sticky", "range"))

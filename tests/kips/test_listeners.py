@@ -6,16 +6,16 @@ import pytest
 from tests.machine.player import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
 
 from holdfast.core.machine.actions import CallListener, Commit, DropNow, StartFetching, StopFetching
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
     CommitAnswered,
     CommitRefused,
     Drained,
+    ListenerCall,
     ListenerReturned,
     RejoinRequested,
 )
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
 
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 

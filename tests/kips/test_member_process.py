@@ -20,11 +20,11 @@ from holdfast.core.machine.actions import (
     StartFetching,
     StopFetching,
 )
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.events import (
     CommitAnswered,
     Drained,
     HeartbeatAnswered,
+    ListenerCall,
     ListenerReturned,
     RejoinRequested,
     SyncAnswered,

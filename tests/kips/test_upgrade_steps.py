@@ -56,9 +56,8 @@ from tests.report.test_findings import STATELESS, assignors, examine, of_protoco
 
 from holdfast import Consumer, Worker
 from holdfast.core.machine.clients import PLANNED
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.policies import DESIGNS
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
+from holdfast.core.machine.policy import DESIGNS
 from holdfast.core.machine.supported_protocols import supported_assignors
 from holdfast.core.machine.upgrade import (
     Client,
@@ -71,7 +70,7 @@ from holdfast.core.machine.upgrade import (
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
-from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.config.policy import assignors_of
 
 PROTOCOLS = ("range", "sticky", "cooperative-sticky", *DESIGNS)
 PAIRS = list(permutations(PROTOCOLS, 2))

@@ -162,10 +162,11 @@ class Stage:
             self.answers[name] = theirs
 
     def refused(self, call: Callable[[], Any]) -> str:
-        """The word of the error that a call raises."""
+        """The word of the error that a call raises, which is in ``error`` then."""
         with pytest.raises(Exception) as raised:
             call()
-        return word(raised.value)
+        self.error = raised.value
+        return word(self.error)
 
     def error_told_by(self, client: Client) -> str:
         """The word of the error that its polls raise in the end."""

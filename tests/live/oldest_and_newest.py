@@ -17,7 +17,7 @@ from holdfast.cluster.client_versions import RANGES, Range
 
 HERE = Path(__file__).parent
 FILES = (
-    *("test_seats.py", "test_seat_rounds.py", "test_seat_losses.py"),
+    *("test_sessions.py", "test_session_rounds.py", "test_session_losses.py"),
     *("test_confluent.py", "test_aiokafka.py", "test_kafka.py", "test_consumer.py"),
     *("test_facade_logins.py", "test_loading.py"),
 )

@@ -20,6 +20,8 @@ from tests.live import all_clients
 from holdfast.cluster.client_versions import RANGES
 
 HERE = Path(__file__).parent
+USES = "from tests.live.all_clients import"
+"""The line of a file with sentences."""
 
 
 def main() -> int:
@@ -28,8 +30,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     options, others = parser.parse_known_args()
     all_clients.writes = options.write
-    files = [str(f) for f in sorted(HERE.glob("test_*.py")) if "live.seats import" in f.read_text()]
-    code = pytest.main(["-q", "-m", "slow", "-k", "originals", *files, *others])
+    code = pytest.main(["-q", "-m", "slow", "-k", "originals", *files(), *others])
     if code == 0 and options.write:
         found = {
             "versions": {client: version(client) for client in sorted(RANGES)},
@@ -37,6 +38,11 @@ def main() -> int:
         }
         all_clients.FILE.write_text(as_text(found), encoding="utf-8")
     return int(code)
+
+
+def files() -> list[str]:
+    """Return the files with sentences."""
+    return [str(f) for f in sorted(HERE.glob("test_*.py")) if USES in f.read_text("utf-8")]
 
 
 def as_text(value: Any, depth: int = 4) -> str:

@@ -19,12 +19,11 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 from cryptography.hazmat.primitives import serialization
-from tests.live.crew import QUICK, fresh
+from tests.live.crew import QUICK, admin_of, fresh
 
 if TYPE_CHECKING:
     from tests.live.run_broker import RunBroker
@@ -172,7 +171,7 @@ def entries(
     user: str = USER,
 ) -> Iterator[None]:
     """Entries of access lists for our user, while the block lasts."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin = admin_of(broker.bootstrap)
     written = [
         (*_place(resource, name), f"User:{user}", "*", AclOperation[operation], permission)
         for resource, name, operation in rules

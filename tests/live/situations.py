@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
+from tests.live.crew import admin_of
 from tests.live.disturbed import (
     AIOKAFKA,
     CONFLUENT,
@@ -23,7 +24,6 @@ from tests.live.disturbed import (
     KAFKA_PYTHON,
     QUIET,
     Stage,
-    admin_of,
 )
 
 
@@ -72,9 +72,9 @@ def slow(
         else:
             stage.start("slow", stage.member("", client, **own))
         stage.reads("slow")
-        stage.lasts(5 + 1.5 * seconds * how.get("every", 1))
+        stage.wait(5 + 1.5 * seconds * how.get("every", 1))
         stage.looks("first")
-        stage.lasts((times - 1) * (1.5 * seconds + 4))
+        stage.wait((times - 1) * (1.5 * seconds + 4))
 
     return play
 
@@ -212,9 +212,9 @@ def hung(healthy: int = 2, client: str = CONFLUENT) -> Callable[[Stage], None]:
         stage.start("well", *(stage.member(f"well-{i}", client) for i in range(healthy)))
         stage.pod("hung", client, hangs_after_s=15)
         stage.reads("hung")
-        stage.lasts(40)
+        stage.wait(40)
         stage.looks("first")
-        stage.lasts(140)
+        stage.wait(140)
 
     return play
 
@@ -228,29 +228,29 @@ def hot_partition(stage: Stage) -> None:
     producer.flush(60)
     for i in range(3):
         stage.pod(f"orders-{i}", batch=10, work_s=0.5)
-    stage.lasts(90)
+    stage.wait(90)
 
 
 def retention_loss(stage: Stage) -> None:
     """The broker deletes what the group has not read yet."""
     stage.read(3, 2_000, written=[])
     stage.start("orders", *(stage.member(f"orders-{i}", batch=20, work_s=1.0) for i in range(2)))
-    stage.lasts(40)
+    stage.wait(40)
     stage.close()
     places = [TopicPartition(stage.topic, p, 1_900) for p in range(3)]
     for done in admin_of(stage.bootstrap).delete_records(places).values():
         with suppress(KafkaException):
             done.result(60)
-    stage.lasts(3)
+    stage.wait(3)
 
 
 def abandoned(stage: Stage) -> None:
     """All pods were scaled away, and records go on coming."""
     stage.read(3, 3_000)
     stage.start("orders", *(stage.member(f"orders-{i}", batch=20, work_s=0.5) for i in range(2)))
-    stage.lasts(30)
+    stage.wait(30)
     stage.close()
-    stage.lasts(30)
+    stage.wait(30)
 
 
 def well(stage: Stage) -> None:
@@ -258,8 +258,8 @@ def well(stage: Stage) -> None:
     stage.read(6, 20)
     for i in range(3):
         stage.pod(f"orders-{i}")
-        stage.lasts(2)
-    stage.lasts(60)
+        stage.wait(2)
+    stage.wait(60)
 
 
 SLOW, CRASH, DEPLOY = "HF127", "HF124", "HF102"

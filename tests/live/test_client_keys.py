@@ -12,17 +12,17 @@ from tests.live.waiting import until
 from tests.members.test_client_keys import FAMILIAR
 
 from holdfast import Consumer
-from holdfast.cluster import client_keys
+from holdfast.cluster import client_configs
 
 pytestmark = pytest.mark.broker
 SAME = {"max.in.flight", "socket.receive.buffer.bytes"}  # beside the key that they are
 ALL = {
     key: value
     for key, value in FAMILIAR.items()
-    if key not in {*QUICK, *SAME, "debug"} and client_keys.ALIASES.get(key, key) not in QUICK
+    if key not in {*QUICK, *SAME, "debug"} and client_configs.ALIASES.get(key, key) not in QUICK
 }
-OTHER_SPELLINGS = {key: ALL[key] for key in ALL if key in client_keys.ALIASES}
-FIRST_SPELLINGS = {key: ALL[key] for key in ALL if key not in client_keys.ALIASES}
+OTHER_SPELLINGS = {key: ALL[key] for key in ALL if key in client_configs.ALIASES}
+FIRST_SPELLINGS = {key: ALL[key] for key in ALL if key not in client_configs.ALIASES}
 GROUPS = {
     "first spellings": FIRST_SPELLINGS,
     "other spellings": OTHER_SPELLINGS,

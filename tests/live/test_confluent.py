@@ -28,8 +28,8 @@ from tests.live.test_session_losses import came_back
 from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.confluent import Consumer
-from holdfast.members.clients.confluent.group_calls import GroupCalls
-from holdfast.members.clients.confluent.recreation import has_gate
+from holdfast.members.clients.confluent.state import ConsumerState
+from holdfast.members.clients.librdkafka.recreation import has_gate
 
 pytestmark = pytest.mark.broker
 
@@ -352,7 +352,7 @@ QUESTIONS = {
 def test_a_question_waits_for_the_poll_of_another_thread(
     kind, question, broker, topic, monkeypatch
 ):
-    serve, polled, begun = GroupCalls.serve, [], threading.Event()
+    serve, polled, begun = ConsumerState.serve, [], threading.Event()
 
     def serve_slowly(side):
         time.sleep(0.02)  # between two slices librdkafka would let others in
@@ -361,7 +361,7 @@ def test_a_question_waits_for_the_poll_of_another_thread(
     with closing(kind(config(broker, enable_auto_commit=False))) as consumer:
         consumer.subscribe([topic.name])
         read(consumer, 20)
-        monkeypatch.setattr(GroupCalls, "serve", serve_slowly)
+        monkeypatch.setattr(ConsumerState, "serve", serve_slowly)
 
         def poll():
             begun.set()

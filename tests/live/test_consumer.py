@@ -12,7 +12,7 @@ from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.errors import LocalProtocolError
-from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.metrics import prometheus_text
 
 pytestmark = pytest.mark.broker
@@ -110,16 +110,6 @@ def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker)
     consumer_threads[1].stop(returns=False)
     until(lambda: len(consumer_threads[0].owns) == 4, "the other member owns all")
     assert closing(consumer_threads[:1]) == {}
-
-
-def test_no_committed_offset_and_no_reset_is_an_error(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    consumer_thread = ConsumerThread(
-        broker.bootstrap, group, [topic.name], auto_offset_reset="none"
-    ).start()
-    until(lambda: consumer_thread.error is not None, "an error")
-    assert f"{topic.name}-0" in str(consumer_thread.error)
-    assert "auto.offset.reset" in str(consumer_thread.error)
 
 
 def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):

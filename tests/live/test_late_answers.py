@@ -17,8 +17,8 @@ from tests.live.waiting import until
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import Lookup
-from holdfast.cluster.settings import Settings
 from holdfast.errors import HoldfastError
+from holdfast.members.config.settings import Settings
 
 pytestmark = pytest.mark.broker
 SET_UP_MS, LATE_S = 500, 1.2

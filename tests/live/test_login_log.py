@@ -17,7 +17,6 @@ from tests.live.small_group import small_group
 from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
-from holdfast.cluster import client_configs
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -86,12 +85,10 @@ def login(broker, security) -> dict[str, object]:
 
 
 @pytest.mark.broker
-def test_no_member_logs_the_password(broker, login, caplog, monkeypatch) -> None:
-    real = client_configs.librdkafka_fetch
-    monkeypatch.setattr(client_configs, "librdkafka_fetch", lambda s: {**real(s), "debug": "all"})
+def test_no_member_logs_the_password(broker, login, caplog) -> None:
     topic = Topic(broker.bootstrap, 1, 1)
     caplog.set_level(logging.DEBUG)
-    with Consumer(login) as consumer:
+    with Consumer({**login, "debug": "all"}) as consumer:
         consumer.subscribe([topic.name])
         got: list[object] = []
         until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 1, "a record", 90)

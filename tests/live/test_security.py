@@ -13,9 +13,9 @@ from tests.suites import further
 from holdfast import Consumer
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
 from holdfast.errors import ConfigError, HoldfastError, SourceError
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_options
+from holdfast.members.config.settings import Settings
 
 pytestmark = pytest.mark.broker
 

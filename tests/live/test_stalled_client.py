@@ -1,7 +1,4 @@
-"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are faked.
-
-``python -m tests.live.no_brokers`` stalls real ones, which is a matter of chance.
-"""
+"""A librdkafka that has lost its brokers for good, on a real broker; only its answers are faked."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from tests.live.waiting import until
 
 import holdfast
 from holdfast.confluent import Consumer
-from holdfast.members.clients.confluent import recreation
+from holdfast.members.clients.librdkafka import recreation
 from holdfast.members.runtime.member_log import NAME
 
 pytestmark = pytest.mark.broker
@@ -33,7 +30,7 @@ class Stalled(confluent_kafka.Consumer):
 
 @pytest.fixture
 def stalled(monkeypatch):
-    monkeypatch.setattr(recreation, "ASK_EVERY_S", 0.4)
+    monkeypatch.setattr(recreation, "REQUEST_EVERY_S", 0.4)
     monkeypatch.setattr(recreation, "_Original", Stalled)
     monkeypatch.setattr(Stalled, "n_asked", 0)
 

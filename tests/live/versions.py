@@ -2,8 +2,7 @@
 
 ``python -m tests.live.versions --page docs/brokers.md`` runs all pinned versions (`make soak
 ARGS="--only versions"`), prints a JSON line for each, and writes them as the page's table.
-``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong. `make test-all` runs a short
-form on one version (``test_versions.py``).
+``--kafka VERSION`` runs one. The exit code is 1 if anything was wrong.
 
 **Rules.** The output of a command about a group is compared with Kafka's Admin API.
 """
@@ -16,16 +15,15 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.cli.running import Done
-from tests.cli.running import run as in_this_process
+from confluent_kafka.admin import OffsetSpec
+from tests.cli.running import run
 from tests.live.chaos import cluster
-from tests.live.crew import ConsumerThread, Topic, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, admin_of, fresh, spread
 from tests.live.crew import closing as stopped
 from tests.live.cut import Cut
 from tests.live.every_command import CODES, run_all
@@ -40,7 +38,7 @@ from holdfast.fleet.tables.reading import read_tables
 from holdfast.local import jars
 from holdfast.local.broker.broker import Broker
 
-CLIENTS = "holdfast+confluent+aiokafka+kafka"
+CLIENTS = "consumer+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")
 MARK = "<!-- written by tests.live.versions -->"
 
@@ -79,7 +77,7 @@ class Kafka:
     """What Kafka's Admin API says of one group."""
 
     def __init__(self, bootstrap: str, group: str):
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin = admin_of(bootstrap)
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
         committed = asked[group].result(60).topic_partitions
         self.committed = {(tp.topic, tp.partition): tp.offset for tp in committed}
@@ -96,7 +94,7 @@ class Kafka:
         self.cluster_id = admin.describe_cluster().result(60).cluster_id
 
 
-def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
+def commands(bootstrap: str, folder: Path) -> None:
     """The commands that read a cluster, while a group is at work on it."""
     topic = Topic(bootstrap, 6, 50)
     group = fresh("watched")
@@ -109,12 +107,12 @@ def commands(bootstrap: str, folder: Path, run: Callable[..., Done]) -> None:
         )
         wanted = {(topic.name, partition): 50 for partition in range(6)}
         until(lambda: Kafka(bootstrap, group).committed == wanted, "every record is committed")
-        compare(bootstrap, group, folder, run)
+        compare(bootstrap, group, folder)
     finally:
         assert stopped(consumer_threads) == {}
 
 
-def compare(bootstrap: str, group: str, folder: Path, run: Callable[..., Done]) -> None:
+def compare(bootstrap: str, group: str, folder: Path) -> None:
     """What the commands say of a group, and what Kafka says of it."""
 
     def said(*words: object) -> str:
@@ -163,9 +161,9 @@ def examine(version: str, folder: Path) -> dict:
         began = time.monotonic()
         try:
             sizes = {"n_members": 8, "n_partitions": 24, "delay_ms": 5_000}
-            row |= members(broker, cut, folder / "journals", FAULTS, **sizes)
+            row |= members(broker, cut, folder / "event-logs", FAULTS, **sizes)
             workers(broker.bootstrap)
-            commands(broker.bootstrap, folder, in_this_process)
+            commands(broker.bootstrap, folder)
             codes = exit_codes(broker.bootstrap, folder)
             row["commands"] = sorted(name for name, code in codes.items() if code == CODES[name])
             if codes != CODES:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ConfigError, JavaError
 from holdfast.local import jars
 
 
@@ -109,7 +109,7 @@ def test_given_jars_that_are_others_are_refused(ivy, harm, is_pinned, tmp_path, 
     monkeypatch.setenv("HOLDFAST_JARS", str(folder.parent))
     assert len(jars.resolve(["g:m:1"], "m-1")) == 2
     harmed(folder, harm)
-    with pytest.raises(OperationalError, match=r"HOLDFAST_JARS: .*(evil|a-1)\.jar .*; copy"):
+    with pytest.raises(JavaError, match=r"HOLDFAST_JARS: .*(evil|a-1)\.jar .*; copy"):
         jars.resolve(["g:m:1"], "m-1")
 
 
@@ -118,7 +118,7 @@ def test_a_download_that_is_another_file_is_refused(ivy, other, own_cache, monke
     wanted = {"a-1.jar": sha256(b"aaaa").hexdigest(), "b-2.jar": sha256(b"bb").hexdigest()}
     wanted[other] = "0" * 64
     monkeypatch.setattr(jars, "checksums", lambda: {"m-1": wanted})
-    with pytest.raises(OperationalError, match=f"not the expected file: .*{other}"):
+    with pytest.raises(JavaError, match=f"not the expected file: .*{other}"):
         jars.resolve(["g:m:1"], "m-1")
     assert list((own_cache / "jars").iterdir()) == []
 
@@ -153,7 +153,7 @@ def test_set_up_installs_nothing_without_its_hash():
 
 def test_a_failure_leaves_nothing_behind_and_says_why(ivy, own_cache):
     ivy.answers = [":: org.x#m;1: not found\nUNRESOLVED DEPENDENCIES"] * 3
-    with pytest.raises(OperationalError) as caught:
+    with pytest.raises(JavaError) as caught:
         jars.resolve(["org.x:m:1"], "m-1")
     text = str(caught.value)
     assert "\n" not in text
@@ -209,7 +209,7 @@ def test_given_jars_are_taken_and_nothing_is_fetched(ivy, tmp_path, monkeypatch)
     (tmp_path / "given" / "m-1" / "x.jar").write_bytes(b"x")
     monkeypatch.setenv("HOLDFAST_JARS", str(tmp_path / "given"))
     assert names(jars.resolve(["g:m:1"], "m-1")) == ["x.jar"]
-    with pytest.raises(OperationalError, match="HOLDFAST_JARS: no jars in"):
+    with pytest.raises(JavaError, match="HOLDFAST_JARS: no jars in"):
         jars.resolve(["g:other:1"], "other-1")
     assert ivy.runs == []
 
@@ -217,7 +217,7 @@ def test_given_jars_are_taken_and_nothing_is_fetched(ivy, tmp_path, monkeypatch)
 def test_a_cache_that_cannot_be_written_is_one_line(ivy, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OperationalError, match="HOLDFAST_CACHE names another"):
+    with pytest.raises(JavaError, match="HOLDFAST_CACHE names another"):
         jars.resolve(["g:m:1"], "m-1")
 
 
@@ -241,7 +241,7 @@ def test_a_user_without_a_home_is_told_what_to_set(own, monkeypatch):
     if own:
         monkeypatch.setenv("HOLDFAST_CACHE", own)
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(OperationalError, match=r"no home folder.*HOLDFAST_CACHE"):
+    with pytest.raises(JavaError, match=r"no home folder.*HOLDFAST_CACHE"):
         jars.cache_folder()
 
 
@@ -272,7 +272,7 @@ def test_pyspark_is_found_without_being_imported():
 
 def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(jars, "find_spec", lambda name: None)
-    with pytest.raises(OperationalError, match=r"holdfast\[fleet\]"):
+    with pytest.raises(JavaError, match=r"holdfast\[fleet\]"):
         jars._ivy_jar()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import OperationalError
+from holdfast.errors import JavaError
 from holdfast.local import java
 
 
@@ -73,7 +73,7 @@ def assert_one_clear_line(error: BaseException, *words: str) -> None:
 
 
 def test_none_at_all_is_one_line():
-    with pytest.raises(OperationalError) as caught:
+    with pytest.raises(JavaError) as caught:
         java.find_java()
     assert_one_clear_line(caught.value, "JAVA_HOME", "PATH")
 
@@ -81,14 +81,14 @@ def test_none_at_all_is_one_line():
 def test_an_old_one_is_named(tmp_path, monkeypatch):
     fake_java(tmp_path, "11")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(OperationalError) as caught:
+    with pytest.raises(JavaError) as caught:
         java.find_java()
     assert_one_clear_line(caught.value, "is Java 11", str(tmp_path))
 
 
 def test_a_folder_without_java_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(OperationalError) as caught:
+    with pytest.raises(JavaError) as caught:
         java.find_java()
     assert_one_clear_line(caught.value, "not an executable file")
 
@@ -99,6 +99,6 @@ def test_a_program_that_is_no_java_is_named(tmp_path, monkeypatch):
     executable.write_text("#!/bin/sh\nexit 3\n")
     executable.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(OperationalError) as caught:
+    with pytest.raises(JavaError) as caught:
         java.find_java()
     assert_one_clear_line(caught.value, "does not answer like a Java", "3")

@@ -20,10 +20,13 @@ from holdfast.core.machine.events import (
     SubscriptionChanged,
     SyncAnswered,
 )
-from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
+from holdfast.core.machine.leader.assignor_protocol import (
+    MemberView,
+    RebalanceProtocol,
+    ReceivedAssignment,
+)
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.errors import WireError
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)

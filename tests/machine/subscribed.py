@@ -8,8 +8,7 @@ from typing import Any
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.assignor_protocol import MemberView
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView
 from holdfast.core.machine.leader.ring import LeftOut, RoundState, identity_of, shards
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import TopicPartitions

@@ -23,7 +23,6 @@ from holdfast.core.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
     AssignmentComputed,
@@ -36,6 +35,7 @@ from holdfast.core.machine.events import (
     JoinAnswered,
     LeaveAnswered,
     LeaveRequested,
+    ListenerCall,
     ListenerReturned,
     MetadataChanged,
     Polled,
@@ -45,9 +45,9 @@ from holdfast.core.machine.events import (
     SyncAnswered,
     Tick,
 )
+from holdfast.core.machine.leader.assignor_protocol import choose_rebalance_protocol
 from holdfast.core.machine.leader.counts import key_of
-from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.rebalance_protocol import choose_rebalance_protocol
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, LocalProtocolError
 

@@ -15,7 +15,6 @@ from holdfast.core.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
     CommitAnswered,
@@ -24,6 +23,7 @@ from holdfast.core.machine.events import (
     HeartbeatAnswered,
     LeaveAnswered,
     LeaveRequested,
+    ListenerCall,
     Polled,
     RejoinRequested,
     RequestFailed,

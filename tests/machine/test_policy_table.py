@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.assignors.registry import ASSIGNORS
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors
-from holdfast.members.runtime.leadership import assignors_of, policy_of
+from holdfast.members.config.policy import assignors_of, policy_of
+from holdfast.members.config.settings import Settings
 from holdfast.members.worker import Worker
 from holdfast.sim.scenarios import Setup
 from holdfast.sim.scenarios import assignors_of as simulated_assignors

@@ -9,9 +9,9 @@ from typing import Any
 import kafka
 
 import holdfast.aiokafka
-from holdfast.cluster.settings import Settings
 from holdfast.members.clients.confluent.config import route
 from holdfast.members.clients.kafka import config as of_kafka
+from holdfast.members.config.settings import Settings
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 QUICK = {"group.id": "alone", "session.timeout.ms": 100, "socket.timeout.ms": 100, "log_level": 0}

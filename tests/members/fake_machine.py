@@ -7,8 +7,7 @@ import threading
 from dataclasses import fields
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.states import MemberState
 
 A = (("a", 0),)

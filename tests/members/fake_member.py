@@ -18,18 +18,22 @@ from typing import NamedTuple
 from tests.members.configured import settings_of
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import (
+    CommitRefused,
+    Identity,
+    LeaveRequested,
+    ListenerCall,
+    Polled,
+    RejoinRequested,
+)
 from holdfast.core.machine.states import MemberState
-from holdfast.members.clients.confluent.adapter import StartOffset
+from holdfast.members.clients.librdkafka.adapter import StartOffset
+from holdfast.members.config.policy import assignors_of
 from holdfast.members.consumer_queries import TopicPartition
 from holdfast.members.metrics import Counters
-from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.runtime.member_thread import MemberSnapshot
-from holdfast.members.runtime.offsets import OffsetToCommit
-from holdfast.members.session.client_adapter import ClientTraits, before
-from holdfast.members.session.in_flight import InFlight
+from holdfast.members.session.client_adapter import ClientTraits, InFlight, before
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
@@ -59,7 +63,7 @@ class Listener:
         return callback
 
     def listener_for(self, call):
-        """As an owner of hands."""
+        """Return the callback for ``call``, as a consumer does."""
         method = getattr(self, f"on_partitions_{call.value}", None)
         if method is None and call is ListenerCall.LOST:
             method = getattr(self, "on_partitions_revoked", None)
@@ -272,20 +276,20 @@ class Member:
 class FakeAdapter:
     """A client in memory; see :class:`holdfast.members.session.client_adapter.FakeAdapter`.
 
-    It also has what ``holdfast.Consumer`` wants of its own hands.
+    It also has what ``holdfast.Consumer`` wants of its own adapter.
 
     Attributes
     ----------
     calls : list of tuple
-        What the seat had done, in order: a word and sorted partitions.
+        What the session had done, in order: a word and sorted partitions.
     batches : list
         What the next fetches hand out: lists of records, or work that gives one.
     at : dict
         After what was handed out of each partition that is fetched.
     """
 
-    def __init__(self, _settings, owner):
-        self._owner = owner
+    def __init__(self, _settings, listeners):
+        self._listeners = listeners
         self.session = None
         self.client = None
         self.start_positions = SimpleNamespace(look_again=lambda _: None)
@@ -324,10 +328,10 @@ class FakeAdapter:
         return found
 
     def has_callback(self, call):
-        return self._owner().listener_for(call) is not None
+        return self._listeners()(call) is not None
 
     def notify(self, callback):
-        work = self._owner().listener_for(callback.call)
+        work = self._listeners()(callback.call)
         if work is None:
             return None
 
@@ -376,7 +380,7 @@ class FakeAdapter:
 
 
 def make_session(settings, adapter, traits):
-    """A member whose client is in these hands, and their seat."""
+    """Make a member over ``adapter``, and its session."""
     membership = Membership(settings, assignors_of(settings))
     session = adapter.session = PollSession(membership, adapter, traits, InFlight())
     membership.runtime = member = Member(session)
@@ -384,10 +388,10 @@ def make_session(settings, adapter, traits):
 
 
 def make_member(listener=None, *, traits=None, **keys):
-    """A member in a seat, and that seat; its client is in memory."""
+    """Make a member whose client is in memory, and its session."""
     settings = settings_of(**keys)
     owner = listener or Listener()
-    adapter = FakeAdapter(settings, weakref.ref(owner))
-    adapter.owner = owner  # as long as the hands
+    adapter = FakeAdapter(settings, weakref.WeakMethod(owner.listener_for))
+    adapter.owner = owner  # as long as the adapter
     traits = traits or ClientTraits(reports_empty_changes=True, error_stops_commit=True)
     return make_session(settings, adapter, traits)

@@ -13,9 +13,12 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition
 
-from holdfast.errors import LocalProtocolError, OperationalError, RemoteProtocolError
-from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
-from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets
+from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
+from holdfast.members.clients.aiokafka.coordinator import (
+    MemberCoordinator,
+    commit_failed,
+    no_committed_offsets,
+)
 from holdfast.members.session.commits import not_committed
 
 
@@ -37,7 +40,7 @@ def test_a_commit_that_failed_raises_what_aiokafka_raises(error, kind):
 
 def test_committed_offsets_that_nobody_tells_are_asked_for_again():
     """aiokafka asks again for a retriable error, and raises any other from the next call."""
-    assert no_committed_offsets(OperationalError("NodeNotReadyError")).retriable
+    assert no_committed_offsets(ClientError("NodeNotReadyError")).retriable
     refused = no_committed_offsets(RemoteProtocolError("no", error_code=30))
     assert type(refused) is GroupAuthorizationFailedError and not refused.retriable
 

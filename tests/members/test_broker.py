@@ -16,7 +16,7 @@ import pytest
 from tests.live.racks import check_that_members_read_in_their_racks
 from tests.live.waiting import until
 
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import BrokerError, ConfigError
 from holdfast.local import class_archive
 from holdfast.local.broker import broker as module
 from holdfast.local.broker.broker import Broker, BrokerSettings
@@ -227,14 +227,14 @@ def test_impossible_settings_are_refused(settings, word):
 def test_a_port_in_use_is_one_line():
     with (
         taken_port() as port,
-        pytest.raises(OperationalError, match=f"port {port} is already in use"),
+        pytest.raises(BrokerError, match=f"port {port} is already in use"),
     ):
         Broker.start(settings=BrokerSettings(port=port))
 
 
 def test_a_setting_that_kafka_refuses_is_said_and_cleaned_up(temporary):
     settings = BrokerSettings(properties={"process.roles": "juggler"})
-    with pytest.raises(OperationalError, match=r"format failed: .*juggler") as caught:
+    with pytest.raises(BrokerError, match=r"format failed: .*juggler") as caught:
         Broker.start(settings=settings)
     assert "\n" not in str(caught.value)
     assert list(temporary.iterdir()) == []

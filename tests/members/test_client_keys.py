@@ -2,10 +2,11 @@
 
 import pytest
 
-from holdfast.cluster import client_configs, client_keys, credentials
+from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.cluster import LiveCluster, client_settings
-from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
+from holdfast.members.config import client_keys
+from holdfast.members.config.settings import KEYS, Settings, librdkafka_fetch
 
 MINIMAL = {"bootstrap.servers": "a:1", "group.id": "g"}
 
@@ -81,7 +82,7 @@ def test_a_familiar_key_is_taken_alone(key):
 def test_librdkafka_takes_what_it_is_passed():
     library = pytest.importorskip("confluent_kafka")
     settings = Settings.parse({**MINIMAL, **FAMILIAR, "debug": "conf", "stats_cb": print})
-    config = client_configs.librdkafka_fetch(settings)
+    config = librdkafka_fetch(settings)
     assert config["socket.receive.buffer.bytes"] == 65_536
     assert config["queued.min.messages"] == 100_000
     library.Consumer(config).close()
@@ -100,7 +101,7 @@ def test_every_passed_key_is_one_of_librdkafkas():
 def test_each_client_gets_its_own_spelling():
     config = {**MINIMAL, "check.crcs": False, "connections.max.idle.ms": 9_000}
     settings = Settings.parse(config)
-    assert client_configs.librdkafka_fetch(settings)["check.crcs"] is False
+    assert librdkafka_fetch(settings)["check.crcs"] is False
     assert client_configs.kafka_python_connection(settings)["connections_max_idle_ms"] == 9_000
 
 
@@ -161,7 +162,13 @@ def test_a_hint_names_the_key_that_was_meant(given, meant):
 
 
 def test_no_key_has_two_answers():
-    tables = (KEYS, client_keys.PASSED, client_keys.ALIASES, client_keys.ONLY, client_keys.REFUSED)
+    tables = (
+        KEYS,
+        client_keys.PASSED,
+        client_configs.ALIASES,
+        client_keys.ONLY,
+        client_keys.REFUSED,
+    )
     names = [name for table in tables for name in table] + list(credentials.SPELLINGS)
     assert len(names) == len(set(names))
 

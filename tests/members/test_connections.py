@@ -12,7 +12,7 @@ from tests.members.configured import settings_of
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.kafka_python_repairs import mend_connects
-from holdfast.errors import OperationalError
+from holdfast.errors import ClientError
 from holdfast.kafka import KafkaConsumer
 
 
@@ -26,7 +26,7 @@ async def refuse():
 
 def test_an_answer_and_an_error_come_back(connections):
     assert connections.future(answer).result(30) == 7
-    with pytest.raises(OperationalError, match="ValueError: no"):
+    with pytest.raises(ClientError, match="ValueError: no"):
         connections.future(refuse).result(30)
     assert not connections._open_questions
 
@@ -46,7 +46,7 @@ def test_closing_fails_what_is_open(connections):
     question = connections.future(wait)
     assert asked.wait(30)
     connections.close()
-    with pytest.raises(OperationalError):
+    with pytest.raises(ClientError):
         question.result(30)
 
 
@@ -56,17 +56,17 @@ def test_closing_fails_what_the_loop_never_began(connections, monkeypatch):
     question = connections.future(answer)
     monkeypatch.undo()
     connections.close()
-    with pytest.raises(OperationalError, match="the connections are closed"):
+    with pytest.raises(ClientError, match="the connections are closed"):
         question.result(30)
 
 
 def test_what_is_asked_after_the_end_fails_at_once(connections):
     connections.close()
-    with pytest.raises(OperationalError, match="the connections are closed"):
+    with pytest.raises(ClientError, match="the connections are closed"):
         connections.future(answer).result(30)
     said = []
     connections.submit(answer, said.append, said.append)
-    assert [type(error) for error in said] == [OperationalError]
+    assert [type(error) for error in said] == [ClientError]
 
 
 def test_two_closes_at_once_leave_no_socket_open(monkeypatch):

@@ -13,12 +13,11 @@ from tests.members.configured import settings_of
 from tests.members.fake_member import done, make_session
 
 from holdfast.cluster.lookup import EARLIEST
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.errors import OperationalError, RemoteProtocolError
-from holdfast.members import consumer_adapter
-from holdfast.members.clients.confluent import adapter as librdkafka_adapter
-from holdfast.members.clients.confluent import recreation
-from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.core.machine.events import ListenerCall
+from holdfast.errors import ClientError, RemoteProtocolError
+from holdfast.members.clients.librdkafka import adapter as librdkafka_adapter
+from holdfast.members.clients.librdkafka import consumer_adapter, recreation
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.session.client_adapter import ClientTraits
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
@@ -124,7 +123,7 @@ class Harness:
         self.failures = []
         self.in_callback = lambda: None
         settings = settings_of(partition_assignment_strategy=strategy, auto_offset_reset=reset)
-        self.adapter = ConsumerAdapter(settings, weakref.ref(self))
+        self.adapter = ConsumerAdapter(settings, weakref.WeakMethod(self.listener_for))
         self.client = self.adapter.client
         self.member, self.session = make_session(settings, self.adapter, TRAITS)
         self.member.lookup = SimpleNamespace(list_offsets=self._list_offsets)
@@ -352,7 +351,7 @@ def test_a_poll_that_fails_loses_nothing(reading):
 def test_a_librdkafka_that_fails_again_and_again_is_an_error_of_the_application(reading):
     reading.client.fails = RuntimeError("broken")
     assert [reading.fetch(), reading.fetch()] == [[], []]
-    with pytest.raises(OperationalError, match="RuntimeError: broken; nothing is lost"):
+    with pytest.raises(ClientError, match="RuntimeError: broken; nothing is lost"):
         reading.fetch()
     reading.client.fails = None
     assert reading.fetch() == [("t", 0, 7)]
@@ -419,7 +418,7 @@ def test_a_topic_without_an_answer_is_left_to_the_library():
 def stalled(reading, monkeypatch):
     """A scene in which librdkafka has one partition, brings nothing, and is asked in each poll."""
     times = iter(range(10**9, 2 * 10**9))
-    monkeypatch.setattr(recreation, "ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(recreation, "REQUEST_EVERY_S", 0.0)
     monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
     monkeypatch.setattr(recreation.time, "monotonic", lambda: next(times))
     reading.member.member_thread.answered_at = 3e9

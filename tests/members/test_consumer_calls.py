@@ -12,10 +12,9 @@ from tests.members.configured import NEEDED, keys
 from tests.members.fake_member import FakeAdapter, Listener, Member, Record
 
 from holdfast import Consumer
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.events import LeaveRequested, RejoinRequested
-from holdfast.errors import LocalProtocolError, OperationalError, RemoteProtocolError
+from holdfast.core.machine.events import LeaveRequested, ListenerCall, RejoinRequested
+from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.session.membership import Membership
 
 A, B = ("t", 0), ("t", 1)
@@ -183,7 +182,7 @@ def test_a_round_can_be_asked_for(consumer, member):
         RejoinRequested("new lags"),
     ]
     consumer.close()
-    with pytest.raises(OperationalError, match="closed"):
+    with pytest.raises(ClientError, match="closed"):
         consumer.enforce_rebalance()
 
 
@@ -246,7 +245,7 @@ def test_what_a_poll_found_while_it_was_closed_is_not_processed(make):
     member.session.adapter.batches = [lambda: consumer.close() or records(4)]
     assert consumer.poll(10.0) == []
     assert commits_of_a_close(member) == [{A: 4}]
-    with pytest.raises(OperationalError, match="closed"):
+    with pytest.raises(ClientError, match="closed"):
         consumer.poll()
 
 
@@ -351,14 +350,14 @@ def test_a_callback_of_the_close_may_commit(make):
     member.member_thread.leaves = lambda: leave(member)
     consumer.close()
     assert member.coordinator.commits == [({A: 4}, 1)]
-    with pytest.raises(OperationalError, match="closed"):
+    with pytest.raises(ClientError, match="closed"):
         consumer.commit()
 
 
 def test_a_callback_of_the_close_may_not_poll(make):
     consumer, member = make(Listener(revoked=lambda _: consumer.poll()))
     member.member_thread.leaves = lambda: leave(member)
-    with pytest.raises(OperationalError, match="may commit, but not poll"):
+    with pytest.raises(ClientError, match="may commit, but not poll"):
         consumer.close()
 
 

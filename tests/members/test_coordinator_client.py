@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 from tests.members.fake_connections import FakeConnections
 
-from holdfast.core.machine.member.identity import Identity
-from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.core.machine.events import Identity
+from holdfast.members.runtime.coordinator_client import CoordinatorClient, OffsetToCommit
 
 
 class Answers(FakeConnections):

@@ -13,8 +13,8 @@ from holdfast.cluster.lookup import LATEST
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.clients.kafka import config as of_kafka
-from holdfast.members.runtime.broker_lags import BrokerLags, lag_source_of
-from holdfast.members.runtime.leadership import assignors_of
+from holdfast.members.config.policy import assignors_of
+from holdfast.members.runtime.lags import BrokerLags, lag_source_of
 
 POLICY = "holdfast.policy"
 KINDS, ISOLATE = "holdfast.kinds", "holdfast.isolate"

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from tests.live.waiting import until
 from tests.members.configured import QUICK
 
-from holdfast.cluster.settings import KEYS
 from holdfast.confluent import Consumer
 from holdfast.members.clients.confluent import config as routing
 from holdfast.members.clients.confluent.errors import error_message
+from holdfast.members.config.settings import KEYS
 
 ORIGINAL = confluent_kafka.Consumer
 KINDS = pytest.mark.parametrize("kind", [ORIGINAL, Consumer], ids=["original", "ours"])

@@ -17,8 +17,8 @@ from confluent_kafka import (
 from tests.members.configured import QUICK
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.errors import OperationalError, RemoteProtocolError
-from holdfast.members.clients.confluent.adapter import LibrdkafkaAdapter
+from holdfast.errors import ClientError, RemoteProtocolError
+from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
 from holdfast.members.clients.confluent.config import route
 
 A, B = ("t", 0), ("t", 1)
@@ -65,8 +65,9 @@ class Group:
         self.futures[-1].set_result({tp: at for tp, at in offsets.items() if tp in asked})
 
 
-def adapter_of(consumer, group, *, reset=OFFSET_BEGINNING):
-    made = LibrdkafkaAdapter(consumer, lambda: None, {}, reset=reset, stores=True)
+def adapter_of(consumer, group, *, reset="earliest"):
+    given = {"auto.offset.reset": reset} if reset else {}
+    made = ConfluentAdapter(consumer, Callbacks(None), route({"group.id": "g", **given}))
     made.session = group
     return made
 
@@ -101,8 +102,6 @@ def offsets(partitions):
     ],
 )
 def test_librdkafka_is_told_every_place_that_it_has_no_error_to_raise_for(consumer, reset, begins):
-    given = {"auto.offset.reset": reset} if reset else {}
-    reset = route({"group.id": "g", **given}).reset
     group = Group({A: 5, B: -1})
     adapter_of(consumer, group, reset=reset).assign_new(blank(A, B))
     assert offsets(consumer.assignment()) == {A: 5, B: begins}
@@ -134,7 +133,7 @@ def test_a_call_that_assigns_does_not_wait_for_a_coordinator_that_is_away(consum
 
 
 def test_what_nobody_answered_is_asked_again(consumer):
-    group = Group(OperationalError("no answer"), OperationalError("no answer"), {A: 5, B: -1})
+    group = Group(ClientError("no answer"), ClientError("no answer"), {A: 5, B: -1})
     adapter = adapter_of(consumer, group)
     adapter.assign_new(blank(A, B))
     assert consumer.assignment() == []

@@ -13,8 +13,8 @@ from tests.members.fake_connections import FakeConnections
 
 from holdfast.cli.live_states import GroupStatePoller
 from holdfast.cluster import groups as group_questions
-from holdfast.cluster.seen_groups import JOINING
-from holdfast.cluster.states_now import states_now
+from holdfast.cluster.groups_now import states_now
+from holdfast.cluster.snapshot import JOINING
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.errors import SourceError
 
@@ -87,7 +87,7 @@ class Cluster:
         self.brokers = brokers
 
     @contextmanager
-    def asking(self, isolation=""):
+    def connected(self, isolation=""):
         def asked(name, query):
             found: concurrent.futures.Future = query(self.brokers)
             try:
@@ -110,7 +110,7 @@ def test_states_come_with_the_list_and_members_of_what_is_described():
     (member,) = found.groups["b"].members
     assert (member.member_id, member.instance_id, member.client_host) == ("m-1", "i-1", "/h")
     assert member.partitions == (("t", (0, 2)),)
-    assert (member.n_to_give_up, member.is_behind) == (None, None)
+    assert (member.n_pending_revocations, member.is_behind) == (None, None)
     assert brokers.asked == [
         ("ListGroups", 1, None),
         ("ListGroups", 2, None),
@@ -225,7 +225,7 @@ def epochs(member_epoch, has, shall, group_epoch=5):
 def test_epochs_and_targets_say_whom_a_group_of_kip_848_waits_for(epoch, has, shall, expected):
     brokers = Brokers({"a": ("consumer", 1, "Reconciling")}, answers=epochs(epoch, has, shall))
     (member,) = now(brokers).groups["a"].members
-    assert (member.n_to_give_up, member.is_behind) == expected
+    assert (member.n_pending_revocations, member.is_behind) == expected
     assert brokers.asked[-1] == ("ConsumerGroupDescribe", 1, ["a"])
 
 

@@ -197,18 +197,17 @@ assert confluent_kafka.Consumer is not holdfast.confluent.Consumer
 
 
 INSTALLED = """
-import weakref
 import confluent_kafka
 originals = (confluent_kafka.Consumer,)  # no global is the class: it would be replaced
 import holdfast.confluent
 holdfast.confluent.install()
-from holdfast.members.consumer_adapter import ConsumerAdapter
-from holdfast.cluster.settings import Settings
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
+from holdfast.members.config.settings import Settings
 settings = Settings.parse({"bootstrap.servers": "127.0.0.1:1", "group.id": "alone"})
-hands = ConsumerAdapter(settings, weakref.ref(settings.__class__))
-assert isinstance(hands.client, originals)
-assert not isinstance(hands.client, holdfast.confluent.Consumer)
-hands.close()
+adapter = ConsumerAdapter(settings, lambda: None)
+assert isinstance(adapter.client, originals)
+assert not isinstance(adapter.client, holdfast.confluent.Consumer)
+adapter.close()
 """
 
 

@@ -21,10 +21,10 @@ from tests.suites import further
 
 import holdfast
 from holdfast.cluster.kafka_python_repairs import mend_connects
-from holdfast.errors import OperationalError
-from holdfast.members import worker
-from holdfast.members.clients.confluent import adapter, group_calls
+from holdfast.errors import ClientError
+from holdfast.members.clients.confluent import state
 from holdfast.members.clients.kafka import coordinator
+from holdfast.members.clients.librdkafka import adapter
 from holdfast.members.runtime import member_runtime
 from holdfast.members.session import membership
 
@@ -188,13 +188,12 @@ EVERY = [48, pytest.param(1, marks=pytest.mark.slow)]
 
 def set_up(monkeypatch, made):
     """Have every client be a member of this group."""
-    for module in (member_runtime, worker):
-        monkeypatch.setattr(module, "CoordinatorClient", made.coordinator)
-    for module in (membership, worker, group_calls, coordinator):
+    monkeypatch.setattr(member_runtime, "CoordinatorClient", made.coordinator)
+    for module in (membership, state, coordinator):
         monkeypatch.setattr(module, "Connections", made.connections)
     monkeypatch.setattr(member_runtime, "Lookup", made.lookup)
-    monkeypatch.setattr(group_calls, "LEAVE_S", float(LONG_S))
-    monkeypatch.setattr(adapter, "_ASKED_S", 0.001)
+    monkeypatch.setattr(state, "LEAVE_S", float(LONG_S))
+    monkeypatch.setattr(adapter, "_REQUEST_S", 0.001)
     monkeypatch.setattr(aiokafka.consumer.consumer, "AIOKafkaClient", NoBroker)
 
 
@@ -252,7 +251,7 @@ def interrupted(kind, group, at, *, goes_on):
     except KeyboardInterrupt as error:
         raised = error  # it keeps every frame
         if goes_on:
-            with suppress(RuntimeError, OperationalError, IllegalStateError):  # closed by then
+            with suppress(RuntimeError, ClientError, IllegalStateError):  # closed by then
                 use(client, group)
     check_end(client, group)
     client.end()

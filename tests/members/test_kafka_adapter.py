@@ -19,13 +19,16 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.members.configured import settings_of
 from tests.members.fake_member import done, failed, make_session
 
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.errors import LocalProtocolError, OperationalError, RemoteProtocolError
-from holdfast.members.clients.kafka import errors
+from holdfast.core.machine.events import ListenerCall
+from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.kafka.adapter import SubscriptionAdapter
-from holdfast.members.clients.kafka.coordinator import GroupCommits
-from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.members.clients.kafka.commits import (
+    GroupCommits,
+    error_of_commit,
+    error_of_late_commit,
+)
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.session.client_adapter import ClientTraits
 
 A, B = ("t", 0), ("t", 1)
@@ -182,7 +185,7 @@ def test_a_loss_is_told_as_a_revocation_to_a_listener_that_knows_no_losses():
 @pytest.mark.parametrize(
     ("error", "passes"),
     [
-        (OperationalError("NodeNotReadyError"), True),
+        (ClientError("NodeNotReadyError"), True),
         (RemoteProtocolError("moved", error_code=ErrorCode.NOT_COORDINATOR), True),
         (RemoteProtocolError("no", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED), False),
     ],
@@ -271,18 +274,18 @@ def remote(code):
         (remote(ErrorCode.FENCED_INSTANCE_ID), FencedInstanceIdError),
         (remote(ErrorCode.OFFSET_METADATA_TOO_LARGE), OffsetMetadataTooLargeError),
         (LocalProtocolError("not owned"), CommitFailedError),
-        (OperationalError("no answer"), KafkaConnectionError),
+        (ClientError("no answer"), KafkaConnectionError),
     ],
 )
 def test_a_commit_that_failed_raises_what_kafka_python_raises(error, kind):
-    assert type(errors.of_commit(error)) is kind
+    assert type(error_of_commit(error)) is kind
 
 
 def test_a_commit_that_was_tried_until_its_time_was_over_is_late():
-    raised = errors.of_commit_in_time(remote(ErrorCode.NOT_COORDINATOR))
+    raised = error_of_late_commit(remote(ErrorCode.NOT_COORDINATOR))
     assert isinstance(raised, KafkaTimeoutError)
     assert isinstance(raised.__cause__, NotCoordinatorError)
-    fenced = errors.of_commit_in_time(remote(ErrorCode.FENCED_INSTANCE_ID))
+    fenced = error_of_late_commit(remote(ErrorCode.FENCED_INSTANCE_ID))
     assert isinstance(fenced, FencedInstanceIdError)
 
 

@@ -16,8 +16,7 @@ from tests.members.plugin_group import Cluster, Group
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
 from holdfast.core.machine.leader.designs import COOPERATIVE, CooperativeAssignor, DesignAssignor
-from holdfast.core.machine.policies import DESIGNS
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import DESIGNS, Policy
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     decode_subscription,

@@ -14,8 +14,8 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from holdfast.cluster import diagnosis, kafka_python_repairs
 from holdfast.cluster.connections import SOCKET_OPTIONS, Connections
-from holdfast.cluster.settings import Settings
 from holdfast.errors import SourceError
+from holdfast.members.config.settings import Settings
 
 
 def fail_to_open(address: str, **extra: object) -> str:

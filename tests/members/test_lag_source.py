@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.members.runtime.lag_source import TimedLagSource
+from holdfast.members.runtime.lags import TimedLagSource
 
 COUNTS = {"a": 2, "b": 1}
 NOTHING = {"a": [0, 0], "b": [0]}

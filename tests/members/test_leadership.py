@@ -16,23 +16,22 @@ from holdfast import Consumer, Worker
 from holdfast.cluster.lookup import FoundTopics
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.leader.assignor_protocol import MemberView, RebalanceProtocol
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.core.machine.policy import When
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_assignment,
     encode_subscription,
 )
-from holdfast.errors import ConfigError, OperationalError, PlanError
+from holdfast.errors import ClientError, ConfigError, PlanError
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.config.own_assignors import resolve
-from holdfast.members.runtime.leadership import Leadership, assignors_of
+from holdfast.members.config.policy import assignors_of
+from holdfast.members.runtime.leader_planner import LeaderPlanner, MissingTopics
 from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.missing_topics import MissingTopics
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
@@ -70,7 +69,7 @@ def plan(leadership, members, partitions, topics=("t",)):
 
 def leadership(**lookups):
     wanted = settings(holdfast_policy="eager")
-    return Leadership(
+    return LeaderPlanner(
         wanted, assignors_of(wanted), lambda topics: FoundTopics(counts={"t": 4}), **lookups
     )
 
@@ -94,7 +93,7 @@ def test_racks_of_a_topic_that_grew_meanwhile_still_fit():
 
 def test_without_an_answer_the_round_is_planned_without_racks(caplog):
     def broken(topics):
-        raise OperationalError("no broker answered")
+        raise ClientError("no broker answered")
 
     plans = plan(leadership(find_racks=broken), [("m1", "a"), ("m2", "b")], (("t", 4),))
     assert plans == {"m1": [0, 1], "m2": [2, 3]}
@@ -143,7 +142,7 @@ def test_the_topics_of_every_kind_of_assignor_come_from_one_reading(policy, monk
     view = MemberView(topics=("u", "t"), owned=(), previous=(), generation=-1)
     request = round_of(offered[0].name, {"a": offered[0].subscribe(view), "b": b"odd"})
     asked = []
-    looked_up = Leadership(
+    looked_up = LeaderPlanner(
         wanted, offered, lambda topics: asked.append(topics) or FoundTopics(counts={"t": 2})
     )
     computed = looked_up.compute(request)
@@ -178,7 +177,7 @@ def given(computed):
 def leading(policy, count):
     """A leader that learns of topics by a function, or always the same."""
     look = count if callable(count) else lambda _: count
-    return Leadership(settings(holdfast_policy=policy), SPOKEN[policy], look)
+    return LeaderPlanner(settings(holdfast_policy=policy), SPOKEN[policy], look)
 
 
 HONEST = (("a", ("t",), (0, 1)), ("b", ("t",), (2, 3)))
@@ -238,7 +237,7 @@ def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
 
 @pytest.mark.parametrize("policy", SPOKEN)
 @pytest.mark.parametrize(
-    "error", [OperationalError("no broker answered"), TimeoutError(), KeyError("t")]
+    "error", [ClientError("no broker answered"), TimeoutError(), KeyError("t")]
 )
 def test_a_leader_that_cannot_ask_lets_everybody_keep_what_it_claims(policy, error, caplog):
     def count(topics):

@@ -7,9 +7,10 @@ import pytest
 from tests.machine.subscribed import subscribed
 from tests.members.configured import settings_of
 
-from holdfast.core.machine.leader.locations import shared_locations
+from holdfast.core.machine.leader.subscriptions import shared_locations
 from holdfast.members.clients import keywords
-from holdfast.members.runtime.location import SharedLocations, location_of, supervisor_names
+from holdfast.members.config.policy import location_of, supervisor_names
+from holdfast.members.runtime.leader_planner import SharedLocations
 from holdfast.members.runtime.member_log import MemberLog
 
 NOWHERE = Path("/nowhere/cgroup")

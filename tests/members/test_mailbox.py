@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from holdfast.members.runtime.mailbox import Mailbox
+from holdfast.members.runtime.application_tasks import Mailbox
 
 
 def test_items_come_in_order_and_an_empty_box_says_so():

@@ -8,10 +8,9 @@ import pytest
 from tests.members.fake_machine import COMMIT, A, FakeCoordinator, Notes, Script, bare
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, RemoteProtocolError
 
 DONE = actions.JoinCompleted(
     generation=3,
@@ -168,7 +167,7 @@ def test_a_bug_of_ours_is_reported_and_nothing_hangs(run):
     member_thread = run(script, Broken())
     member_thread.post(events.Polled())
     assert member_thread.over.wait(30)
-    assert isinstance(member_thread.failure, OperationalError)
+    assert isinstance(member_thread.failure, ClientError)
     assert "KeyError: 'a-0'" in str(member_thread.failure)
 
 

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from holdfast.cluster.client_keys import ALIASES
-from holdfast.cluster.settings import KEYS
-from holdfast.core.machine.policies import POLICIES
+from holdfast.cluster.client_configs import ALIASES
+from holdfast.core.machine.policy import POLICIES
+from holdfast.members.config.settings import KEYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "members.md"
 

@@ -14,7 +14,7 @@ from holdfast.cluster.connections import as_ours, ends_member, raise_code
 from holdfast.cluster.lookup import FoundTopics, Lookup
 from holdfast.core.machine.codes import FATAL, ErrorCode
 from holdfast.core.machine.events import MetadataChanged, Started, SubscriptionChanged
-from holdfast.errors import OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, RemoteProtocolError
 from holdfast.members.runtime.member_log import MemberLog
 from holdfast.members.runtime.metadata_watch import MetadataWatch
 
@@ -99,10 +99,10 @@ def test_a_pattern_asks_for_all_topics_and_still_knows_what_others_miss(watch):
 
 
 def test_a_member_with_a_pattern_joins_once_it_knows_what_matches(watch):
-    topics = Topics({"t": 4, "u": 1}, error=OperationalError("no broker answered"))
+    topics = Topics({"t": 4, "u": 1}, error=ClientError("no broker answered"))
     one, events, failures = watch(topics)
     one.subscribe((), lambda name: name == "t")
-    with pytest.raises(OperationalError):
+    with pytest.raises(ClientError):
         one.look(frozenset({"t"}))
     topics.error = None
     told = [events.get(timeout=30)]
@@ -121,8 +121,8 @@ def test_what_could_not_be_asked_for_is_asked_for_again_and_counts_as_a_change(w
     one, events, failures = watch(topics)
     one.subscribe(("t",), None)
     assert counts_of(events) == {"t": 4}
-    topics.error = OperationalError("no broker answered")
-    with pytest.raises(OperationalError):
+    topics.error = ClientError("no broker answered")
+    with pytest.raises(ClientError):
         one.look(frozenset({"t", "u"}))
     assert counts_of(events) == {"t": 4, "u": 0}  # what the leader plans with
     topics.error = None
@@ -164,7 +164,7 @@ def test_only_a_fatal_code_or_a_refusal_of_ours_ends_a_member():
         assert "topic 't'" in str(error)
         assert ends_member(error) == (code in FATAL)
     assert ends_member(RemoteProtocolError("auto.offset.reset is none"))
-    assert not ends_member(OperationalError("no broker answered"))
+    assert not ends_member(ClientError("no broker answered"))
     assert not ends_member(TimeoutError())
 
 

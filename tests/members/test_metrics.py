@@ -12,7 +12,7 @@ from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.leader import leader as plans
 from holdfast.members.metrics import RoundTimes
-from holdfast.members.runtime import waits
+from holdfast.members.runtime import leader_planner
 from holdfast.metrics import PrometheusCollector, metrics_of, prometheus_text
 
 CONFIG = {
@@ -122,8 +122,8 @@ def test_a_wait_is_reported_when_it_begins_and_when_it_ends(caplog):
 )
 def test_the_end_of_a_wait_says_why(comes, passed_s, why, waiting, caplog, monkeypatch):
     if passed_s:
-        late = waits.time.monotonic() + passed_s
-        monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: late))
+        late = leader_planner.time.monotonic() + passed_s
+        monkeypatch.setattr(leader_planner, "time", SimpleNamespace(monotonic=lambda: late))
         for name in ("A", "B"):  # what they carry is as old
             object.__setattr__(waiting.said[name], "state_age_ms", passed_s * 1000)
     waiting.play("A", "B", *comes)
@@ -147,7 +147,7 @@ def test_what_is_reassigned_is_counted_until_it_is_back():
         workers.play(*names)
         if names == "AB":
             workers.said.pop("C", None)
-        reassigned.append(workers.workers["A"]._leadership.waits.n_reassigned)
+        reassigned.append(workers.workers["A"]._session.planner.waits.n_reassigned)
     assert reassigned == [0, 2, 2, 2, 0]
     assert workers.waiting == ()
 

@@ -6,13 +6,12 @@ import pytest
 from tests.live.waiting import until
 from tests.members.fake_member import Listener, Record, make_member
 
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.runtime.offsets import OffsetToCommit
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
+from holdfast.members.session.client_adapter import NOTHING, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
-from holdfast.members.session.in_flight import NOTHING
 
 A, B = ("t", 0), ("t", 1)
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}

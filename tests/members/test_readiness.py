@@ -12,11 +12,11 @@ from tests.members.configured import NEEDED, of_aiokafka
 from tests.members.fake_machine import COMMIT, Notes, Script
 
 from holdfast import Consumer
-from holdfast.cluster.settings import Settings
 from holdfast.confluent import Consumer as ConfluentConsumer
 from holdfast.core.machine import events
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ClientError, ConfigError
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.readiness import ReadyFile, ready_file
 
 LOG = logging.getLogger("holdfast.member")
@@ -93,7 +93,7 @@ def test_a_heartbeat_that_was_acknowledged_is_its_time(path, script, hosted):
 def test_it_is_gone_after_the_end_and_after_a_failure(path, script, hosted):
     member_thread = hosted()
     went(member_thread, script, MemberState.STABLE)
-    member_thread.fail(OperationalError("no"))
+    member_thread.fail(ClientError("no"))
     member_thread.post(BEAT)
     assert member_thread.catch_up(30) and not path.exists()
     member_thread.stop()

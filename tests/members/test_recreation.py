@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.members.clients.confluent import recreation
-from holdfast.members.clients.confluent.recreation import ASK_EVERY_S, StallDetector
+from holdfast.members.clients.librdkafka import recreation
+from holdfast.members.clients.librdkafka.recreation import REQUEST_EVERY_S, StallDetector
 
 
 class World:
@@ -16,7 +16,7 @@ class World:
         self.answered_at = 0.0
 
     def wait(self, *, answers):
-        self.now += ASK_EVERY_S
+        self.now += REQUEST_EVERY_S
         if answers:
             self.answered_at = self.now - 1
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
-from holdfast.members.resources.effects import (
+from holdfast.members.resources.attempts import (
     Begin,
     EndedLate,
     EndWorker,

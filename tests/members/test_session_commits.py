@@ -13,8 +13,8 @@ from tests.members.interrupts import in_time
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import CommitRefused
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import OperationalError, RemoteProtocolError
-from holdfast.members.runtime.offsets import OffsetToCommit
+from holdfast.errors import ClientError, RemoteProtocolError
+from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.session.commits import CommitOrigin
 
 A, B = ("t", 0), ("t", 1)
@@ -22,7 +22,7 @@ REBALANCE_IN_PROGRESS = ErrorCode.REBALANCE_IN_PROGRESS
 ILLEGAL_GENERATION = ErrorCode.ILLEGAL_GENERATION
 UNKNOWN_MEMBER_ID = ErrorCode.UNKNOWN_MEMBER_ID
 JOINING = MemberState.PREPARING_REBALANCE
-NO_ANSWER = OperationalError("no answer")
+NO_ANSWER = ClientError("no answer")
 EACH = pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
 
 
@@ -155,7 +155,7 @@ def test_what_no_other_attempt_can_mend_is_the_callers(member, session, said):
 def test_a_commit_ends_with_its_time(member, session):
     member.coordinator.answers = [NO_ANSWER]
     late = error_of(commit(session, timeout_s=0.0))
-    assert isinstance(late, OperationalError)
+    assert isinstance(late, ClientError)
     assert "not answered in time" in str(late)
     assert len(member.coordinator.sent) == 1
 
@@ -163,7 +163,7 @@ def test_a_commit_ends_with_its_time(member, session):
 def test_a_commit_ends_with_its_connections(member, session):
     member.coordinator.answers, member.coordinator.pauses = [NO_ANSWER], []
     sent = commit(session)
-    closed = OperationalError("closed")
+    closed = ClientError("closed")
     member.coordinator.pauses.pop().set_exception(closed)
     assert error_of(sent) is closed
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.cluster import client_configs
-from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
+from holdfast.members.config.settings import KEYS, Settings, librdkafka_fetch
 
 MINIMAL = {"bootstrap.servers": "a:1,b:2", "group.id": "g"}
 
@@ -85,7 +85,7 @@ def test_each_client_gets_its_own_spelling():
     settings = Settings.parse({**SASL, "sasl.username": "u", "sasl.password": "p"})
     ours, theirs = (
         client_configs.kafka_python_connection(settings),
-        client_configs.librdkafka_fetch(settings),
+        librdkafka_fetch(settings),
     )
     assert ours["sasl_mechanism"] == theirs["sasl.mechanism"] == "SCRAM-SHA-256"
     assert ours["sasl_plain_password"] == theirs["sasl.password"] == "p"
@@ -95,7 +95,7 @@ def test_each_client_gets_its_own_spelling():
 
 def test_no_reset_is_an_error_in_librdkafkas_spelling():
     settings = parse(auto_offset_reset="none")
-    assert client_configs.librdkafka_fetch(settings)["auto.offset.reset"] == "error"
+    assert librdkafka_fetch(settings)["auto.offset.reset"] == "error"
 
 
 def test_oauth_tokens_are_asked_for_when_needed():
@@ -106,11 +106,11 @@ def test_oauth_tokens_are_asked_for_when_needed():
         "holdfast.oauth.token.provider": lambda: ("token", 99.0),
     }
     settings = Settings.parse(config)
-    assert client_configs.librdkafka_fetch(settings)["oauth_cb"](None) == ("token", 99.0)
+    assert librdkafka_fetch(settings)["oauth_cb"](None)[:2] == ("token", 99.0)
     provider = client_configs.kafka_python_connection(settings)["sasl_oauth_token_provider"]
     assert provider.token() == "token"
     bare = Settings.parse({**config, "holdfast.oauth.token.provider": lambda: "bare"})
-    token, expiry = client_configs.librdkafka_fetch(bare)["oauth_cb"](None)
+    token, expiry, *_ = librdkafka_fetch(bare)["oauth_cb"](None)
     assert token == "bare"
     assert expiry > 0
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.members.runtime.signals import EndSignals
+from holdfast.members.runtime.closing import EndSignals
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 

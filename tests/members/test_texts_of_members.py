@@ -15,7 +15,7 @@ import holdfast
 import holdfast.aiokafka
 import holdfast.confluent
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.cluster.settings import Settings
+from holdfast.members.config.settings import Settings
 
 CONFIG = {
     **NEEDED,

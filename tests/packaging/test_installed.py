@@ -76,6 +76,7 @@ HISTORY = ("holdfast", "history", "--input", "{dump}", "--format", "json", "-q")
 SIMULATE = ("holdfast", "simulate", "--scenario", "rolling-bounce", "--policy", "deferred")
 SMALL = ("--members", "4", "--partitions", "16")
 
+SIGN = "from holdfast.cluster import aws; print(aws.aws_tokens('eu-west-1', {})().principal)"
 FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "": (((LIBRARY,), "{'C0': {'orders'"), ((*SIMULATE, *SMALL), "partition")),
     "members": tuple(
@@ -85,10 +86,19 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (HISTORY, "{group}"),
         (("holdfast", "dump", "-b", "{broker}", "-o", "{folder}/dump"), ""),
         (("holdfast", "lag", "-b", "{broker}", "--group", "{group}", "-q"), "{topic}"),
-        ((DELTA,), "rows "),
         (("python", "-c", "import obstore.store"), ""),
         (("python", "-c", "import prometheus_client"), ""),
         (("holdfast", "serve", "--input", "{tables}", "--listen", "127.0.0.1:0"), "{group}"),
+    ),
+    "aws": (
+        (("env", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "python", "-c", SIGN), "aws"),
+    ),
+    "keystores": (
+        (("python", "-c", "from cryptography.hazmat.primitives.serialization import pkcs12"), ""),
+    ),
+    "spark": (
+        (("holdfast", "doctor", "-b", "{broker}", "--engine", "spark", "-q"), "{group}"),
+        ((DELTA,), "rows "),
     ),
     "all": (
         ((CONSUMER,), "read 20"),

@@ -66,7 +66,7 @@ def test_workers_have_no_new_protocol_to_migrate_to(tables, name):
 
 def test_what_has_no_replay_says_why_once(tables):
     path = tables["streams_classic"].root
-    done = run("replay", "--input", path, "--policy", "simple", "--policy", "kip848")
+    done = run("replay", "--input", path, "--policy", "simple,kip848")
     (said,) = [line for line in done.err.splitlines() if "assigns tasks" in line]
     assert "under simple, kip848: Kafka Streams" in said
 

@@ -135,7 +135,7 @@ def test_a_read_ends_at_its_end_offset(monkeypatch):
     for offset in range(20):
         log.commit("g", "t", 0, offset, producer=3 if offset == 4 else -1)
     log.end(3)
-    with log.asking() as asked:
+    with log.connected() as asked:
         reader = TopicReader(asked, "o")
         rows = pa.concat_tables(reader.read({0: (2, 9)}))
         assert rows["offset"].to_pylist() == [2, 3, 5, 6, 7, 8] and reader.reached == {0: 9}
@@ -166,7 +166,7 @@ def test_records_that_retention_takes_while_they_are_read_are_left_out():
     for offset in range(6):
         log.commit("g", "t", 0, offset)
     log.begin = 4
-    with log.asking() as asked:
+    with log.connected() as asked:
         reader = TopicReader(asked, "o")
         assert pa.concat_tables(reader.read({0: (1, 6)}))["offset"].to_pylist() == [4, 5]
         assert reader.missing_until == {0: 4}
@@ -177,14 +177,14 @@ def test_a_log_that_is_shorter_than_it_was_is_an_error():
     log = Deleted(n_partitions=1)
     out_of_range = FetchedLog(records=b"", is_out_of_range=True)
     log.fetch = lambda topic, offsets: done(dict.fromkeys(offsets, out_of_range))
-    with log.asking() as asked, pytest.raises(SourceError, match="ends before offset 9"):
+    with log.connected() as asked, pytest.raises(SourceError, match="ends before offset 9"):
         list(TopicReader(asked, "o").read({0: (9, 12)}))
 
 
 def test_a_leader_without_records_ends_the_read(monkeypatch):
     monkeypatch.setattr(topic_reader, "MOST_EMPTY", 3)
     log = OffsetsLog(n_partitions=1)
-    with log.asking() as asked, pytest.raises(SourceError, match="no record from offset 0 on"):
+    with log.connected() as asked, pytest.raises(SourceError, match="no record from offset 0 on"):
         list(TopicReader(asked, "o").read({0: (0, 2)}))
     assert log.fetched == 4
 
@@ -209,7 +209,10 @@ def test_records_that_do_not_parse_are_an_error_with_their_position():
     blob = log.log[0][0].batch(0).encode()
     spoiled = FetchedLog(records=blob[:16] + b"\1" + blob[17:])
     log.fetch = lambda topic, offsets: done({0: spoiled})
-    with log.asking() as asked, pytest.raises(SourceError, match=r"partition 0 of o .* offset 0"):
+    with (
+        log.connected() as asked,
+        pytest.raises(SourceError, match=r"partition 0 of o .* offset 0"),
+    ):
         list(TopicReader(asked, "o").read({0: (0, 1)}))
 
 
@@ -253,7 +256,7 @@ def test_bytes_that_no_codec_wrote(number):
     blob = log.log[0][0].batch(0).encode()
     spoiled = FetchedLog(records=blob[:22] + bytes([number]) + blob[23:])
     log.fetch = lambda topic, offsets: done({0: spoiled})
-    with log.asking() as asked, pytest.raises(SourceError, match="cannot be read from offset 0"):
+    with log.connected() as asked, pytest.raises(SourceError, match="cannot be read from offset 0"):
         list(TopicReader(asked, "o").read({0: (0, 1)}))
 
 

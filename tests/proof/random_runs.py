@@ -19,15 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tests.proof.rules.attached import CheckedWorld
 
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.policies import POLICIES, check_known, find_policy
-from holdfast.core.machine.policy import Policy, When
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import POLICIES, Policy, When, check_known, find_policy
 from holdfast.core.machine.states import GroupState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ownership_log import Violation
-from holdfast.sim.world.quiescence import all_quiescent
+from holdfast.sim.world.process import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 FAULTS_MS = 60_000

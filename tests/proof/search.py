@@ -14,8 +14,7 @@ import sys
 
 from tests.proof.walk import KINDS, Bound, Search
 
-from holdfast.core.machine.policies import POLICIES
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import POLICIES, Policy
 from holdfast.core.machine.supported_protocols import assignors_for
 
 SETTINGS = Policy(delay_ms=20_000)

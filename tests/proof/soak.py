@@ -14,7 +14,7 @@ import sys
 
 from tests.proof.random_runs import SoakOutcome, soak
 
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 from holdfast.errors import ConfigError
 
 

@@ -101,7 +101,7 @@ from holdfast.core.machine.events import (
     SubscriptionChanged,
     Tick,
 )
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.states import GroupState
 from holdfast.core.model.partitions import Resource

@@ -17,13 +17,13 @@ from tests.report.served import following
 from tests.report.test_findings import emptied, flapping, quiet
 from werkzeug.test import Client
 
-from holdfast.cluster.seen_groups import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
+from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.findings.doctor import to_json, worst_of
+from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.findings.doctor import to_json, worst_of
-from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.report.findings.finding import Basis, Finding, Severity
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.group_index import IndexView, read_index, select
 from holdfast.fleet.report.serving.live import (
@@ -199,14 +199,14 @@ def test_a_round_that_lacks_its_assignment_waits_for_the_leader() -> None:
 
 def test_coordinators_of_kip_848_say_who_has_partitions_to_give_up() -> None:
     people = [
-        member("a-1", n_to_give_up=0, is_behind=True),
-        member("b-1", n_to_give_up=2, is_behind=False),
+        member("a-1", n_pending_revocations=0, is_behind=True),
+        member("b-1", n_pending_revocations=2, is_behind=False),
     ]
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S - 60, [one]), (END_S, [one])))
     assert found is not None and found.severity is Severity.WARN  # the others read on
     assert "waits for b on /host-b to revoke 2 partitions" in found.text
-    people[1] = member("b-1", n_to_give_up=0, is_behind=False)
+    people[1] = member("b-1", n_pending_revocations=0, is_behind=False)
     one = seen("g", "Reconciling", people, GroupType.CONSUMER)
     found = now(group(), answers((END_S, [one])))
     assert found is not None and found.severity is Severity.INFO
@@ -235,17 +235,17 @@ def test_the_state_of_now_counts_for_what_holds_now() -> None:
         script, live = emptied(900), answers((END_S, [seen("g", state, ["a-1"])]))
         assert {f.code for f in examined(script, live).findings} == found
     gone = examined(emptied(900), answers((END_S, []), gone=["g"]))
-    assert (gone.facts.state, gone.facts.gone_ms) == ("Dead", START_MS + 1000 * END_S)
+    assert (gone.history.state, gone.history.gone_ms) == ("Dead", START_MS + 1000 * END_S)
     assert not any(f.is_active for f in gone.findings)
     # Not listed, and not known to be gone: the records stand.
-    assert examined(emptied(900), answers((END_S, []))).facts.state == "Empty"
+    assert examined(emptied(900), answers((END_S, []))).history.state == "Empty"
 
 
 def test_a_group_that_was_deleted_by_its_records_and_is_back_is_not_gone() -> None:
     script = flapping(30).settle(340, [], {}, state="Dead")
-    assert examined(script).facts.gone_ms == START_MS + 340_000
+    assert examined(script).history.gone_ms == START_MS + 340_000
     live = answers((END_S, [seen("g", "Empty")]))
-    assert examined(script, live).facts.gone_ms is None
+    assert examined(script, live).history.gone_ms is None
 
 
 def test_a_group_in_its_first_round_has_no_record_and_is_found_all_the_same() -> None:
@@ -253,7 +253,7 @@ def test_a_group_in_its_first_round_has_no_record_and_is_found_all_the_same() ->
     live = answers((END_S - 30, [seen("new", JOINING, ABC)]), (END_S, [seen("new", JOINING, ABC)]))
     held = read_tables(tables(other))
     found = examine_all(held, last_ms=START_MS + 1000 * END_S, live=live)
-    assert [e.facts.group for e in found] == ["new", "g"]
+    assert [e.history.name for e in found] == ["new", "g"]
     (finding,) = found[0].findings
     assert (finding.code, finding.severity) == ("HF128", Severity.ERROR)
     assert "rebalancing for at least 30 s" in finding.text
@@ -311,7 +311,7 @@ def test_an_index_has_the_states_of_now_and_rows_of_groups_without_records() -> 
 
 def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> None:
     held, live = fleet_of_two()
-    verdicts = {e.facts.group: e.verdict for e in examine_all(held, last_ms=START_MS + 400_000)}
+    verdicts = {e.history.name: e.verdict for e in examine_all(held, last_ms=START_MS + 400_000)}
     index = index_now(read_index(held), live)
     told = verdicts_now(verdicts, index, live)
     assert [index.names[i] for i in select(index, told, IndexView())] == ["g", "new", "storm"]
@@ -320,7 +320,7 @@ def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> 
     assert verdicts_now(verdicts, index, calm) is verdicts
     assert verdicts_now(verdicts, index, NOT_QUERIED) is verdicts
     # What was found while it rebalanced is not kept for when it does not.
-    (found,) = [e for e in examine_all(held, live=live) if e.facts.group == "g"]
+    (found,) = [e for e in examine_all(held, live=live) if e.history.name == "g"]
     assert [one.code for one in found.verdict.codes] == ["HF128"]
     assert (of_records(found.verdict).codes, of_records(found.verdict).rank) == ((), -1)
 

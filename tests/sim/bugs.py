@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import HeartbeatAnswered
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
+from holdfast.core.machine.leader.assignor_protocol import LeaderRound
+from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member import Member

@@ -10,7 +10,8 @@ from tests.proof.rules.checkers import RoundChecker
 
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound, stay
+from holdfast.core.machine.leader.assignor_protocol import LeaderRound
+from holdfast.core.machine.leader.designs import DesignAssignor, stay
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.container import (

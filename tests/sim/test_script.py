@@ -9,7 +9,7 @@ from tests.cli.running import run
 from tests.proof.random_runs import soak
 from tests.proof.rules.attached import CheckedWorld, simulate
 
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 from holdfast.errors import ConfigError
 from holdfast.sim.scenarios import Play, ScenarioStep, Setup, check_balance
 

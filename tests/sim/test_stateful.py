@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.proof.random_runs import Faults
 from tests.proof.rules.checkers import RoundChecker
 
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 
 MOST_MEMBERS = 6
 MOST_MS = 90_000

@@ -7,7 +7,7 @@ from tests.proof.random_runs import Faults
 from tests.sim.faults.fault_case import leader
 from tests.sim.faults.played import ends_well, world
 
-from holdfast.core.machine.policies import POLICIES
+from holdfast.core.machine.policy import POLICIES
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import ConfigError, SourceError
+from holdfast.fleet.columnar import GroupedTable, times_ms
 from holdfast.fleet.tables.columns.schemas import from_columns
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.columns.values import GroupedTable, times_ms
 from holdfast.fleet.tables.folder.delta_log import entry_name
 from holdfast.fleet.tables.folder.manifest import Batch, stamp
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of

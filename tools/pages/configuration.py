@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tools.pages.tables import table
 
-from holdfast.cluster import client_keys, credentials
-from holdfast.cluster.settings import KEYS
+from holdfast.cluster import client_configs, credentials
+from holdfast.members.config import client_keys
+from holdfast.members.config.settings import KEYS
 
 _JAVA = {
     "ssl.ca.location": "ssl.truststore.location",
@@ -76,7 +77,7 @@ def configuration_page() -> str:
 
 
 def _spellings() -> dict[str, str]:
-    return {**client_keys.ALIASES, **credentials.SAME}
+    return {**client_configs.ALIASES, **credentials.SAME}
 
 
 def _unit(key: str) -> str:
@@ -88,7 +89,7 @@ def _librdkafka(key: str) -> str:
         return "-"
     if key in client_keys.PASSED:
         return f"`{client_keys.PASSED[key].name}`"
-    others = [f"`{a}`" for a, b in client_keys.ALIASES.items() if b == key]
+    others = [f"`{a}`" for a, b in client_configs.ALIASES.items() if b == key]
     same = [] if key in ("fetch.max.wait.ms", "request.timeout.ms") else [f"`{key}`"]
     return ", ".join((same + others) if key != "metadata.max.age.ms" else others)
 
@@ -107,5 +108,5 @@ def _own(key: str) -> tuple[str, ...]:
 
 def _passed(key: str) -> tuple[str, ...]:
     entry = client_keys.PASSED[key]
-    java = f"`{key}`" if key in client_keys.JAVAS else "-"
+    java = f"`{key}`" if key not in client_configs.LIBRDKAFKAS else "-"
     return (f"`{key}`", java, _librdkafka(key), "", entry.unit, entry.text)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tools.pages.tables import table
 
+from holdfast.cli.simulation_picture import draw
 from holdfast.core.machine.policy import Policy
 from holdfast.sim.scenarios import Report, ScenarioStep, Setup, simulate
 from holdfast.sim.world.costs import Costs
@@ -25,8 +26,17 @@ WAYS = (
 )
 """Name of a row, the policy, and whether members have instance ids."""
 
+DRAWN = ("eager", "simple", "deferred", "failback")
+"""Policies of the drawing, from the one that stops most."""
+
 RESTARTS_MS, REBUILDS_MS = (3_000, 60_000), (0, 10_000)
 DELAY_MS = 120_000
+
+
+def policies_drawing() -> str:
+    """Return the drawing of one bounce under four policies, as SVG."""
+    small = Setup(members=4, partitions=12, timeline=True)
+    return draw([simulate(replace(small, policy=policy)) for policy in DRAWN])
 
 
 def ways_part() -> str:

@@ -31,18 +31,32 @@ PUBLIC = (
 )
 """What a program may import, and CONTRIBUTING.md promises to keep."""
 STYLE = """\
+:root { --md-primary-fg-color: #12423c; --md-primary-fg-color--light: #2b6b62;
+  --md-primary-fg-color--dark: #0b2c28; --md-primary-bg-color: #fff;
+  --md-accent-fg-color: #b4530a; --md-typeset-a-color: #0b6a5c; }
+[data-md-color-scheme="slate"] { --md-hue: 172;
+  --md-typeset-a-color: #6fcfbd; --md-accent-fg-color: #f0a35b; }
+.md-typeset pre > code { overflow-x: auto; }
+.md-typeset td:first-child code { white-space: nowrap; }
 .md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) { display: block; overflow-x: auto; }
 .md-typeset .doc-heading code { overflow-wrap: anywhere; }
 """
+MARK = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24">
+<path fill="#fff" d="M2 4h20v4H2z" opacity=".95"/><path fill="#f0a35b" d="M2 10h9v4H2z"/>
+<path fill="#fff" d="M13 10h9v4h-9zM2 16h20v4H2z" opacity=".95"/></svg>
+"""
+"""Three rows of an ownership timeline; in the second one the owner changes."""
 
 
 def on_config(config: Any) -> Any:
     """Append the parts of the navigation that follow from the tree."""
-    config["nav"] += [
-        {"Reference": ["reference/index.md", *({m: f"reference/{m}.md"} for m in PUBLIC)]},
-        {"Decisions": [f"adr/{path.name}" for path in sorted((ROOT / "docs/adr").glob("*.md"))]},
-    ]
+    tabs = {name: pages for tab in config["nav"] for name, pages in tab.items()}
+    modules = ["reference/index.md", *({name: f"reference/{name}.md"} for name in PUBLIC)]
+    tabs["Reference"].append({"Python": modules})
+    decisions = [f"adr/{path.name}" for path in sorted((ROOT / "docs/adr").glob("*.md"))]
+    tabs["Maintainers"].append({"Decisions": decisions})
     return config
 
 
@@ -52,6 +66,7 @@ def on_files(files: Files, config: Any) -> Files:
         "index.md": (ROOT / "README.md").read_text(encoding="utf-8"),
         "security.md": (ROOT / "SECURITY.md").read_text(encoding="utf-8"),
         "site.css": STYLE,
+        "mark.svg": MARK,
         "reference/index.md": _index(),
         **{f"reference/{module}.md": reference(module) for module in PUBLIC},
     }
@@ -92,7 +107,7 @@ def _name(module: str, name: str) -> str:
 
 
 def _of_private_bases(thing: Any, module: str) -> list[str]:
-    """Public members of a class that its bases give which have no place of their own here."""
+    """Public members that a class inherits from bases that have no page."""
     shown = [getattr(import_module(module), name) for name in names_of(module)]
     bases = takewhile(lambda base: base not in shown, getattr(thing, "__mro__", ())[1:])
     ours = [base for base in bases if base.__module__.startswith("holdfast")]

@@ -208,8 +208,8 @@ def explained(error: BaseException) -> str:
         return f"cannot read or write {file}: {getattr(error, 'strerror', '')}"
     if isinstance(error, MemoryError):
         return f"too large for the memory of this machine: {str(error) or 'allocation failed'}"
-    if told := lacking(error):
-        return told
+    if missing := lacking(error):
+        return missing
     # An error of Spark's workers arrives as a whole traceback: its last line names the reason.
     said = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
     what = ": ".join([type(error).__name__, *said])
@@ -274,8 +274,8 @@ def main(argv: list[str] | None = None) -> None:
         code = EXIT_USAGE
     except click.ClickException as error:
         print_error(error.format_message())
-        if told := where_from(error, path):
-            print_note(told)
+        if origin := where_from(error, path):
+            print_note(origin)
         code = EXIT_USAGE
     except BrokenPipeError:
         sys.stderr.close()

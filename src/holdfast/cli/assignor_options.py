@@ -1,4 +1,4 @@
-"""The assignor or the policy of a command line, and the options of an assignor.
+"""Options that commands share: assignors and policies, an assignor's options, those of the designs.
 
 **Rules.** ``module:function`` is imported as ``python -m`` would, from the current folder first.
 It names a result of :func:`holdfast.assignor`, or a function of members, topics and claims.
@@ -12,9 +12,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from holdfast.cli.declared import Option
+from holdfast.cli.durations import format_duration
 from holdfast.core.assignors.registry import Named, find
-from holdfast.core.machine.policies import PolicyInfo
+from holdfast.core.machine.policy import DEFAULTS, PolicyInfo
 from holdfast.errors import ConfigError
+
+DELAY, INTERVAL = format_duration(DEFAULTS.delay_ms), format_duration(DEFAULTS.interval_ms)
+STABILIZATION = format_duration(DEFAULTS.stabilization_ms)
+
+Batch = Annotated[
+    int, Option("--batch", help="Design III: moves per round for each gaining member.")
+]
+Interval = Annotated[
+    str, Option("--interval", metavar="DURATION", help="Design III: time between batches.")
+]
+
 
 AssignorOptions = Annotated[
     list[str] | None,
@@ -22,6 +34,19 @@ AssignorOptions = Annotated[
         "--option", metavar="NAME=VALUE", help="Option of the assignor, value as JSON; repeatable."
     ),
 ]
+
+
+def split_names(text: str, option: str) -> list[str]:
+    """Return the names of an option that takes several, separated by commas; each once.
+
+    Raises
+    ------
+    ConfigError
+        There is no name.
+    """
+    if not (names := [name for part in text.split(",") if (name := part.strip())]):
+        raise ConfigError(f"{option} {text!r}: expected names, such as a,b")
+    return list(dict.fromkeys(names))
 
 
 def parse_assignor(text: str) -> Named:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.live_lag import chosen_groups
-from holdfast.cluster.states_now import states_now
+from holdfast.cluster.groups_now import states_now
 from holdfast.core.names import visible
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
-    from holdfast.cluster.seen_groups import SeenGroup, SeenGroups
+    from holdfast.cluster.snapshot import SeenGroup, SeenGroups
 
 EMPTY: Final = frozenset({"Empty", "Dead"})
 """States of groups without members."""

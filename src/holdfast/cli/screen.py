@@ -20,8 +20,8 @@ from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.fleet.report.findings.doctor import Verdict
-    from holdfast.fleet.report.findings.finding import Evidence, Finding
+    from holdfast.fleet.analysis.findings.doctor import Verdict
+    from holdfast.fleet.analysis.findings.finding import Evidence, Finding
 
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
@@ -54,7 +54,7 @@ def _print_all(console: Console, found: Sequence[Verdict]) -> None:
 
 
 def _print_heading(console: Console, verdict: Verdict) -> None:
-    from holdfast.fleet.report.findings.finding import count
+    from holdfast.fleet.analysis.findings.finding import count
 
     head = verdict.heading
     generation = "none" if head["generation"] is None else head["generation"]
@@ -79,24 +79,24 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
 
 def _now(now: dict[str, Any]) -> str:
     """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
-    from holdfast.fleet.report.findings.finding import count, more
+    from holdfast.fleet.analysis.findings.finding import count, more
 
-    asked = f"(queried {now['asked_at'][11:19]} UTC)"
+    when = f"(queried {now['asked_at'][11:19]} UTC)"
     if now["state"] is None:
-        return f"now not listed by any broker {asked}"
+        return f"now not listed by any broker {when}"
     if now["n_members"] is None:
         why = f": {now['refused']}" if now["refused"] else ""
-        return f"now {now['state']} {asked}{why}"
+        return f"now {now['state']} {when}{why}"
     named = [
         visible(f"{one['group_instance_id'] or one['client_id']} on {one['client_host']}")
         for one in now["members"]
     ]
     said = f": {', '.join(named)}{more(now['n_members'] - len(named))}" if named else ""
-    return f"now {now['state']} {asked}, {count(now['n_members'], 'member')}{said}"
+    return f"now {now['state']} {when}, {count(now['n_members'], 'member')}{said}"
 
 
 def _print_finding(console: Console, finding: Finding, n_owned: int) -> None:
-    from holdfast.fleet.report.findings.doctor import moment
+    from holdfast.fleet.analysis.findings.doctor import moment
 
     about = [str(finding.basis)]
     if finding.cost_upper_s:
@@ -144,8 +144,8 @@ def _window(first: str, last: str) -> str:
 
 
 def _evidence(evidence: Evidence) -> str:
-    from holdfast.fleet.report.findings.doctor import moment
-    from holdfast.fleet.report.findings.finding import generations_of
+    from holdfast.fleet.analysis.findings.doctor import moment
+    from holdfast.fleet.analysis.findings.finding import generations_of
 
     parts = [generations_of(evidence)]
     if evidence.from_ms >= 0:

@@ -49,8 +49,8 @@ def refused_option(typed: str, flags: Iterable[str], context: click.Context) -> 
     word = typed.lstrip("-")
     same = [flag for flag in SAME.get(word, ()) if flag.lstrip("-") in known][:1]
     meant = same or [known[name] for name in get_close_matches(word, known, 3, _NEAR)]
-    told = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
-    return click.NoSuchOption(typed, f"No such option {typed!r}.{told}", ctx=context)
+    hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+    return click.NoSuchOption(typed, f"No such option {typed!r}.{hint}", ctx=context)
 
 
 def refused_words(
@@ -58,9 +58,9 @@ def refused_words(
 ) -> click.UsageError:
     """Return the error about words without an option, with an option for the first of them."""
     meant = " or ".join(f"{flag} {words[0]}" for flag in _flags_of(words[0], flags))
-    told = f": did you mean {meant}?" if meant else ""
+    hint = f": did you mean {meant}?" if meant else ""
     noun = "argument" if len(words) == 1 else "arguments"
-    return click.UsageError(f"Got unexpected extra {noun} ({' '.join(words)}){told}", context)
+    return click.UsageError(f"Got unexpected extra {noun} ({' '.join(words)}){hint}", context)
 
 
 def _flags_of(word: str, flags: Sequence[str]) -> list[str]:

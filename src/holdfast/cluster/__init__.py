@@ -6,11 +6,11 @@
 a member) and ``cluster`` (for the command line) query topics and offsets, ``first_unread`` the
 first unread record of a partition, with ``record_times`` where no record may be read, and
 ``groups`` the groups of coordinators, by requests of kafka-python and of ``messages/``, which
-``group_messages`` builds and reads. ``groups_now`` combines positions, ``states_now`` combines
-states, in the classes of ``seen_groups``. ``snapshot`` is what a dump keeps of a cluster.
+``group_messages`` builds and reads. ``groups_now`` combines their answers in the
+classes of ``snapshot``, which also has what a dump keeps of a cluster.
 
-``settings`` holds the configuration of a member, ``properties`` reads files of it, and
-``client_configs`` converts it for each client library. ``credentials`` reads logins and TLS in the
-spelling of any client, and ``login_log`` keeps logins out of the clients' logs. ``client_keys``
-handles every other key of a client, and ``client_versions`` has the required versions of clients.
+``settings`` holds the settings of connections, ``properties`` reads files of them, and
+``client_configs`` converts them for each client library. ``credentials`` reads logins and TLS in
+the spelling of any client, and ``login_log`` keeps logins out of the clients' logs.
+``client_versions`` has the required versions of clients.
 """

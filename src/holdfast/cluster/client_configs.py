@@ -1,36 +1,47 @@
-"""Converts the settings of one configuration for each client library.
+"""Converts the settings of connections for kafka-python, for Java's client and for Python's TLS.
 
-**Rules.** The settings of every client come from this module alone. Secrets pass through and are
-stored nowhere.
-
-**Strategy.** kafka-python carries the control plane (group requests), so it gets connection and
-security settings only. librdkafka, the data plane, gets connection, security and fetch settings.
+**Rules.** Secrets pass through and are stored nowhere. kafka-python carries the control plane
+(group requests and queries), so it gets connection and security settings only.
 """
 
 from __future__ import annotations
 
 import ssl
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.cluster import client_keys
 from holdfast.cluster.login_log import hide_logins
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
+from holdfast.cluster.tokens import token_of
 from holdfast.errors import ConfigError
 
-# By default librdkafka pauses a partition for a second once its queue is full, and meanwhile
-# the application empties the queue and waits. A short pause needs a smaller queue as well.
-_LIBRDKAFKA_QUEUE = {"fetch.queue.backoff.ms": 20, "queued.max.messages.kbytes": 32_768}
+ALIASES: Mapping[str, str] = {
+    "auto.commit.enable": "enable.auto.commit",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "metadata.broker.list": "bootstrap.servers",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+"""Another client's spelling -> the key's name here, which is Java's where Java has the key."""
 
-# Keys that librdkafka spells as Kafka does.
-_LIBRDKAFKA_SAME = (
-    *("client.id", "client.rack", "isolation.level", "fetch.max.bytes", "security.protocol"),
-    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
-    *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
-    *("sasl.mechanism", "sasl.username", "sasl.password"),
+LIBRDKAFKAS = frozenset(
+    {
+        *("broker.address.family", "broker.address.ttl", "debug", "fetch.error.backoff.ms"),
+        *("fetch.queue.backoff.ms", "log.connection.close", "log_level", "message.max.bytes"),
+        *("max.in.flight.requests.per.connection", "message.copy.max.bytes"),
+        *("queued.max.messages.kbytes", "queued.min.messages", "receive.message.max.bytes"),
+        *("socket.keepalive.enable", "socket.max.fails", "socket.nagle.disable"),
+        *("statistics.interval.ms", "stats_cb", "throttle_cb"),
+        *(f"topic.metadata.{end}" for end in ("propagation.max.ms", "refresh.sparse")),
+        "topic.metadata.refresh.fast.interval.ms",
+    }
 )
+"""Keys of consumers that librdkafka knows and Java's client does not."""
 
 KAFKA_PYTHON_LOOP = {"slow_task_threshold_secs": 0}
 """For the event loop of holdfast's kafka-python clients: log no warning about slow tasks, which are
@@ -38,7 +49,7 @@ normal on a busy machine. The application has no task there, and could do nothin
 """
 
 
-def ssl_context(settings: Settings) -> ssl.SSLContext | None:
+def ssl_context(settings: ConnectionSettings) -> ssl.SSLContext | None:
     """Return the TLS context of the ``ssl.*`` keys, None without TLS.
 
     Raises
@@ -70,7 +81,7 @@ def ssl_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 @contextmanager
-def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
+def _certificate(settings: ConnectionSettings) -> Iterator[tuple[str, str | None] | None]:
     """Yield files with the certificate and its key; Python reads neither from text."""
     if settings["ssl.certificate.pem"] is None:
         at = settings["ssl.certificate.location"]
@@ -84,7 +95,7 @@ def _certificate(settings: Settings) -> Iterator[tuple[str, str | None] | None]:
         yield file.name, settings["ssl.key.location"]
 
 
-def kafka_python_connection(settings: Settings) -> dict[str, Any]:
+def kafka_python_connection(settings: ConnectionSettings) -> dict[str, Any]:
     """Return the keyword arguments of kafka-python's connection layer."""
     hide_logins()
     context = ssl_context(settings)
@@ -106,54 +117,46 @@ def kafka_python_connection(settings: Settings) -> dict[str, Any]:
         return result
     result["sasl_mechanism"] = mechanism
     if mechanism == "OAUTHBEARER":
-        result["sasl_oauth_token_provider"] = _token_provider(settings)
+        result["sasl_oauth_token_provider"] = kafka_python_tokens(
+            settings["holdfast.oauth.token.provider"]
+        )
     else:
         result["sasl_plain_username"] = settings["sasl.username"]
         result["sasl_plain_password"] = settings["sasl.password"]
     return result
 
 
-def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
-    """Return the configuration of a ``confluent_kafka.Consumer`` that only fetches."""
-    if settings["holdfast.ssl.context"] is not None:
-        raise ConfigError("holdfast.ssl.context: librdkafka takes none; name the files by ssl.*")
-    reset = settings["auto.offset.reset"]
-    result: dict[str, Any] = {
-        **{key: settings[key] for key in _LIBRDKAFKA_SAME if settings[key] is not None},
-        "bootstrap.servers": ",".join(settings["bootstrap.servers"]),
-        # librdkafka requires one, and requests its coordinator: another name would need an
-        # ACL. It neither joins the group nor commits to it.
-        "group.id": settings["group.id"],
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error" if reset == "none" else reset,
-        "fetch.min.bytes": max(1, settings["fetch.min.bytes"]),
-        "fetch.wait.max.ms": settings["fetch.max.wait.ms"],
-        "max.partition.fetch.bytes": max(1, settings["max.partition.fetch.bytes"]),
-        **_LIBRDKAFKA_QUEUE,
-        **client_keys.for_librdkafka(settings.passed),
-    }
-    if settings["security.protocol"].endswith("SSL"):
-        algorithm = settings["ssl.endpoint.identification.algorithm"] or "none"
-        result["ssl.endpoint.identification.algorithm"] = algorithm
-    if settings["sasl.mechanism"] == "OAUTHBEARER":
-        provider = settings["holdfast.oauth.token.provider"]
-        result["oauth_cb"] = lambda _: _token_with_expiry(provider())
-    return result
+def oauth_callback(provide: Callable[[], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the ``oauth_cb`` of confluent-kafka for a provider of tokens."""
+
+    def callback(_: Any) -> tuple[str, float, str, dict[str, str]]:
+        token = token_of(provide())
+        return token.value, token.expires_s, token.principal, dict(token.extensions)
+
+    return callback
 
 
-def _token_with_expiry(found: str | tuple[str, float]) -> tuple[str, float]:
-    """Return token and expiry in seconds since 1970; a bare token expires in five minutes."""
-    return found if isinstance(found, tuple) else (found, time.time() + 300)
-
-
-def _token_provider(settings: Settings) -> Any:
+def kafka_python_tokens(provide: Callable[[], Any]) -> Any:
+    """Return the token provider of kafka-python for a provider of tokens."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    provide = settings["holdfast.oauth.token.provider"]
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the base class is untyped
         def token(self) -> str:
-            return _token_with_expiry(provide())[0]
+            self._token = token_of(provide())
+            return self._token.value
+
+        def extensions(self) -> dict[str, str]:
+            return dict(self._token.extensions)  # requested after the token that they belong to
 
     return Provider()
+
+
+def spelled(given: str) -> str:
+    """Return a key in holdfast's spelling."""
+    return ALIASES.get(given, given)
+
+
+def for_java(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return properties for Java's client: its names, without keys that only librdkafka knows."""
+    named = {spelled(key): value for key, value in config.items()}
+    return {key: str(value) for key, value in named.items() if key not in LIBRDKAFKAS}

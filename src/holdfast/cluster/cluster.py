@@ -20,22 +20,22 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cluster import client_configs, client_keys, credentials
+from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
-from holdfast.cluster.record_times import Place
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.record_times import TopicPartition
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import ConfigError, OperationalError, RemoteProtocolError, SourceError
+from holdfast.errors import ClientError, ConfigError, RemoteProtocolError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.cluster.lookup import ClusterTopic, Lookup
 
-Asked = Callable[[str, Callable[["Lookup"], "concurrent.futures.Future[Any]"]], Any]
+SendRequest = Callable[[str, Callable[["Lookup"], "concurrent.futures.Future[Any]"]], Any]
 """Takes the name of a request and the function that sends it, and returns the answer."""
 
 TIMEOUT_MS = 30_000
@@ -45,6 +45,7 @@ _WAITS = ("request.timeout.ms", "default.api.timeout.ms")
 SHARE_TOPIC = "__share_group_state"
 _NO_RIGHT = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, 31}
 """31: CLUSTER_AUTHORIZATION_FAILED, which no member meets."""
+_NO_LOGIN = "ssl.crl.location"  # librdkafka's key, a letter away from ssl.ca.location
 
 
 class PartitionEnds(NamedTuple):
@@ -67,11 +68,15 @@ class LiveCluster:
     @property
     def spark_options(self) -> Mapping[str, str]:
         """Return client properties for Spark's Kafka source, in Java's spelling."""
-        found = credentials.normal(self.config)
-        others = {key: value for key, value in found.items() if key not in credentials.KEYS}
+        found = credentials.normal({**self.config, "bootstrap.servers": self.bootstrap})
+        others = {
+            key: value
+            for key, value in found.items()
+            if key not in credentials.KEYS and key != "bootstrap.servers"
+        }
         return {
             **dict.fromkeys(_WAITS, str(self.timeout_ms)),
-            **client_keys.for_java(others),
+            **client_configs.for_java(others),
             **credentials.java(client_settings(self.bootstrap, found).values),
         }
 
@@ -85,8 +90,11 @@ class LiveCluster:
         ConfigError
             If the address is not HOST:PORT.
         """
-        _ = self.spark_options  # what Java's client cannot honour is an error here
-        with self.asking():
+        settings = self._settings()
+        provider = settings["holdfast.oauth.token.provider"]
+        if provider is None or getattr(provider, "java", None) is not None:
+            _ = self.spark_options  # what Java's client cannot honour is an error here
+        with self.connected():
             pass
 
     def partition_ends(
@@ -105,8 +113,8 @@ class LiveCluster:
             If the cluster cannot be reached or lacks the topic, or a partition chosen by ``only``
             has no leader.
         """
-        with self.asking() as asked:
-            answer = asked("Metadata", lambda lookup: lookup.topics([topic]))
+        with self.connected() as send:
+            answer = send("Metadata", lambda lookup: lookup.topics([topic]))
             if not answer.found:
                 raise self._not_found(topic, answer.refused.get(topic, 0))
             (found,) = answer.found
@@ -121,7 +129,7 @@ class LiveCluster:
                         "leader"
                     )
                 partitions = listed
-            return ends_of(asked, topic, partitions)
+            return ends_of(send, topic, partitions)
 
     def _not_found(self, topic: str, code: int) -> SourceError:
         if code in _NO_RIGHT:
@@ -138,8 +146,8 @@ class LiveCluster:
         """
         from holdfast.cluster.groups import GroupQuestions
 
-        with self.asking() as asked:
-            questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask)
+        with self.connected() as send:
+            questions: GroupQuestions = send("ListGroups", GroupQuestions.ask)
             return {*questions.listed}
 
     def cluster_id(self) -> str:
@@ -150,9 +158,9 @@ class LiveCluster:
         SourceError
             If the cluster cannot be reached.
         """
-        with self.asking() as asked:
-            told: str = asked("Metadata", lambda lookup: lookup.topics([])).cluster_id
-            return told
+        with self.connected() as send:
+            found: str = send("Metadata", lambda lookup: lookup.topics([])).cluster_id
+            return found
 
     def snapshot(self) -> ClusterSnapshot:
         """Return every topic with its id, and the begin and end offset of each partition.
@@ -162,9 +170,9 @@ class LiveCluster:
         SourceError
             If the cluster cannot be reached.
         """
-        with self.asking() as asked:
-            answer = asked("Metadata", lambda lookup: lookup.topics())
-            offsets = offsets_of(asked, {topic.name: led(topic) for topic in answer.found})
+        with self.connected() as send:
+            answer = send("Metadata", lambda lookup: lookup.topics())
+            offsets = offsets_of(send, {topic.name: led(topic) for topic in answer.found})
         taken_at = datetime.now(UTC).isoformat()
         share = [topic for topic in answer.found if topic.name == SHARE_TOPIC]
         return ClusterSnapshot(
@@ -185,8 +193,8 @@ class LiveCluster:
         """
         if not wanted:
             return []
-        with self.asking() as asked:
-            return first_unread_of(asked, wanted, round(datetime.now(UTC).timestamp() * 1000))
+        with self.connected() as send:
+            return first_unread_of(send, wanted, round(datetime.now(UTC).timestamp() * 1000))
 
     def _records(
         self, topic: str, partitions: Sequence[int]
@@ -216,12 +224,12 @@ class LiveCluster:
                 consumer.close()
         return sorted(found, key=lambda record: record[:2])
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ConnectionSettings:
         ours = {"request.timeout.ms": self.timeout_ms}
         return client_settings(self.bootstrap, self.config, ours)
 
     @contextmanager
-    def asking(self) -> Iterator[Asked]:
+    def connected(self) -> Iterator[SendRequest]:
         """Connect for several requests: the yielded function takes a name and what sends it."""
         from holdfast.cluster.connections import Connections
         from holdfast.cluster.lookup import Lookup
@@ -229,14 +237,14 @@ class LiveCluster:
         connections = Connections(self._settings())
         lookup = Lookup(connections)
 
-        def asked(request: str, ask: Callable[[Lookup], concurrent.futures.Future[Any]]) -> Any:
+        def send(request: str, ask: Callable[[Lookup], concurrent.futures.Future[Any]]) -> Any:
             with self._errors(request, connections.release):
                 return ask(lookup).result()
 
         try:
             with self._errors("ApiVersions"):
                 connections.open(min(BOOTSTRAP_TIMEOUT_MS, self.timeout_ms))
-            yield asked
+            yield send
         finally:
             connections.close()
 
@@ -275,15 +283,15 @@ class LiveCluster:
 
 
 def _line(error: BaseException) -> str:
-    """Return one line for people; an OperationalError already names a client library's error."""
+    """Return one line for people; a ClientError already names a client library's error."""
     text = str(error).splitlines()[0] if str(error) else ""
-    if text and type(error) is OperationalError:
+    if text and type(error) is ClientError:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def offsets_of(
-    asked: Asked,
+    send: SendRequest,
     partitions: Mapping[str, Sequence[int]],
     unknown: dict[tuple[str, int], str] | None = None,
 ) -> list[tuple[str, int, int, int]]:
@@ -301,7 +309,7 @@ def offsets_of(
     left = [(topic, p) for topic, ps in sorted(partitions.items()) for p in ps]
     found = list[Mapping[tuple[str, int], int]]()
     for at in (EARLIEST, LATEST):
-        known, why = asked("ListOffsets", partial(_known_offsets, left, at))
+        known, why = send("ListOffsets", partial(_known_offsets, left, at))
         found.append(known)
         left = [tp for tp in left if tp in known]
         if unknown is not None:
@@ -314,20 +322,20 @@ def _known_offsets(tps: Sequence[tuple[str, int]], at: int, lookup: Lookup) -> A
     return lookup.known_offsets(tps, at)
 
 
-def ends_of(asked: Asked, topic: str, partitions: Sequence[int]) -> dict[int, PartitionEnds]:
+def ends_of(send: SendRequest, topic: str, partitions: Sequence[int]) -> dict[int, PartitionEnds]:
     """Return the begin, last stable and end offset of each of the partitions of a topic."""
     from holdfast.cluster.lookup import EARLIEST, LATEST
 
     tps = [(topic, p) for p in partitions]
     # In this order: a later request can only return a later offset.
-    begin = _offset_of_each(asked, tps, EARLIEST)
-    stable = _offset_of_each(asked, tps, LATEST, committed_only=True)
-    end = _offset_of_each(asked, tps, LATEST)
+    begin = _offset_of_each(send, tps, EARLIEST)
+    stable = _offset_of_each(send, tps, LATEST, committed_only=True)
+    end = _offset_of_each(send, tps, LATEST)
     return {tp[1]: PartitionEnds(begin[tp], stable[tp], end[tp]) for tp in tps}
 
 
 def _offset_of_each(
-    asked: Asked, tps: Sequence[tuple[str, int]], at: int, *, committed_only: bool = False
+    send: SendRequest, tps: Sequence[tuple[str, int]], at: int, *, committed_only: bool = False
 ) -> Mapping[tuple[str, int], int]:
     """Return one offset of each partition; a missing one, as its leader moves, is requested again.
 
@@ -340,24 +348,25 @@ def _offset_of_each(
         return lookup.list_offsets(missing, at, committed_only=committed_only)
 
     while len(found) < len(tps):
-        found |= asked("ListOffsets", ask)
+        found |= send("ListOffsets", ask)
     return found
 
 
-def first_unread_of(asked: Asked, wanted: Sequence[Wanted], now_ms: int) -> list[FirstUnread]:
+def first_unread_of(send: SendRequest, wanted: Sequence[Wanted], now_ms: int) -> list[FirstUnread]:
     """Find first unread records, as :meth:`LiveCluster.first_unread` does."""
 
-    def fetch(offsets: Mapping[Place, int], n_bytes: int, at_once: int) -> Mapping[Place, Any]:
-        found: Mapping[Place, Any] = asked(
+    def fetch(
+        offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int
+    ) -> Mapping[TopicPartition, Any]:
+        found: Mapping[TopicPartition, Any] = send(
             "Fetch", lambda lookup: lookup.first_batches(offsets, n_bytes, at_once)
         )
         return found
 
-    def ask(times: Mapping[Place, int]) -> dict[Place, tuple[int, int] | None]:
-        found = asked("ListOffsets", lambda lookup: lookup.offsets_at(times))
+    def ask(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int] | None]:
+        found = send("ListOffsets", lambda lookup: lookup.offsets_at(times))
         return {
-            place: None if offset < 0 else (offset, time_ms)
-            for place, (offset, time_ms) in found.items()
+            tp: None if offset < 0 else (offset, time_ms) for tp, (offset, time_ms) in found.items()
         }
 
     return first_unread(wanted, fetch, ask, now_ms)
@@ -375,7 +384,7 @@ def led(topic: ClusterTopic) -> list[int]:
 
 def client_settings(
     bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
-) -> Settings:
+) -> ConnectionSettings:
     """Return the credentials of a client's properties; other keys are for Spark's client alone.
 
     Parameters
@@ -388,13 +397,12 @@ def client_settings(
     ConfigError
         For a key that cannot be honoured, or an address that is not HOST:PORT.
     """
-    found = credentials.normal(config)
+    found = credentials.normal({**config, "bootstrap.servers": bootstrap})
+    del found["bootstrap.servers"]
     logins = {key: value for key, value in found.items() if key in credentials.KEYS}
     for key in found.keys() - logins.keys():
         # A misspelt login or TLS key would be dropped, and the connection readable by anybody.
         near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
-        if near and key not in client_keys.others():
+        if near and key != _NO_LOGIN:
             raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
-    return Settings.parse(
-        {**logins, **(ours or {}), "bootstrap.servers": bootstrap, "group.id": "none"}
-    )
+    return ConnectionSettings.of({**logins, **(ours or {}), "bootstrap.servers": bootstrap})

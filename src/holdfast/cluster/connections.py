@@ -34,11 +34,12 @@ from typing import Any, TypeVar
 from holdfast.cluster import client_configs
 from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.signal_safe import Flag, SignalSafeFuture
+from holdfast.cluster.tokens import Tokens
 from holdfast.cluster.versions import why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
-from holdfast.errors import OperationalError, RemoteProtocolError, SourceError
+from holdfast.errors import ClientError, OperationalError, RemoteProtocolError, SourceError
 
 check("kafka-python")
 TopicPartition = tuple[str, int]
@@ -86,7 +87,7 @@ class Connections:
 
     Parameters
     ----------
-    settings : Settings
+    settings : ConnectionSettings
         Addresses, security and time-outs.
     options : mapping of str to object, optional
         Keywords of kafka-python that override those of the settings, from the consumer of a member.
@@ -97,7 +98,7 @@ class Connections:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ConnectionSettings,
         options: Mapping[str, Any] | None = None,
         *,
         tries_logins_again: bool = False,
@@ -141,6 +142,12 @@ class Connections:
         RemoteProtocolError
             If the broker is too old.
         """
+        if isinstance(provide := self.settings["holdfast.oauth.token.provider"], Tokens):
+            try:  # the first token, where an error of the token endpoint reaches the caller
+                provide()
+            except ClientError as error:
+                self.close()
+                raise SourceError(str(error)) from None
         with self._starting:
             if self._is_closed:
                 raise SourceError(_CLOSED)
@@ -180,7 +187,7 @@ class Connections:
             with contextlib.suppress(Exception):
                 self._net.close()
         for question in list(self._open_questions):
-            _fail(question, OperationalError(_CLOSED))
+            _fail(question, ClientError(_CLOSED))
 
     def _end_manager(self) -> None:
         """Close the library's manager, on its IO thread if there is one.
@@ -250,7 +257,7 @@ class Connections:
         latest = time.monotonic() + self.timeout_ms / 1000
         for connection in list(self._manager._conns.values()):
             if connection._throttle_time > latest:
-                connection.close(OperationalError("the broker requests too long a throttle time"))
+                connection.close(ClientError("the broker requests too long a throttle time"))
 
     def address(self, node: int) -> str:
         """Return a broker's number and, if known, its address, for people."""
@@ -268,7 +275,7 @@ class Connections:
         The coroutine is made there, too: an interrupted caller leaves none behind.
         """
         if self._is_closed:
-            failed(OperationalError(_CLOSED))
+            failed(ClientError(_CLOSED))
             return
 
         async def run() -> None:
@@ -366,14 +373,14 @@ def as_ours(error: BaseException) -> BaseException:
     code = getattr(error, "errno", None)
     if isinstance(code, int) and code > 0:
         return RemoteProtocolError(reason(error), error_code=code)
-    return OperationalError(reason(error))
+    return ClientError(reason(error))
 
 
 def ends_member(error: BaseException) -> bool:
     """Return whether an error is final for a member: a fatal code, or a refusal of holdfast.
 
     Every other code is temporary. :func:`as_ours` converts Kafka's code without a name (-1) to an
-    OperationalError, so a RemoteProtocolError without a code is holdfast's own.
+    ClientError, so a RemoteProtocolError without a code is holdfast's own.
     """
     if not isinstance(error, RemoteProtocolError):
         return False
@@ -391,7 +398,7 @@ def is_passing(error: BaseException) -> bool:
     return bool(getattr(error, "retriable", False)) or (code is not None and code not in FATAL)
 
 
-def _why_unreachable(servers: str, settings: Settings, error: BaseException) -> str:
+def _why_unreachable(servers: str, settings: ConnectionSettings, error: BaseException) -> str:
     why = why_no_answer(settings)
     if why is not None:
         return why

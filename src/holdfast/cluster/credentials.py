@@ -2,13 +2,14 @@
 
 **Rules.** Java's keys are converted to librdkafka's, which holdfast uses. Two spellings that
 contradict each other are refused. So are keys that cannot be honoured, before anything connects,
-with the reason: a store that is not PEM, Kerberos, disabled checks of certificates. No error
-contains a secret.
+with the reason: Kerberos, disabled checks of certificates. No error contains a secret.
 
-**Strategy.** :func:`normal` translates a configuration before :class:`Settings` parses it;
-:func:`java` writes the result for Spark, whose client is Java's.
+**Strategy.** :func:`normal` translates a configuration before :class:`Settings` parses it: stores
+of Java become PEM (:mod:`~holdfast.cluster.keystores`), and the keys of a token endpoint or of AWS
+become a provider of tokens (:mod:`~holdfast.cluster.tokens`). :func:`java` writes the result for
+Spark, whose client is Java's.
 
-References: Kafka security configuration; KIP-651 (PEM instead of JKS and PKCS #12).
+References: Kafka security configuration; KIP-651 (PEM), KIP-768 (OIDC), KIP-1139 (its newer keys).
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.cluster import aws
+from holdfast.cluster.keystores import is_pem, read_keystore
+from holdfast.cluster.oidc import HANDLER, URL, TokenEndpoint, oidc_tokens, quoted
+from holdfast.cluster.tokens import Tokens, provider_named
 from holdfast.errors import ConfigError
 
+PROVIDER = "holdfast.oauth.token.provider"
 KEYS = frozenset(
     {
         *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
         *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
         *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
-        *("ssl.endpoint.identification.algorithm", "holdfast.oauth.token.provider"),
+        *("ssl.endpoint.identification.algorithm", PROVIDER),
     }
 )
 """The keys of credentials that :func:`normal` returns."""
@@ -35,42 +41,77 @@ SAME = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 """Other spellings of a key, with the same value."""
+
+_OIDC = (
+    *("sasl.oauthbearer.method", URL, "sasl.oauthbearer.client.id"),
+    *("sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"),
+    *("sasl.oauthbearer.header.urlencode", "https.ca.location", "sasl.login.connect.timeout.ms"),
+)
+"""Keys of a token endpoint, in librdkafka's spelling where librdkafka has the key."""
+
+_JAAS_OIDC = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+_EXTENSION = "extension_"
 
 _STORES = {
     "truststore": ("ssl.ca.location",),
     "keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
+_CLASSES = {
+    "sasl.login.callback.handler.class": (
+        HANDLER,
+        HANDLER.replace(".OAuthBearerLogin", ".secured.OAuthBearerLogin"),
+        aws.OAUTH_HANDLER,
+    ),
+    "sasl.client.callback.handler.class": (aws.HANDLER,),
+    "sasl.oauthbearer.jwt.retriever.class": tuple(
+        HANDLER.replace("OAuthBearerLoginCallbackHandler", name)
+        for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever")
+    ),
+    "sasl.oauthbearer.grant.type": ("client_credentials",),
+}
+"""Keys of classes -> values whose work is done here; another value is refused."""
+
+_WITHOUT_EFFECT = (
+    *("sasl.login.refresh.", "sasl.login.retry.backoff.", "sasl.login.read.timeout.ms"),
+    *("sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.scope.claim.name"),
+    *("sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.jwt.validator.class"),
+)
+"""Keys that tune what Java's client does with tokens, or prefixes of such keys."""
+
 SPELLINGS = (
     *SAME,
+    *_OIDC,
+    *_CLASSES,
+    aws.REGION,
     *("sasl.jaas.config", "sasl.kerberos.service.name", "enable.ssl.certificate.verification"),
     *(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password")),
 )
 """Other clients' keys that :func:`normal` translates or refuses."""
 
-_SECRET = frozenset({"sasl.password", "ssl.key.password", "ssl.key.pem"})
+_SECRET = frozenset(
+    {"sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret"}
+)
 
 _NOT_HERE = {
     "sasl.kerberos.": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
-    "sasl.login.callback.handler.class": "a class of Java cannot be called here",
-    "sasl.client.callback.handler.class": "a class of Java cannot be called here",
     "sasl.login.class": "a class of Java cannot be called here",
-    "sasl.oauthbearer.": (
-        "a member takes a function as holdfast.oauth.token.provider; the command line has no way "
-        "to get a token"
-    ),
+    "sasl.oauthbearer.": "only the client credentials grant is supported, by method oidc",
+    "enable.sasl.oauthbearer.unsecure.jwt": f"give a function as {PROVIDER}",
     "ssl.engine.factory.class": "a class of Java cannot be called here",
-    "ssl.keymanager.algorithm": "only PEM is supported",
-    "ssl.trustmanager.algorithm": "only PEM is supported",
+    "ssl.engine.": "the member's connections have no engine of OpenSSL",
+    "ssl.ca.certificate.stores": "give the CA as ssl.ca.location or ssl.ca.pem",
+    "ssl.keymanager.algorithm": "keys are read by Python, which has no algorithms of Java",
+    "ssl.trustmanager.algorithm": "certificates are checked by Python, without Java's algorithms",
 }
-MECHANISMS = {
-    "GSSAPI": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
-    "AWS_MSK_IAM": (
-        "a member uses OAUTHBEARER, with a function that signs the token as "
-        "holdfast.oauth.token.provider; the command line has no way to get a token"
-    ),
-}
+MECHANISMS = {"GSSAPI": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS"}
 """Mechanisms that other clients support and holdfast does not, with the reasons."""
 
 _JAAS_OPTION = re.compile(r"""(\w[\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
@@ -100,24 +141,30 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
     """
     rest = dict(config)
     found: dict[str, object] = {}
-    stores = {name: rest.pop(f"ssl.{name}.location", None) for name in _STORES}
-    types = {name: rest.pop(f"ssl.{name}.type", None) for name in _STORES}
-    for name, location in stores.items():
-        if location is None and types[name] in (None, "PEM"):
-            continue
-        _check_pem(name, location, types[name])
-        if rest.pop(f"ssl.{name}.password", None):
-            raise ConfigError(f"ssl.{name}.password: a PEM store has no password")
-        if location is not None:
-            for key in _STORES[name]:
-                _put(found, key, location, f"ssl.{name}.location")
+    _take_stores(rest, found)
+    jaas: dict[str, str] = {}
     for key, value in rest.items():
+        if value is None or key.startswith(_WITHOUT_EFFECT):
+            continue
         _refuse_foreign(key, value)
         if key == "sasl.jaas.config":
-            for name, text in _logins(value).items():
-                _put(found, name, text, key)
-        elif key != "enable.ssl.certificate.verification":
+            jaas = _options_of(value)
+        elif key not in ("enable.ssl.certificate.verification", *_CLASSES):
             _put(found, SAME.get(key, key), value, key)
+    mechanism = str(found.get("sasl.mechanism", "")).upper()
+    is_aws = mechanism == aws.MECHANISM or aws.REGION in found or _is_aws(rest)
+    if is_aws:
+        _take_aws(found, jaas)
+    elif mechanism == "OAUTHBEARER":
+        _take_oidc(found, jaas)
+    elif jaas:
+        for name in ("username", "password"):
+            _put(found, f"sasl.{name}", _login(jaas, name), "sasl.jaas.config")
+    for key in _OIDC:
+        if found.pop(key, None) is not None and key.startswith("sasl.oauthbearer."):
+            raise ConfigError(f"{key}: it needs sasl.mechanism OAUTHBEARER, found {mechanism}")
+    if isinstance(provider := found.get(PROVIDER), str):
+        found[PROVIDER] = provider_named(provider)
     return found
 
 
@@ -130,26 +177,52 @@ def _put(found: dict[str, object], key: str, value: object, given: str) -> None:
     found[key] = value
 
 
-def _check_pem(name: str, location: object, kind: object) -> None:
-    """Refuse a store that is not PEM; Java's default type is JKS, whatever the file is."""
-    is_pem = str(kind).upper() == "PEM" if kind is not None else _looks_like_pem(location)
-    if not is_pem:
-        shown = f"a store of type {kind}" if kind is not None else f"{location}"
-        raise ConfigError(
-            f"ssl.{name}.location: only PEM is supported, and this is {shown}; "
-            "`keytool -exportcert -rfc` or `openssl pkcs12` write PEM, then add "
-            f"ssl.{name}.type=PEM"
-        )
+def _take_stores(rest: dict[str, object], found: dict[str, object]) -> None:
+    """Move Java's stores from ``rest`` to ``found``, as files of PEM or as PEM."""
+    for name, keys in _STORES.items():
+        begin = f"ssl.{name}"
+        location, kind = rest.pop(f"{begin}.location", None), rest.pop(f"{begin}.type", None)
+        password = rest.pop(f"{begin}.password", None)
+        if location is None:
+            if kind not in (None, "PEM"):
+                raise ConfigError(f"{begin}.type: a store of type {kind} needs {begin}.location")
+            continue
+        if is_pem(path := Path(str(location))):
+            if password:
+                raise ConfigError(f"{begin}.password: a PEM store has no password")
+            for key in keys:
+                _put(found, key, location, f"{begin}.location")
+            continue
+        key_password = rest.pop("ssl.key.password", None) if name == "keystore" else None
+        word, key_word = (None if one is None else str(one) for one in (password, key_password))
+        store = read_keystore(path, begin, word, key_word)
+        if name == "truststore":
+            _put_store(found, begin, location, {"ssl.ca.pem": store.trusted})
+        else:
+            _put_store(
+                found,
+                begin,
+                location,
+                {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key},
+            )
 
 
-def _looks_like_pem(location: object) -> bool:
-    try:
-        return b"-----BEGIN" in Path(str(location)).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{location} cannot be read: {error.strerror}") from None
+def _put_store(
+    found: dict[str, object], begin: str, location: object, texts: Mapping[str, str]
+) -> None:
+    for key, text in texts.items():
+        if not text:
+            raise ConfigError(f"{begin}.location: {location} has no {key.split('.')[1]}")
+        _put(found, key, text, f"{begin}.location")
 
 
 def _refuse_foreign(key: str, value: object) -> None:
+    if key in _CLASSES:
+        if value not in _CLASSES[key]:
+            raise ConfigError(f"{key}: {value} cannot be called here; it may be {_CLASSES[key][0]}")
+        return
+    if key in _OIDC or key in SAME:
+        return
     for begin, why in _NOT_HERE.items():
         if key == begin or (begin.endswith(".") and key.startswith(begin)):
             raise ConfigError(f"{key}: {why}")
@@ -160,25 +233,98 @@ def _refuse_foreign(key: str, value: object) -> None:
         )
 
 
-def _logins(jaas: object) -> dict[str, str]:
-    """Return user name and password of a Java client's ``sasl.jaas.config``."""
+def _options_of(jaas: object) -> dict[str, str]:
+    """Return the options of a Java client's ``sasl.jaas.config``."""
     if not isinstance(jaas, str):
         raise ConfigError("sasl.jaas.config: expected a string")
-    options = {name: _unquoted(text) for name, text in _JAAS_OPTION.findall(jaas)}
-    missing = [name for name in ("username", "password") if name not in options]
-    if missing:
-        there = f" among {', '.join(options)}" if options else ""
+    return {name: _unquoted(text) for name, text in _JAAS_OPTION.findall(jaas)} or {"": ""}
+
+
+def _login(options: Mapping[str, str], name: str) -> str:
+    if name not in options:
+        there = f" among {', '.join(options)}" if options.keys() - {""} else ""
+        missing = [one for one in ("username", "password") if one not in options]
         raise ConfigError(
             f"sasl.jaas.config: found no {' and no '.join(missing)}{there}; expected "
             '`... required username="..." password="...";`'
         )
-    return {f"sasl.{name}": options[name] for name in ("username", "password")}
+    return options[name]
 
 
 def _unquoted(text: str) -> str:
     if text[0] in "\"'":
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     return text
+
+
+def _is_aws(config: Mapping[str, object]) -> bool:
+    return config.get("sasl.login.callback.handler.class") == aws.OAUTH_HANDLER
+
+
+def _take_aws(found: dict[str, object], jaas: Mapping[str, str]) -> None:
+    """Replace the keys of AWS by a provider of tokens."""
+    if unknown := sorted(jaas.keys() - {*aws.OPTIONS, "awsDebugCreds", ""}):
+        raise ConfigError(f"sasl.jaas.config: {unknown[0]} is not supported with {aws.MECHANISM}")
+    region = aws.region_of(found.pop(aws.REGION, None), found.get("bootstrap.servers"))
+    options = {name: jaas[name] for name in aws.OPTIONS if name in jaas}
+    found["sasl.mechanism"] = "OAUTHBEARER"
+    found.setdefault(PROVIDER, aws.aws_tokens(region, options))
+
+
+def _take_oidc(found: dict[str, object], jaas: Mapping[str, str]) -> None:
+    """Replace the keys of a token endpoint by a provider of tokens."""
+    for name, text in jaas.items():
+        if name.startswith("unsecured"):
+            raise ConfigError(f"sasl.jaas.config: {name}: give a function as {PROVIDER}")
+        if name in _JAAS_OIDC:
+            _put(found, _JAAS_OIDC[name], text, f"sasl.jaas.config: {name}")
+    given = {key: str(found.pop(key)) for key in _OIDC if key in found}
+    method = given.pop("sasl.oauthbearer.method", "default").lower()
+    if method not in ("oidc", "default"):
+        raise ConfigError(f"sasl.oauthbearer.method: expected oidc or default, found {method!r}")
+    if URL not in given and method == "default":
+        return
+    if PROVIDER in found and not isinstance(found[PROVIDER], Tokens):
+        raise ConfigError(f"{PROVIDER} and {URL}: one of them is enough")
+    for key in (URL, "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"):
+        if not given.get(key):
+            raise ConfigError(f"{key}: a token endpoint needs it")
+    found[PROVIDER] = oidc_tokens(
+        TokenEndpoint(
+            url=given[URL],
+            client_id=given["sasl.oauthbearer.client.id"],
+            client_secret=given["sasl.oauthbearer.client.secret"],
+            scope=given.get("sasl.oauthbearer.scope", ""),
+            extensions=_extensions(given.get("sasl.oauthbearer.extensions", ""), jaas),
+            encodes=given.get("sasl.oauthbearer.header.urlencode", "").lower() == "true",
+            ca_location=given.get("https.ca.location"),
+            timeout_s=_milliseconds(given.get("sasl.login.connect.timeout.ms", "10000")) / 1000,
+        )
+    )
+
+
+def _extensions(text: str, jaas: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the SASL extensions of ``name=value,...``, and those of a login module's options."""
+    found = {
+        name.removeprefix(_EXTENSION): value
+        for name, value in jaas.items()
+        if name.startswith(_EXTENSION)
+    }
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, sign, value = part.partition("=")
+        if not (name and sign):
+            raise ConfigError(f"sasl.oauthbearer.extensions: expected name=value, found {part!r}")
+        found[name.strip()] = value.strip()
+    for name in found:
+        if not name.isascii() or not name.isalpha() or name == "auth":
+            raise ConfigError(f"sasl.oauthbearer.extensions: {name!r} is not a name of letters")
+    return tuple(sorted(found.items()))
+
+
+def _milliseconds(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise ConfigError(f"sasl.login.connect.timeout.ms: expected milliseconds, found {text!r}")
+    return int(text)
 
 
 def java(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -196,27 +342,35 @@ def java(settings: Mapping[str, Any]) -> dict[str, str]:
     Raises
     ------
     ConfigError
-        If a file cannot be read, or its key is in a format that Java does not read.
+        If a file cannot be read, its key is in a format that Java does not read, or tokens come
+        from a function.
     """
     found = {"security.protocol": str(settings["security.protocol"])}
     mechanism = settings["sasl.mechanism"]
     if mechanism is not None:
-        if mechanism not in _MODULES:
-            raise ConfigError(
-                f"sasl.mechanism: {mechanism} needs a function, which cannot be written as text"
-            )
-        login = " ".join(
-            f'{name}="{_escaped(settings[f"sasl.{name}"])}"' for name in ("username", "password")
-        )
-        found["sasl.mechanism"] = mechanism
-        found["sasl.jaas.config"] = f"{_MODULES[mechanism]} required {login};"
+        found |= _java_login(settings, mechanism)
     if found["security.protocol"].endswith("SSL"):
         found |= _java_tls(settings)
     return found
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+def _java_login(settings: Mapping[str, Any], mechanism: str) -> Mapping[str, str]:
+    if mechanism == "OAUTHBEARER":
+        made_by = getattr(settings[PROVIDER], "java", None)
+        if made_by is None:
+            raise ConfigError(
+                f"{PROVIDER}: Spark's client is Java and cannot call the function; a token "
+                f"endpoint ({URL}) works with both"
+            )
+        found: Mapping[str, str] = made_by
+        return found
+    login = " ".join(
+        f'{name}="{quoted(settings[f"sasl.{name}"])}"' for name in ("username", "password")
+    )
+    return {
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f"{_MODULES[mechanism]} required {login};",
+    }
 
 
 def _java_tls(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -1,18 +1,21 @@
 """Finds why a cluster does not answer, by a check of each step that a client takes.
 
-**Rules.** The steps are name, port, TLS, protocol, login mechanism, login. The result names the
-first step that fails, with the key to check. A password is never sent here: if every step before it
-works and the client has failed, the login was refused. No answer is trusted: at most
+**Rules.** The steps are name, port, TLS, protocol, login mechanism, token, login. The result names
+the first step that fails, with the key to check. A password is never sent here: if every step
+before it works and the client has failed, the login was refused. A token is sent, because only the
+broker's answer to it says whether its scope is too small. No answer is trusted: at most
 :data:`_LONGEST` bytes of it are read.
 
 **Strategy.** A client library retries for a long time and reports its last time-out. A check has a
-socket of its own and sends three small requests (ApiVersions, SaslHandshake, Metadata).
+socket of its own and sends small requests (ApiVersions, SaslHandshake, SaslAuthenticate, Metadata).
 
-References: Kafka protocol guide, "Protocol", ApiVersions v0, SaslHandshake v1, Metadata v1.
+References: Kafka protocol guide, "Protocol", ApiVersions v0, SaslHandshake v1, SaslAuthenticate v0,
+Metadata v1; RFC 7628 (a broker's answer to a token).
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import struct
@@ -20,26 +23,37 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.cluster import client_configs
-from holdfast.cluster.settings import Settings
-from holdfast.errors import ConfigError
+from holdfast.cluster.settings import ConnectionSettings
+from holdfast.cluster.tokens import Token, described, token_of
+from holdfast.errors import ConfigError, OperationalError
 
 _LOOK_S = 5.0
 _LONGEST = 1 << 20
-_API_VERSIONS, _SASL_HANDSHAKE, _METADATA = 18, 17, 3
+_API_VERSIONS, _SASL_HANDSHAKE, _METADATA, _SASL_AUTHENTICATE = 18, 17, 3, 36
 _UNSUPPORTED_MECHANISM = 33
 _T = TypeVar("_T")
 _NO_TOPICS = struct.pack(">i", 0)
 
 
-def why_no_answer(settings: Settings) -> str | None:
+NoteStep = Callable[[str, str], None]
+"""Takes the name of a step that works, and what was found."""
+
+
+def _note_nothing(step: str, found: str) -> None:
+    """Ignore a step that works."""
+
+
+def why_no_answer(settings: ConnectionSettings, note: NoteStep = _note_nothing) -> str | None:
     """Return the first step that fails for a client that could not connect.
 
     If every other step works, the login has failed.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ConnectionSettings
         Addresses and credentials.
+    note : callable, optional
+        Called after each step that works.
 
     Returns
     -------
@@ -54,7 +68,7 @@ def why_no_answer(settings: Settings) -> str | None:
     found: str | None = None
     for address in settings["bootstrap.servers"]:
         try:
-            _look(address, settings, _look_inside)
+            _look(address, settings, _look_inside, note)
             _blame_login(address, settings)
         except _FailsError as error:
             found = found or str(error)
@@ -63,14 +77,14 @@ def why_no_answer(settings: Settings) -> str | None:
     return found
 
 
-def known_requests(settings: Settings) -> Mapping[int, tuple[int, int]]:
+def known_requests(settings: ConnectionSettings) -> Mapping[int, tuple[int, int]]:
     """Return oldest and newest version of each request that the first answering broker knows.
 
     Keys are Kafka's numbers of requests; empty if no broker answers. The request needs no login.
     """
     for address in settings["bootstrap.servers"]:
         try:
-            return _look(address, settings, lambda _, sock, __: _versions(sock))
+            return _look(address, settings, lambda _, sock, *__: _versions(sock))
         except (_FailsError, struct.error):
             continue
     return {}
@@ -87,19 +101,26 @@ class _FailsError(Exception):
     """A step that fails; the text is a sentence."""
 
 
-def _look(address: str, settings: Settings, inside: Callable[[str, Any, Settings], _T]) -> _T:
+def _look(
+    address: str,
+    settings: ConnectionSettings,
+    inside: Callable[[str, Any, ConnectionSettings, NoteStep], _T],
+    note: NoteStep = _note_nothing,
+) -> _T:
     """Connect to an address, and call ``inside`` with the connection."""
     host, port = _parted(address)
     context = client_configs.ssl_context(settings)
     with _connected(address, host, port) as sock:
+        note("connection", f"{address} is {sock.getpeername()[0]}, and accepts connections")
         if context is None:
             try:
-                return inside(address, sock, settings)
+                return inside(address, sock, settings, note)
             except TimeoutError:
                 raise _silent(address) from None
         try:
             with context.wrap_socket(sock, server_hostname=host) as secured:
-                return inside(address, secured, settings)
+                note("TLS", f"{secured.version()}, with a certificate that is trusted")
+                return inside(address, secured, settings, note)
         except TimeoutError:
             raise _silent(address) from None
         except ssl.SSLCertVerificationError as error:
@@ -142,7 +163,7 @@ def _silent(address: str) -> _FailsError:
     return _FailsError(f"{address} accepts connections and never answers: does its broker work?")
 
 
-def _no_tls(address: str, settings: Settings) -> _FailsError:
+def _no_tls(address: str, settings: ConnectionSettings) -> _FailsError:
     protocol: str = settings["security.protocol"]
     plain = "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"
     return _FailsError(
@@ -151,7 +172,7 @@ def _no_tls(address: str, settings: Settings) -> _FailsError:
     )
 
 
-def _look_inside(address: str, sock: Any, settings: Settings) -> None:
+def _look_inside(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
     protocol, mechanism = settings["security.protocol"], settings["sasl.mechanism"]
     if _ask(sock, _API_VERSIONS, 0, b"") is None:
         if protocol.endswith("SSL"):
@@ -160,6 +181,7 @@ def _look_inside(address: str, sock: Any, settings: Settings) -> None:
             f"{address} does not speak Kafka in plain text: does it want TLS (security.protocol "
             "SSL or SASL_SSL)?"
         )
+    note("protocol", f"{address} speaks Kafka over {protocol}")
     if mechanism is None:
         if _ask(sock, _METADATA, 1, _NO_TOPICS) is None:
             raise _FailsError(
@@ -175,13 +197,65 @@ def _look_inside(address: str, sock: Any, settings: Settings) -> None:
         raise _FailsError(
             f"{address} takes no login: security.protocol={protocol} is for a SASL listener"
         )
-
-
-def _blame_login(address: str, settings: Settings) -> None:
-    mechanism = settings["sasl.mechanism"]
+    note("mechanism", f"{address} takes logins by {mechanism}")
     if mechanism == "OAUTHBEARER":
-        raise _FailsError(f"{address} refused the token of holdfast.oauth.token.provider")
-    if mechanism is not None:
+        _try_token(address, sock, settings, note)
+
+
+def _try_token(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
+    """Get a token and send it to the broker."""
+    provide = settings["holdfast.oauth.token.provider"]
+    origin = getattr(provide, "origin", "holdfast.oauth.token.provider")
+    try:
+        token = token_of(provide())
+    except OperationalError as error:
+        raise _FailsError(str(error)) from None
+    except Exception as error:
+        raise _FailsError(f"{origin} failed: {type(error).__name__}: {error}") from None
+    about = described(token)
+    note("token", f"{origin} gave a token: {about}")
+    refusal = _refusal_of(_ask(sock, _SASL_AUTHENTICATE, 0, _bearer(token)))
+    if refusal is None:
+        return
+    hint = "the broker's log says why"
+    if "scope" in refusal:
+        hint = "check sasl.oauthbearer.scope"
+    raise _FailsError(
+        f"{address} refused the token of {origin} ({refusal}): {about}. Does the broker expect "
+        f"this issuer, audience and scope? {hint[0].upper()}{hint[1:]}"
+    )
+
+
+def _bearer(token: Token) -> bytes:
+    """Return the body of a SaslAuthenticate request with a token (RFC 7628)."""
+    extensions = "".join(f"\x01{name}={value}" for name, value in token.extensions.items())
+    message = f"n,,\x01auth=Bearer {token.value}{extensions}\x01\x01".encode()
+    return struct.pack(">i", len(message)) + message
+
+
+def _refusal_of(answer: bytes | None) -> str | None:
+    """Return the reason in a SaslAuthenticate answer; None if the token was taken."""
+    try:
+        code, length = struct.unpack_from(">hh", answer or b"")
+        text = (answer or b"")[4 : 4 + max(length, 0)].decode("utf-8", "replace")
+        at = 4 + max(length, 0)
+        (n_bytes,) = struct.unpack_from(">i", answer or b"", at)
+        challenge = (answer or b"")[at + 4 : at + 4 + max(n_bytes, 0)]
+    except struct.error:
+        return "it closed the connection"
+    if code:
+        return text or f"error {code}"
+    if not challenge:
+        return None
+    try:
+        return str(json.loads(challenge)["status"])
+    except (ValueError, KeyError, TypeError):
+        return challenge.decode("utf-8", "replace")[:200]
+
+
+def _blame_login(address: str, settings: ConnectionSettings) -> None:
+    mechanism = settings["sasl.mechanism"]
+    if mechanism not in (None, "OAUTHBEARER"):
         raise _FailsError(
             f"{address} refused the login ({mechanism}): check sasl.username and sasl.password"
         )

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from holdfast.cluster.record_times import Ask, Place, RecordTime, layers, record_times
+from holdfast.cluster.record_times import Ask, RecordTime, TopicPartition, layers, record_times
 
 MOST_ASKED: Final = 5_000
 """Partitions in one query: a cluster answers a few thousand of them in a second."""
@@ -40,7 +40,7 @@ MOST_ALONE: Final = 50
 _DELETE_HORIZON = 0x40
 """Attribute of a batch whose first time is that of a coming deletion (KIP-534)."""
 
-Fetch = Callable[[Mapping[Place, int], int, int], Mapping[Place, Any]]
+Fetch = Callable[[Mapping[TopicPartition, int], int, int], Mapping[TopicPartition, Any]]
 """Takes offsets, bytes of each partition and partitions in a request, and returns the answers of
 :meth:`holdfast.cluster.lookup.Lookup.first_batches`."""
 
@@ -98,14 +98,14 @@ def first_unread(
     """
     looks = [_Look(one.offset, one.end) for one in wanted]
     for layer in layers([(one.topic, one.partition) for one in wanted]):
-        _look_at({place: looks[i] for place, i in layer.items()}, fetch)
+        _look_at({tp: looks[i] for tp, i in layer.items()}, fetch)
     found = [look.found or NOT_KNOWN for look in looks]
     untimed = [i for i, one in enumerate(found) if one.time is None and one.has_unread is not False]
-    asked = [
+    searched = [
         (one.topic, one.partition, one.offset, one.near_ms)
         for one in map(wanted.__getitem__, untimed)
     ]
-    for i, time in zip(untimed, record_times(asked, ask, now_ms), strict=True):
+    for i, time in zip(untimed, record_times(searched, ask, now_ms), strict=True):
         found[i] = FirstUnread(time, found[i].has_unread)
     return found
 
@@ -152,28 +152,28 @@ class _Look:
         self.offset = batch.next_offset
 
 
-def _look_at(looks: Mapping[Place, _Look], fetch: Fetch) -> None:
+def _look_at(looks: Mapping[TopicPartition, _Look], fetch: Fetch) -> None:
     """Fetch the batches of partitions until all are known, within bounds."""
     live = dict(looks)
     n_bytes, n_alone = LOOK_BYTES, MOST_ALONE
     for _ in range(LOOKS):
         large = sorted(
-            (place for place, look in live.items() if look.is_large),
-            key=lambda place: live[place].end - live[place].offset,
+            (tp for tp, look in live.items() if look.is_large),
+            key=lambda tp: live[tp].end - live[tp].offset,
         )
-        small = {place: look.offset for place, look in live.items() if not look.is_large}
-        alone = {place: live[place].offset for place in large[:n_alone]}
+        small = {tp: look.offset for tp, look in live.items() if not look.is_large}
+        alone = {tp: live[tp].offset for tp in large[:n_alone]}
         n_alone -= len(alone)
         answers = {**(fetch(small, n_bytes, AT_ONCE) if small else {})}
         answers |= fetch(alone, 1, 1) if alone else {}
         n_bytes = FURTHER_BYTES
-        for place in small.keys() | alone.keys():
-            look = live[place]
+        for tp in small.keys() | alone.keys():
+            look = live[tp]
             try:
-                look.take(answers[place])
+                look.take(answers[tp])
             except Exception:  # no answer, or a damaged one: the record is requested by time
                 look.found = NOT_KNOWN
-        live = {place: look for place, look in live.items() if look.found is None}
+        live = {tp: look for tp, look in live.items() if look.found is None}
         if not live:
             return
 
@@ -182,8 +182,8 @@ class _Aborted:
     """The aborted transactions of an answer, for its batches in the order of the log."""
 
     def __init__(self, answer: Any):
-        told = answer.aborted_transactions or ()
-        self._coming = sorted(((one.first_offset, one.producer_id) for one in told), reverse=True)
+        listed = answer.aborted_transactions or ()
+        self._coming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
         self._open: set[int] = set()
 
     def has(self, batch: Any) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.cluster.connections import raise_code
-from holdfast.cluster.seen_groups import GONE, SeenGroup, SeenMember
+from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.machine.codes import ErrorCode
@@ -186,26 +186,26 @@ Subscribed = Callable[[Any], frozenset[str] | None]
 """Takes a member, and returns the topics that it subscribes to; None if not known."""
 
 
-def _asked_classic(group: Any) -> Subscribed:
+def _subscribed_classic(group: Any) -> Subscribed:
     decoder = SubscriptionDecoder()
 
-    def asked(member: Any) -> frozenset[str] | None:
+    def topics_of(member: Any) -> frozenset[str] | None:
         try:
             return frozenset(decoder.decode(bytes(member.member_metadata)).topics)
         except WireError:  # none while the group rebalances
             return None
 
-    return asked if group.protocol_type == CONSUMER_PROTOCOL else _unknown(group)
+    return topics_of if group.protocol_type == CONSUMER_PROTOCOL else _unknown(group)
 
 
-def _asked_consumer(_: Any) -> Subscribed:
+def _subscribed_consumer(_: Any) -> Subscribed:
     # Only the broker knows the topics of a regular expression.
     return lambda member: (
         None if member.subscribed_topic_regex else frozenset(member.subscribed_topic_names)
     )
 
 
-def _asked_streams(group: Any) -> Subscribed:
+def _subscribed_streams(group: Any) -> Subscribed:
     parts = group.topology.subtopologies or () if group.topology else ()
     found = frozenset(topic for part in parts for topic in _sources_of(part)) or None
     return lambda member: found
@@ -216,15 +216,15 @@ def _unknown(_: Any) -> Subscribed:
 
 
 SUBSCRIBED: Final[Mapping[GroupType, Callable[[Any], Subscribed]]] = {
-    GroupType.CLASSIC: _asked_classic,
-    GroupType.CONSUMER: _asked_consumer,
+    GroupType.CLASSIC: _subscribed_classic,
+    GroupType.CONSUMER: _subscribed_consumer,
     GroupType.SHARE: _unknown,
-    GroupType.STREAMS: _asked_streams,
+    GroupType.STREAMS: _subscribed_streams,
 }
 """GroupType of a group -> makes a reader of members' subscriptions from the group's answer."""
 
 
-def _says_nothing(group: Any) -> Waits:
+def _not_reported(group: Any) -> Waits:
     return lambda member: {}
 
 
@@ -234,7 +234,7 @@ def _in_epochs(group: Any) -> Waits:
     def waits(member: Any) -> Mapping[str, Any]:
         has, shall = (_flat(one) for one in (member.assignment, member.target_assignment))
         is_behind = 0 <= member.member_epoch < max(group.group_epoch, group.assignment_epoch)
-        return {"n_to_give_up": len(has - shall), "is_behind": is_behind}
+        return {"n_pending_revocations": len(has - shall), "is_behind": is_behind}
 
     return waits
 
@@ -245,13 +245,13 @@ def _flat(assignment: Any) -> set[tuple[Any, int]]:
         parts = [(one.subtopology_id, one.partitions) for one in assignment.active_tasks]
     else:
         parts = [(one.topic_id, one.partitions) for one in assignment.topic_partitions]
-    return {(place, number) for place, numbers in parts for number in numbers}
+    return {(owned, number) for owned, numbers in parts for number in numbers}
 
 
 _WAITS: Final[Mapping[GroupType, Callable[[Any], Waits]]] = {
-    GroupType.CLASSIC: _says_nothing,
+    GroupType.CLASSIC: _not_reported,
     GroupType.CONSUMER: _in_epochs,
-    GroupType.SHARE: _says_nothing,  # no member revokes partitions before others get them
+    GroupType.SHARE: _not_reported,  # no member revokes partitions before others get them
     GroupType.STREAMS: _in_epochs,
 }
 _INSTANCE: Final[Mapping[GroupType, str]] = {

@@ -34,7 +34,7 @@ from holdfast.cluster.group_messages import (
     seen_group,
 )
 from holdfast.cluster.lookup import NODE_PATIENCE_S
-from holdfast.cluster.seen_groups import SeenGroup
+from holdfast.cluster.snapshot import SeenGroup
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.kinds.kind import GroupType
 from holdfast.core.machine.codes import EXPECTED, ErrorCode

@@ -1,22 +1,27 @@
-"""The positions of some groups of a cluster: commits, readers and the ends of what they read.
+"""The groups of a cluster now: their states, or their positions and the ends of what they read.
 
 **Rules.** Commits are requested before the ends of the logs, so no lag is negative. A partition
-without a leader has no ends. An error names the request that failed and the broker's release.
+without a leader has no ends. One request a broker lists its groups with their states, and one
+request for up to :data:`~holdfast.cluster.groups.AT_ONCE` groups describes those that the caller
+has chosen. The refusal of a group or a broker is reported, and does not affect the others. An error
+names the request that failed and the broker's release.
 
-**Strategy.** One connection for all requests (:meth:`LiveCluster.asking`); the requests about
+**Strategy.** One connection for all requests (:meth:`LiveCluster.connected`); the requests about
 groups are those of :mod:`~holdfast.cluster.groups`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from holdfast.cluster.cluster import Asked, LiveCluster, first_unread_of, led, offsets_of
+from holdfast.cluster.cluster import LiveCluster, SendRequest, first_unread_of, led, offsets_of
 from holdfast.cluster.first_unread import MOST_ASKED, FirstUnread, Wanted
 from holdfast.cluster.group_messages import DESCRIBED_BY, Position, name_of
 from holdfast.cluster.groups import GroupQuestions, GroupReader
+from holdfast.cluster.snapshot import SeenGroup, SeenGroups
 from holdfast.core.kinds.kind import GroupType
 from holdfast.errors import SourceError
 
@@ -57,8 +62,8 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     SourceError
         If the cluster cannot be reached, or refuses.
     """
-    with cluster.asking() as asked:
-        questions: GroupQuestions = asked("ListGroups", GroupQuestions.ask_each)
+    with cluster.connected() as send:
+        questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
         unanswered = [
             f"{questions.address(node)}: {why}" for node, why in questions.unanswered.items()
         ]
@@ -74,19 +79,19 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         by_kind: dict[GroupType, list[str]] = {}
         for group in sorted(chosen):
             by_kind.setdefault(questions.listed[group].kind, []).append(group)
-        positions = _positions(asked, questions, by_kind)
+        positions = _positions(send, questions, by_kind)
         readers: list[GroupReader] = []
         for kind, groups in by_kind.items():
-            readers += _readers(asked, questions, kind, groups)
+            readers += _readers(send, questions, kind, groups)
         if chosen and questions.refused.keys() >= {*chosen}:
-            asked("OffsetFetch", lambda _: questions.failure())
+            send("OffsetFetch", lambda _: questions.failure())
         topics = {one.topic for one in positions}
         topics |= {topic for reader in readers for topic, _ in reader.partitions}
         unknown: dict[tuple[str, int], str] = {}
-        partitions, refused_topics = _topics(asked, topics, unknown)
-        offsets = offsets_of(asked, partitions, unknown)
+        partitions, refused_topics = _topics(send, topics, unknown)
+        offsets = offsets_of(send, partitions, unknown)
         taken_at_us = round(datetime.now(UTC).timestamp() * 1_000_000)
-        unread = _first_unread(asked, positions, offsets, taken_at_us // 1000)
+        unread = _first_unread(send, positions, offsets, taken_at_us // 1000)
     return GroupsNow(
         positions=positions,
         readers=readers,
@@ -102,27 +107,27 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
 
 
 def _positions(
-    asked: Asked, questions: GroupQuestions, by_kind: dict[GroupType, list[str]]
+    send: SendRequest, questions: GroupQuestions, by_kind: dict[GroupType, list[str]]
 ) -> list[Position]:
     shared = by_kind.get(GroupType.SHARE, [])
     others = [g for kind, groups in by_kind.items() if kind is not GroupType.SHARE for g in groups]
     found: list[Position] = []
     if others:
-        found += asked("OffsetFetch", lambda _: questions.commits(others))
+        found += send("OffsetFetch", lambda _: questions.commits(others))
     if shared:
-        found += asked("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
+        found += send("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
     return found
 
 
 def _readers(
-    asked: Asked, questions: GroupQuestions, kind: GroupType, groups: Sequence[str]
+    send: SendRequest, questions: GroupQuestions, kind: GroupType, groups: Sequence[str]
 ) -> list[GroupReader]:
-    found: list[GroupReader] = asked(DESCRIBED_BY[kind], lambda _: questions.members(kind, groups))
+    found: list[GroupReader] = send(DESCRIBED_BY[kind], lambda _: questions.members(kind, groups))
     return found
 
 
 def _topics(
-    asked: Asked, names: Collection[str], unknown: dict[tuple[str, int], str]
+    send: SendRequest, names: Collection[str], unknown: dict[tuple[str, int], str]
 ) -> tuple[dict[str, list[int]], dict[str, str]]:
     """Return the partitions with a leader of each topic, and why others are not described.
 
@@ -130,7 +135,7 @@ def _topics(
     """
     if not names:
         return {}, {}
-    answer = asked("Metadata", lambda lookup: lookup.topics(names))
+    answer = send("Metadata", lambda lookup: lookup.topics(names))
     for topic in answer.found:
         for partition in topic.leaders.keys() - {*led(topic)}:
             unknown[topic.name, partition] = "it has no leader"
@@ -139,7 +144,7 @@ def _topics(
 
 
 def _first_unread(
-    asked: Asked,
+    send: SendRequest,
     positions: Sequence[Position],
     offsets: Sequence[tuple[str, int, int, int]],
     now_ms: int,
@@ -152,6 +157,57 @@ def _first_unread(
         first = max(one.offset, begin)
         if one.share_lag is None and end > first:
             behind[Wanted(one.topic, one.partition, first, end, now_ms)] = end - first
-    most = sorted(behind, key=lambda place: (-behind[place], place))[:MOST_ASKED]
-    found = first_unread_of(asked, most, now_ms)
-    return {place[:3]: one for place, one in zip(most, found, strict=True)}
+    most = sorted(behind, key=lambda tp: (-behind[tp], tp))[:MOST_ASKED]
+    found = first_unread_of(send, most, now_ms)
+    return {tp[:3]: one for tp, one in zip(most, found, strict=True)}
+
+
+def states_now(
+    cluster: LiveCluster,
+    choose: Callable[[Collection[str]], Collection[str]],
+    *,
+    describe: Callable[[SeenGroup], bool],
+    known: Collection[str] = (),
+) -> SeenGroups:
+    """Query the states of the chosen groups, and the members of some of them.
+
+    Parameters
+    ----------
+    describe : callable
+        Takes a group with its state alone, and returns whether its members are wanted. A broker
+        before Kafka 2.6 lists no states: there every chosen group is described.
+    known : collection of str
+        Groups to check for deletion, if no broker lists them.
+
+    Raises
+    ------
+    SourceError
+        If no broker answers, or the principal may not list groups.
+    """
+    with cluster.connected() as send:
+        questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
+        queried_ms = time.time_ns() // 1_000_000
+        listed = questions.listed
+        groups = {
+            name: SeenGroup(group=name, kind=listed[name].kind, state=listed[name].state)
+            for name in choose(listed)
+        }
+        wanted = [name for name, one in groups.items() if not one.state or describe(one)]
+        if wanted:
+            described = send("DescribeGroups", lambda _: questions.states(wanted))
+            groups |= {one.group: one for one in described}
+        missing = sorted({*known} - listed.keys())
+        gone: list[str] = []
+        if missing and not questions.unanswered:
+            try:
+                gone = send("DescribeGroups", lambda _: questions.absent(missing))
+            except SourceError:
+                gone = []  # not known to be deleted
+    return SeenGroups(
+        queried_ms=queried_ms,
+        groups=groups,
+        gone=frozenset(gone),
+        unanswered=tuple(
+            f"{questions.address(node)}: {why}" for node, why in questions.unanswered.items()
+        ),
+    )

@@ -257,9 +257,9 @@ class Lookup:
         described = await self.connections.again(lambda: self._metadata(topics, operations=True))
         leaders = _leaders_of(topic for topic in described.topics if _may_be_read(topic))
         found: dict[TopicPartition, Any] = {}
-        places = [*offsets.items()]
-        for first in range(0, len(places), at_once):
-            for node, some in _by_node(dict(places[first : first + at_once]), leaders):
+        tps = [*offsets.items()]
+        for first in range(0, len(tps), at_once):
+            for node, some in _by_node(dict(tps[first : first + at_once]), leaders):
                 try:
                     answer = await self._send(
                         _fetch_request(some, n_bytes, committed_only=True), node
@@ -294,13 +294,13 @@ class Lookup:
         from kafka.errors import KafkaError, LeaderNotAvailableError
 
         leaders = await self._leaders({topic})
-        places = {(topic, partition): offset for partition, offset in offsets.items()}
+        tps = {(topic, partition): offset for partition, offset in offsets.items()}
         failed: Exception | None = None
-        for _, partition in places:
+        for _, partition in tps:
             if leaders.get((topic, partition), -1) < 0:
                 failed = LeaderNotAvailableError(f"{topic}-{partition} has no leader")
         found: dict[int, FetchedLog] = {}
-        for node, wanted in _by_node(places, leaders):
+        for node, wanted in _by_node(tps, leaders):
             request = _fetch_request(
                 wanted,
                 FETCH_PARTITION_BYTES,

@@ -25,8 +25,8 @@ STEPS: Final = 20
 NEAR_MS: Final = 100
 NEAR_SHARE: Final = 0.01
 
-Place = tuple[str, int]
-Ask = Callable[[Mapping[Place, int]], Mapping[Place, tuple[int, int] | None]]
+TopicPartition = tuple[str, int]
+Ask = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, int] | None]]
 """Times in milliseconds to (offset, time) of the first record at or after each, or None. A
 partition that has no leader is missing."""
 
@@ -135,26 +135,26 @@ def record_times(
     ]
     for layer in layers([(topic, partition) for topic, partition, _, _ in wanted]):
         for _ in range(STEPS):
-            live = {place: searches[i] for place, i in layer.items() if not searches[i].ended}
+            live = {tp: searches[i] for tp, i in layer.items() if not searches[i].ended}
             if not live:
                 break
-            answers = ask({place: search.guess for place, search in live.items()})
-            for place, search in live.items():
-                if place in answers:
-                    search.take(answers[place])
+            answers = ask({tp: search.guess for tp, search in live.items()})
+            for tp, search in live.items():
+                if tp in answers:
+                    search.take(answers[tp])
                 else:
                     search.over = True
     return [search.found for search in searches]
 
 
-def layers(places: Sequence[Place]) -> list[dict[Place, int]]:
-    """Group indices of ``places`` into layers, each with every partition at most once."""
-    found: list[dict[Place, int]] = []
-    depth: dict[Place, int] = {}
-    for i, place in enumerate(places):
-        at = depth.get(place, 0)
-        depth[place] = at + 1
+def layers(tps: Sequence[TopicPartition]) -> list[dict[TopicPartition, int]]:
+    """Group indices of ``tps`` into layers, each with every partition at most once."""
+    found: list[dict[TopicPartition, int]] = []
+    depth: dict[TopicPartition, int] = {}
+    for i, tp in enumerate(tps):
+        at = depth.get(tp, 0)
+        depth[tp] = at + 1
         if at == len(found):
             found.append({})
-        found[at][place] = i
+        found[at][tp] = i
     return found

@@ -1,10 +1,19 @@
-"""Topics and offsets of a cluster at one moment: queried, read from dumps, or simulated."""
+"""A cluster at one moment, as values alone: topics, offsets, groups as coordinators describe them.
+
+**Rules.** Nothing here imports a client library, so a page without a cluster costs nothing. Values
+that a coordinator does not report are None.
+
+References: KIP-518 (states in ListGroups), KIP-848, KIP-1071.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from holdfast.core.kinds.kind import GroupType
+from holdfast.core.model.partitions import TopicPartitions
 
 ShareRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None]
 """Partition, offset, timestamp in microseconds, key and value of a record."""
@@ -22,3 +31,57 @@ class ClusterSnapshot:
     taken_at: str  # ISO 8601, UTC; when the last offset was read
     # Records of ``__share_group_state``, each partition in order.
     share_state: Sequence[ShareRecord] = ()
+
+
+JOINING: Final = "PreparingRebalance"
+"""A classic group whose coordinator waits for members to join."""
+SYNCING: Final = "CompletingRebalance"
+"""A classic group whose coordinator waits for the leader's assignment."""
+REBALANCING: Final = frozenset({JOINING, SYNCING, "Assigning", "Reconciling", "NotReady"})
+"""States of a group whose members do not have their assignments yet, in Kafka's words."""
+GONE: Final = "Dead"
+"""State of a group that does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenMember:
+    """A member as its coordinator describes it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    # The last assignment; sorted by topic.
+    partitions: TopicPartitions = ()
+    # Of KIP-848 and KIP-1071: the number of pending revocations; and whether the
+    # member does not know the newest assignment. A classic coordinator reports neither.
+    n_pending_revocations: int | None = None
+    is_behind: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGroup:
+    """A group as its coordinator describes it."""
+
+    group: str
+    kind: GroupType
+    state: str
+    protocol: str = ""
+    # None if not requested, or if the coordinator refused.
+    members: tuple[SeenMember, ...] | None = None
+    refused: str = ""  # why it was not described; empty if it was, or if not requested
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether its members wait for their assignments."""
+        return self.state in REBALANCING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGroups:
+    """Groups of a cluster as their coordinators described them at one moment."""
+
+    queried_ms: int  # when the states were reported, milliseconds since 1970
+    groups: Mapping[str, SeenGroup]
+    gone: frozenset[str] = frozenset()  # requested groups that no coordinator has
+    unanswered: tuple[str, ...] = ()  # brokers that did not answer, and why

@@ -9,7 +9,7 @@ No module reads a clock, a file, a socket, the environment or chance. Errors are
 ``assignors/``    who gets what, with proofs; one row an assignor
 ``wire/``         Kafka's messages and records, and ours in them
 ``model/``        groups, topics, assignments, and every number we report
-``command_lines`` command lines that people are told to run
+``command_lines`` command lines that holdfast suggests
 ``names``         names of strangers as text that harms nobody
 ================= =================================================================
 """

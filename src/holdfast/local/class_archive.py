@@ -25,7 +25,7 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import OperationalError
+from holdfast.errors import JavaError
 from holdfast.local.jars import cache_folder
 from holdfast.local.java import Java
 
@@ -99,7 +99,7 @@ def class_archive(java: Java, jars: Sequence[Path]) -> ClassArchive | None:
         _forget(folder)
         file.with_suffix(".digest").unlink(missing_ok=True)
         return ClassArchive(file=file, draft=folder / f"{file.stem}.{uuid.uuid4().hex}.draft")
-    except (OSError, OperationalError):
+    except (OSError, JavaError):
         return None
 
 

@@ -33,7 +33,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ConfigError, JavaError
 from holdfast.local.java import Java, find_java
 
 _KAFKA = "org.apache.kafka:kafka_2.13"
@@ -65,7 +65,7 @@ def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> li
     ------
     ConfigError
         For an invalid version, or one before :data:`OLDEST_KAFKA`.
-    OperationalError
+    JavaError
         As for :func:`resolve`.
     """
     return resolve(broker_coordinates(version), broker_folder(version), note=note)
@@ -114,8 +114,8 @@ def kafka_release(version: str) -> tuple[int, int]:
 def connector_jars(pyspark_version: str) -> list[Path]:
     """Return the jars for ``spark.jars`` for the ``kafka`` source of a PySpark.
 
-    They are those of the first connector of the same minor, because it runs with every patch of
-    that minor (``HOLDFAST_SPARK_CONNECTOR``: another), without the jars that PySpark includes.
+    The first connector of a minor runs with every patch of that minor; ``HOLDFAST_SPARK_CONNECTOR``
+    names another one. Jars that PySpark includes are left out.
     """
     coordinate = connector_of(pyspark_version)
     name = coordinate.partition(":")[2].replace(":", "-")
@@ -148,7 +148,7 @@ def cache_folder() -> Path:
 
     Raises
     ------
-    OperationalError
+    JavaError
         If no variable names one and the user has no home, as in some containers.
     """
     own = os.environ.get("HOLDFAST_CACHE")
@@ -158,9 +158,7 @@ def cache_folder() -> Path:
             return Path(own).expanduser().absolute()
         return (Path(base) if base else Path.home() / ".cache").absolute() / "holdfast"
     except RuntimeError as error:
-        raise OperationalError(
-            "no home folder for the cache: HOLDFAST_CACHE names another"
-        ) from error
+        raise JavaError("no home folder for the cache: HOLDFAST_CACHE names another") from error
 
 
 def resolve(
@@ -190,7 +188,7 @@ def resolve(
 
     Raises
     ------
-    OperationalError
+    JavaError
         If they cannot be fetched; the text says in one line what to do.
     """
     given = os.environ.get("HOLDFAST_JARS")
@@ -205,7 +203,7 @@ def resolve(
                 if not _is_complete(target):
                     _download(coordinates, target, without, note)
         except OSError as error:
-            raise OperationalError(
+            raise JavaError(
                 f"cannot write the cache {store}: {error.strerror}; HOLDFAST_CACHE names another"
             ) from error
     return _jars_in(target)
@@ -214,13 +212,13 @@ def resolve(
 def _jars_given(root: Path, name: str) -> list[Path]:
     jars = _jars_in(root / name)
     if not jars:
-        raise OperationalError(
+        raise JavaError(
             f"HOLDFAST_JARS: no jars in {root / name}; copy that folder from jars/ in the cache of "
             "a machine with a network"
         )
     fault = fault_of(root / name, checksums().get(name))
     if fault:
-        raise OperationalError(f"HOLDFAST_JARS: {fault}; copy the folder again from a good cache")
+        raise JavaError(f"HOLDFAST_JARS: {fault}; copy the folder again from a good cache")
     return jars
 
 
@@ -302,10 +300,10 @@ def _download(
             if answer is None and _jars_in(out):
                 break
             if attempt == _ATTEMPTS:
-                raise OperationalError(_failure(coordinates, answer))
+                raise JavaError(_failure(coordinates, answer))
         fault = fault_of(out, checksums().get(target.name))
         if fault:
-            raise OperationalError(
+            raise JavaError(
                 f"a download is not the expected file: {fault}; is the Maven repository a mirror "
                 "that serves other files?"
             )
@@ -387,14 +385,14 @@ def _ivy_xml(coordinates: Sequence[str], without: Collection[str]) -> str:
 def _pyspark_jars() -> Path:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise OperationalError("PySpark is not installed: pip install 'kafka-holdfast[fleet]'")
+        raise JavaError("PySpark is not installed: pip install 'kafka-holdfast[spark]'")
     return Path(next(iter(spec.submodule_search_locations))) / "jars"
 
 
 def _ivy_jar() -> Path:
     found = sorted(_pyspark_jars().glob("ivy-*.jar"))
     if not found:
-        raise OperationalError(f"{_pyspark_jars()} has no ivy-*.jar: is this a whole PySpark?")
+        raise JavaError(f"{_pyspark_jars()} has no ivy-*.jar: is this a whole PySpark?")
     return found[-1]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from holdfast.errors import OperationalError
+from holdfast.errors import JavaError
 
 OLDEST, NEWEST = 17, 23
 """Kafka's server and Spark 4.0 need 17; the Hadoop inside Spark 4.0 fails with 24."""
@@ -39,7 +39,7 @@ def find_java() -> Java:
 
     Raises
     ------
-    OperationalError
+    JavaError
         If no Java is usable; the text says in one line what was found and what to install.
     """
     home = os.environ.get("JAVA_HOME", "")
@@ -59,7 +59,7 @@ def find_java() -> Java:
         else:
             problems.append(f"{source}: {executable} is Java {found.version}")
     what = "; ".join(problems) if problems else "neither JAVA_HOME nor PATH has a java"
-    raise OperationalError(f"no usable Java ({what}): {INSTALL}")
+    raise JavaError(f"no usable Java ({what}): {INSTALL}")
 
 
 @cache

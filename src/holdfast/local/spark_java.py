@@ -46,7 +46,7 @@ def java_for_spark(jars: Path, *, is_local: bool) -> Iterator[tuple[str, ...]]:
 
     Raises
     ------
-    OperationalError
+    JavaError
         If no Java is usable.
     """
     java = find_java()

@@ -1,7 +1,6 @@
 """Group members on real brokers, over Kafka's client libraries.
 
-``consumer`` is the member for topics (``holdfast.Consumer``); ``consumer_adapter`` is its client
-adapter for librdkafka (``retained_fetches`` for an eager member), and ``consumer_queries`` has its
+``consumer`` is the member for topics (``holdfast.Consumer``), and ``consumer_queries`` has its
 queries to brokers. ``worker`` is the member for other resources (``holdfast.Worker``). ``metrics``
 has the counters of a member.
 

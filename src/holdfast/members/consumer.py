@@ -9,8 +9,9 @@ committed are an error (:mod:`holdfast.members.session.subscription_state`): ``c
 ``close`` raise it, and the commits of the poll loop write it to the log.
 
 **Strategy.** The member has a session whose client is librdkafka
-(:mod:`holdfast.members.session.poll_session`, :mod:`holdfast.members.consumer_adapter`); this class
-polls in short slices on the application's thread, runs callbacks between them, and closes in order.
+(:mod:`~holdfast.members.session.poll_session`,
+:mod:`~holdfast.members.clients.librdkafka.consumer_adapter`). This class polls in short slices on
+the application's thread, runs callbacks between them, and closes in order.
 
 References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
 """
@@ -27,11 +28,11 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-from holdfast.cluster.settings import Settings
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, LocalProtocolError, OperationalError
-from holdfast.members.clients.confluent.adapter import SLICE_S
+from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
+from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import (
     check_listener,
     check_offsets,
@@ -40,17 +41,15 @@ from holdfast.members.config.arguments import (
     checked_pattern,
     checked_seconds,
 )
-from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.config.settings import Settings
 from holdfast.members.consumer_queries import ConsumerQueries, TopicPartition, as_offsets
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.runtime.application_tasks import to_the_end
-from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.closing import Closing, EndSignals
 from holdfast.members.runtime.metadata_watch import Matches
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.runtime.signals import EndSignals
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
 from holdfast.members.session.commits import loss_of
-from holdfast.members.session.in_flight import NOTHING, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
@@ -121,8 +120,8 @@ class Consumer(ConsumerQueries):
     Not thread-safe: one thread polls, as with every Kafka consumer.
 
     A call that needs the member raises ``LocalProtocolError`` before :meth:`subscribe`,
-    ``OperationalError`` after :meth:`close`, and the error with which the group refused this
-    member. A call that queries the brokers raises ``OperationalError`` if none answers within
+    ``ClientError`` after :meth:`close`, and the error with which the group refused this
+    member. A call that queries the brokers raises ``ClientError`` if none answers within
     ``request.timeout.ms``, and ``RemoteProtocolError`` if one refuses.
 
     Examples
@@ -137,7 +136,7 @@ class Consumer(ConsumerQueries):
 
     def __init__(self, config: Mapping[str, object]):
         # The leader's code is loaded here, not with the client's module.
-        from holdfast.members.runtime.leadership import assignors_of
+        from holdfast.members.config.policy import assignors_of
 
         self._settings = Settings.parse(config)
         self.assignors = assignors_of(self._settings)
@@ -197,7 +196,7 @@ class Consumer(ConsumerQueries):
         self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
     ) -> None:
         membership = Membership(self._settings, self.assignors)
-        adapter = ConsumerAdapter(self._settings, weakref.ref(self))
+        adapter = ConsumerAdapter(self._settings, weakref.WeakMethod(self.listener_for))
         adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
         self._adapter, self._listener, self._in_flight.last = adapter, listener, NOTHING
         weakref.finalize(self, membership.close)
@@ -211,7 +210,7 @@ class Consumer(ConsumerQueries):
             adapter.close()
             raise
 
-    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
+    def listener_for(self, call: ListenerCall) -> Listener | None:
         """Return the listener's method for a callback; None if it has none.
 
         A listener without ``on_partitions_lost`` gets a loss by ``on_partitions_revoked``.
@@ -349,7 +348,7 @@ class Consumer(ConsumerQueries):
         RemoteProtocolError
             If the group refused this member for good (fenced, not authorised, no protocol in
             common), saying what to do.
-        OperationalError
+        ClientError
             If librdkafka failed.
         LocalProtocolError
             Inside another call of this consumer: a callback may commit and seek, but not poll.
@@ -416,7 +415,7 @@ class Consumer(ConsumerQueries):
         while not (self._is_stopped or self._closing.has_begun()):
             try:
                 batch = self.poll()
-            except OperationalError:
+            except ClientError:
                 if self._closing.has_begun():  # on another thread, just now
                     return
                 raise
@@ -457,7 +456,7 @@ class Consumer(ConsumerQueries):
             were lost: another member owns or has owned the partitions since. Without ``offsets``
             the error is raised until ``on_partitions_lost`` has run, or, if there is no such
             callback, until the application polls after the error. Nothing is committed.
-        OperationalError
+        ClientError
             If no broker answered within ``request.timeout.ms``.
         LocalProtocolError
             If the member does not own a partition, or no record can have the offset: the broker
@@ -589,7 +588,7 @@ class Consumer(ConsumerQueries):
     def _running(self, *, polls: bool = False) -> PollSession:
         """Return the session; raise the member's failure, in a poll after waiting callbacks."""
         if self._closing.is_done:
-            raise OperationalError("the consumer is closed")
+            raise ClientError("the consumer is closed")
         session = self._session
         if session is None:
             raise LocalProtocolError("subscribe() first")
@@ -610,7 +609,7 @@ class Consumer(ConsumerQueries):
     def _check_open(self) -> None:
         """Raise if the close has begun: a callback may then commit, but not start anything."""
         if self._closing.has_begun():
-            raise OperationalError(
+            raise ClientError(
                 "the consumer is closed"
                 if self._closing.is_done
                 else "the consumer is closing: a callback may commit, but not poll or subscribe"

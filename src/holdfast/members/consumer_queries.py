@@ -19,14 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster.lookup import EARLIEST, LATEST
-from holdfast.cluster.settings import Settings
 from holdfast.errors import LocalProtocolError
+from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import checked_pairs
-from holdfast.members.consumer_adapter import ConsumerAdapter
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.runtime.group_metadata import group_metadata
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
-from holdfast.members.session.commits import CommitOrigin
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
+from holdfast.members.session.commits import CommitOrigin, group_metadata
 from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:

@@ -20,18 +20,16 @@ import numpy as np
 
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import Named, find
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, PolicyInfo, find_policy
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy, PolicyInfo, find_policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, PlanError
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.kip848 import run_kip848
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import OwnershipLog, Violation
-from holdfast.sim.world.process import Process
-from holdfast.sim.world.quiescence import all_quiescent
+from holdfast.sim.world.ownership_log import Ownership, OwnershipLog, Violation
+from holdfast.sim.world.process import Process, all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
@@ -71,7 +69,7 @@ class Setup:
     """The setup of a simulation."""
 
     scenario: str = "rolling-bounce"  # a name of :data:`SCENARIOS`
-    # A name of :data:`holdfast.core.machine.policies.POLICIES`, an assignor's, or a baseline's. Or
+    # A name of :data:`holdfast.core.machine.policy.POLICIES`, an assignor's, or a baseline's. Or
     # a user's own policy.
     policy: str | PolicyInfo = "deferred"
     members: int = 6
@@ -90,6 +88,7 @@ class Setup:
     topics: Mapping[str, int] | None = None
     script: tuple[ScenarioStep, ...] = ()
     trace: bool = False
+    timeline: bool = False  # whether the report has the owner of every resource over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +111,15 @@ class Report:
     largest_round_bytes: int
     violations: tuple[Violation, ...]
     trace: tuple[str, ...] = ()
+    begin_ms: int = 0
+    timeline: tuple[Ownership, ...] = ()
 
     def to_dict(self, *, sizes: bool = False) -> dict[str, Any]:
         """Return the JSON of ``holdfast simulate``; ``sizes`` adds bytes on the wire a round."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        left_out = {"trace"} if sizes else {"trace", "bytes_per_round", "largest_round_bytes"}
+        left_out = {"trace", "timeline", "begin_ms"}
+        if not sizes:
+            left_out |= {"bytes_per_round", "largest_round_bytes"}
         values["violations"] = [v.to_dict() for v in self.violations]
         return {
             "schema_version": 1,
@@ -387,6 +390,8 @@ def simulate(
         return _kip848(setup)
     play = Play(setup, track, make_world)
     world = play.world
+    if setup.timeline:
+        world.ownership_log.timeline = []
     if setup.scenario != "first-start":
         play.start_all()
         play.settle()
@@ -426,6 +431,7 @@ def _kip848(setup: Setup) -> Report:
         seed=setup.seed,
         crash=setup.crash,
         steps=setup.steps,
+        timeline=setup.timeline,
     )
     return _report(
         setup,
@@ -455,6 +461,8 @@ def _report(
         longest_stop_seconds=ownership_log.longest_seconds,
         time_to_balance_seconds=balance_ms / 1000,
         violations=tuple(ownership_log.violations),
+        begin_ms=ownership_log.begin_ms,
+        timeline=tuple(ownership_log.timeline or ()),
         **counts,
     )
 

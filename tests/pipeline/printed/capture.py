@@ -126,7 +126,7 @@ def write_truth(folder: Path, bootstrap: str) -> None:
     """The records that count and the ends of the topic."""
     cluster = LiveCluster(bootstrap=bootstrap)
     ends = cluster.partition_ends(OFFSETS_TOPIC)
-    with cluster.asking() as asked:
+    with cluster.connected() as asked:
         reader = TopicReader(asked, OFFSETS_TOPIC)
         rows = [
             row

@@ -34,13 +34,11 @@ from tests.proof.rules.waiting import WaitingRules
 from holdfast.core.assignors.registry import find
 from holdfast.core.machine.actions import ComputeAssignment, JoinCompleted
 from holdfast.core.machine.events import AssignmentComputed
-from holdfast.core.machine.leader.assignor_protocol import AssignorProtocol
+from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound
 from holdfast.core.machine.leader.designs import (
-    Assignor,
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
-    LeaderRound,
     just_before,
 )
 from holdfast.core.machine.member.holdings import ordered
@@ -187,7 +185,7 @@ class RoundChecker:
         request: ComputeAssignment,
         done: AssignmentComputed,
         now_ms: int,
-        assignor: AssignorProtocol,
+        assignor: Assignor,
     ) -> None:
         """Record a round that could not be planned: its members know of the round anyway."""
         if isinstance(assignor, DesignAssignor):

@@ -29,7 +29,8 @@ from typing import Any
 
 from tests.proof.rules.seen import SeenRound
 
-from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design

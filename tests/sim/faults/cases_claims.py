@@ -34,13 +34,8 @@ from tests.sim.faults.fault_case import (
 from holdfast.core.assignors.registry import assign
 from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.events import JoinedMember, MetadataChanged, SyncAnswered
-from holdfast.core.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    DesignAssignor,
-    EagerAssignor,
-    LeaderRound,
-)
+from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound
+from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor, EagerAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.leader_round import read_group
 from holdfast.core.machine.states import GroupState, MemberState

@@ -31,16 +31,16 @@ from tests.sim.faults.fault_case import (
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendSync
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
+    ListenerCall,
     MetadataChanged,
     SyncAnswered,
 )
-from holdfast.core.machine.leader.assignor_protocol import MemberView
-from holdfast.core.machine.leader.designs import Assignor, CooperativeAssignor, DesignAssignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView
+from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.states import GroupState
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.sim.world.world import World

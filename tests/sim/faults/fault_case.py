@@ -21,15 +21,15 @@ from tests.proof.rules.seen import SeenRound, see
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.coordinator.group_messages import Answer, CommitDone, SendCommit
 from holdfast.core.machine.events import AssignmentComputed
-from holdfast.core.machine.leader.designs import Assignor
+from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
+from holdfast.sim.world.connections import Hooks
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ownership_log import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions

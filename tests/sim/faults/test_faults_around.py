@@ -15,12 +15,12 @@ from tests.pipeline.histories import generation
 from tests.pipeline.local import made, rows
 from tests.sim.faults.played import ends_well, world
 
-from holdfast.cluster.settings import Settings
-from holdfast.core.machine.coordinator.group_log import Durable
+from holdfast.core.machine.coordinator.group_messages import Durable
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import EagerAssignor
-from holdfast.members.runtime.lag_source import TimedLagSource
-from holdfast.members.runtime.leadership import Leadership
+from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.lags import TimedLagSource
+from holdfast.members.runtime.leader_planner import LeaderPlanner
 
 RANGES = EagerAssignor("lag")
 
@@ -38,7 +38,7 @@ def led(source) -> dict[str, int]:
             "holdfast.lag.timeout.ms": 50,
         }
     )
-    leadership = Leadership(settings, [RANGES], lambda topics: {"t": 6}, lag_source=source)
+    leadership = LeaderPlanner(settings, [RANGES], lambda topics: {"t": 6}, lag_source=source)
     done = leadership.compute(round_of("lag", members, {"t": 6}, 1))
     assert done.failure is None
     return {m: len(RANGES.read(data).assigned) for m, data in done.assignments}

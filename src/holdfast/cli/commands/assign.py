@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option
+from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option, split_names
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
@@ -108,7 +108,7 @@ def run(
         raise ConfigError(
             "--assignor and --compare exclude each other: name every assignor in --compare"
         )
-    requested = [assignor or "sticky"] if compare is None else _names(compare)
+    requested = [assignor or "sticky"] if compare is None else split_names(compare, "--compare")
     rows = list(dict.fromkeys(find(parse_assignor(name)) for name in requested))
     options = dict(parse_option(text) for text in option or ())
     read = read_group(snapshot, group, notes(quiet))
@@ -185,13 +185,6 @@ def _from_start(first: Result, last: Result) -> dict[str, Any]:
         "optimal": first.quality.optimal,
         "proven": first.quality.proven,
     }
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise ConfigError(f"--compare {text!r}: expected names of assignors, such as sticky,lag")
-    return names
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -88,20 +88,20 @@ def run(  # noqa: PLR0917 - every option is passed by name
 
 
 def handle_interrupts() -> Callable[[], bool]:
-    """Make SIGTERM end the demo as Ctrl-C does; return a function that tells whether one came.
+    """Make SIGTERM end the demo as Ctrl-C does; return a function that returns whether one came.
 
     Python drops a KeyboardInterrupt raised while it finalises an object, and Spark's objects may
     be finalised at any time. So code that waits for Ctrl-C must also call the function.
     """
-    heard = threading.Event()
+    received = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        heard.set()
+        received.set()
         signal.default_int_handler(number, frame)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
-    return heard.is_set
+    return received.is_set
 
 
 def _document(
@@ -145,8 +145,8 @@ def _print_summary(result: DemoResult, total_seconds: float) -> None:
     documents = [_policy(result, policy) for policy in result.costs]
     for policy in result.costs:
         table.add_column(policy, justify="right")
-    for words, told in _ROWS:
-        table.add_row(words, *map(told, documents))
+    for words, value_of in _ROWS:
+        table.add_row(words, *map(value_of, documents))
     console.print(table)
     console.print(
         "deferred reserves the partitions of a member that restarts: nothing moves, and they have "

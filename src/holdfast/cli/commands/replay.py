@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
+from holdfast.cli.assignor_options import DELAY, INTERVAL, Batch, Interval, split_names
 from holdfast.cli.declared import Option
-from holdfast.cli.design_options import DELAY, INTERVAL, Batch, Interval
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.histories import session_of
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
-from holdfast.cli.spark_progress import spark_when_needed
+from holdfast.cli.spark_progress import spark_bar
 from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, for_protocol
-from holdfast.core.machine.policies import (
+from holdfast.core.machine.policy import (
     DEFAULTS,
     POLICIES,
     PolicyInfo,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   holdfast replay -b localhost:9092 --group etl
-  holdfast replay --input tables --policy deferred --delay 30s --delay 5m
+  holdfast replay --input tables --policy deferred --delay 30s,5m
   holdfast replay --input dump --assignor lag-sticky
   holdfast replay --input tables --policy kip848
   holdfast replay --input tables --format json -o replay.json &&
@@ -81,28 +83,30 @@ def run(
     *,
     source_options: options.SourceOptions,
     policy: Annotated[
-        list[str] | None,
+        str | None,
         Option(
             "--policy",
-            metavar="POLICY",
-            help=f"Policy: {', '.join((*POLICIES, *BASELINES))}; repeatable; "
-            f"default: {', '.join(COMPARED)}.",
+            metavar="POLICIES",
+            help=f"Policies to compare, separated by commas: {', '.join((*POLICIES, *BASELINES))}; "
+            f"default: {','.join(COMPARED)}.",
         ),
     ] = None,
     assignor: Annotated[
-        list[str] | None,
+        str | None,
         Option(
-            "--assignor", metavar="NAME", help="Assignor; repeatable; default: that of the policy."
+            "--assignor",
+            metavar="NAMES",
+            help="Assignors, separated by commas; default: that of the policy.",
         ),
     ] = None,
     delay: Annotated[
-        list[str] | None,
+        str,
         Option(
             "--delay",
-            metavar="DURATION",
-            help=f"Delay of deferred and incremental; repeatable; default {DELAY}.",
+            metavar="DURATIONS",
+            help="Delays of deferred and incremental, separated by commas.",
         ),
-    ] = None,
+    ] = DELAY,
     batch: Batch = DEFAULTS.batch,
     interval: Interval = INTERVAL,
     seed: Annotated[int, Option("--seed", help="Seed of all random numbers.")] = 0,
@@ -119,9 +123,9 @@ def run(
     from holdfast.fleet.pipeline.replay.settings import supported_assignors
 
     note = notes(source_options.quiet)
-    delays = [parse_duration_ms(text, "--delay") for text in delay or (DELAY,)]
+    delays = [parse_duration_ms(text, "--delay") for text in split_names(delay, "--delay")]
     wait_ms = parse_duration_ms(interval, "--interval")
-    settings = settings_from(policy or (), assignor or (), delays)
+    settings = settings_from(_given(policy, "--policy"), _given(assignor, "--assignor"), delays)
     request = Request(
         settings=tuple(replace(each, batch=batch, interval_ms=wait_ms) for each in settings),
         default_delay_ms=delays[0],
@@ -132,13 +136,17 @@ def run(
             supported_assignors(setting)
     with open_source(source_options, window, auto_offset_reset="earliest") as opened:
         found = _traces(opened, request, note, quiet=source_options.quiet)
-        made = _replayed(found, request, quiet=source_options.quiet)
+        made = _replayed(found, request, source_options.engine, quiet=source_options.quiet)
     rows = made.to_pylist()
     if fmt is Format.TABLE:
         _write_for_people(rows, output, every_column=columns.are_all)
     else:
         write_rows(rows, made.column_names, fmt, output)
     _report_missing(rows, note)
+
+
+def _given(text: str | None, option: str) -> list[str]:
+    return [] if text is None else split_names(text, option)
 
 
 def _is_low(row: Mapping[str, Any]) -> bool:
@@ -226,12 +234,15 @@ def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -
     return found
 
 
-def _replayed(traces: Sequence[GroupTrace], request: Request, *, quiet: bool) -> Any:
+def _replayed(
+    traces: Sequence[GroupTrace], request: Request, engine: options.Engine, *, quiet: bool
+) -> Any:
     """Run all replays, with a bar: pairs of group and setting here, tasks under Spark."""
     from holdfast.fleet.pipeline.replay.run import replay
 
     n_pairs = len(traces) * (len(request.settings) + 1)
-    with spark_when_needed("replay", n_pairs, unit="replays", quiet=quiet) as session:
+    bar = partial(spark_bar, what="replay", n_records=n_pairs, unit="replays", quiet=quiet)
+    with session_of(engine, bar) as session:
         return replay(
             session, traces, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )

@@ -16,18 +16,25 @@ from typing import Annotated, Any
 
 from click.exceptions import Exit
 
-from holdfast.cli.assignor_options import parse_assignor, parse_policy
+from holdfast.cli.assignor_options import (
+    DELAY,
+    INTERVAL,
+    STABILIZATION,
+    Batch,
+    Interval,
+    parse_assignor,
+    parse_policy,
+    split_names,
+)
 from holdfast.cli.declared import Option
-from holdfast.cli.design_options import DELAY, INTERVAL, STABILIZATION, Batch, Interval
 from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
-from holdfast.cli.output import Format, print_note, track, write_json, write_rows
-from holdfast.cli.scenario_files import read_scenario
-from holdfast.cli.simulation_dump import write_simulation
+from holdfast.cli.output import Format, print_note, track, write_json, write_rows, write_text
+from holdfast.cli.simulation_files import read_scenario, write_simulation
+from holdfast.cli.simulation_picture import draw
 from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, for_protocol
-from holdfast.core.machine.policies import DEFAULTS, PolicyInfo, find_policy
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import DEFAULTS, Policy, PolicyInfo, find_policy
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim.baselines import BASELINES
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
@@ -40,6 +47,7 @@ EXAMPLES = """\b
 Examples:
   holdfast simulate --scenario rolling-bounce --policy deferred \\
     --members 50 --partitions 1000
+  holdfast simulate --policy simple,deferred,failback --picture policies.svg
   holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0
   holdfast simulate --scenario story.json --policy incremental --trace
   holdfast simulate --policy deferred --assignor policies:by_host
@@ -60,7 +68,8 @@ PolicyName = Annotated[
     Option(
         "--policy",
         metavar="POLICY",
-        help=f"Policy: {', '.join(SIMULATED)}, an assignor, or module:function for imbalance.",
+        help=f"Policy: {', '.join(SIMULATED)}, an assignor, or module:function for imbalance. "
+        "Several, separated by commas, are compared.",
     ),
 ]
 AssignorName = Annotated[
@@ -107,6 +116,10 @@ DumpFolder = Annotated[
     Path | None,
     Option("--dump", metavar="FOLDER", help="Write the coordinator's records as a dump."),
 ]
+Picture = Annotated[
+    Path | None,
+    Option("--picture", metavar="FILE", help="Draw who owned each partition when, as SVG."),
+]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Print costs and sizes.")]
 
 
@@ -127,6 +140,7 @@ def run(
     seed: Seed = 0,
     trace: Traced = False,
     dump: DumpFolder = None,
+    picture: Picture = None,
     fmt: PrintFormat = Format.TABLE,
     output: OutputFile = None,
     quiet: Quiet = False,
@@ -137,8 +151,9 @@ def run(
     Exit codes: 0 done; 1 the group did not settle, or loads are uneven; 2 a wrong option, or a
     function of yours that gives no valid plan; 3 a scenario file that cannot be read.
     """
-    named = policy if ":" not in policy else parse_policy(policy)
-    chosen = named if isinstance(named, PolicyInfo) else _known_policy(named)
+    names = split_names(policy, "--policy")
+    if len(names) > 1 and dump is not None:
+        raise ConfigError("--dump: expected one --policy; a dump has the records of one run")
     settings = Policy(
         delay_ms=parse_duration_ms(delay, "--delay"),
         batch=batch,
@@ -147,24 +162,37 @@ def run(
     )
     setup = Setup(
         scenario=scenario,
-        policy=chosen,
         members=members,
         partitions=partitions,
         seed=seed,
         settings=settings,
-        assignor=None if assignor is None else _under_policy(chosen, parse_assignor(assignor)),
         costs=read_costs(cost or ()),
         static=static,
         crash=crash,
         script=() if scenario in SCENARIOS else read_scenario(scenario, members),
         trace=trace,
+        timeline=picture is not None,
     )
+    setups = [_under(setup, name, assignor) for name in names]  # all are checked before one runs
     if verbose and not quiet:
         _print_costs(setup.costs)
-    report = _simulate(setup, dump, quiet=quiet)
-    _write(report, fmt, output, sizes=verbose)
-    if report.violations:
+    reports = [_simulate(each, dump, quiet=quiet) for each in setups]
+    if picture is not None:
+        write_text(draw(reports), picture)
+    if len(reports) == 1:
+        _write(reports[0], fmt, output, sizes=verbose)
+    else:
+        _write_comparison(reports, fmt, output, sizes=verbose)
+    if any(report.violations for report in reports):
         raise Exit(1)
+
+
+def _under(setup: Setup, policy: str, assignor: str | None) -> Setup:
+    """Return the setup under a policy of the command line, and its assignor."""
+    named = policy if ":" not in policy else parse_policy(policy)
+    chosen = named if isinstance(named, PolicyInfo) else _known_policy(named)
+    own = None if assignor is None else _under_policy(chosen, parse_assignor(assignor))
+    return replace(setup, policy=chosen, assignor=own)
 
 
 def _simulate(setup: Setup, dump: Path | None, *, quiet: bool) -> Report:
@@ -224,6 +252,35 @@ def _write(report: Report, fmt: Format, output: Path | None, *, sizes: bool) -> 
     if fmt is Format.CSV:
         values["violations"] = json.dumps(values["violations"])
     write_rows([values], tuple(values), fmt, output)
+
+
+def _write_comparison(
+    reports: Sequence[Report], fmt: Format, output: Path | None, *, sizes: bool
+) -> None:
+    """Write one column for each policy; in JSON and CSV one document or row."""
+    values = [report.to_dict(sizes=sizes) for report in reports]
+    if fmt is Format.JSON:
+        write_json({"schema_version": 1, "compare": values}, output)
+        return
+    if fmt is Format.TABLE:
+        same = {"schema_version", "scenario", "policy", "seed", "members", "partitions"}
+        rows = [
+            {"measure": name.replace("_", " ")} | {r["policy"]: _shown(r[name]) for r in values}
+            for name in values[0]
+            if name not in same
+        ]
+        first = reports[0]
+        title = f"{first.scenario}, {first.members} members, {first.partitions} partitions"
+        write_rows(rows, ("measure", *(r["policy"] for r in values)), fmt, output, title=title)
+        return
+    for row in values:
+        row["violations"] = json.dumps(row["violations"])
+    write_rows(values, tuple(values[0]), fmt, output)
+
+
+def _shown(value: object) -> object:
+    """Return a value for a cell of the comparison: of a list, how many entries it has."""
+    return len(value) if isinstance(value, list) else value
 
 
 def read_costs(given: Sequence[str]) -> Costs:

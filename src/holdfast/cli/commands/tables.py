@@ -34,8 +34,8 @@ def compact(
         if days is not None:
             horizon_us = round((time.time() - days * 86_400) * 1_000_000)
             dropped = drop_before(tables.folder, horizon_us).dropped
-            told = ", ".join(f"{n} of {name}" for name, n in dropped.items())
-            note(f"{folder}: dropped rows: {told or 'none'}")
+            counts = ", ".join(f"{n} of {name}" for name, n in dropped.items())
+            note(f"{folder}: dropped rows: {counts or 'none'}")
         done = merge(tables.folder, everything=True)
     note(f"{folder}: merged {done.merged} files into {done.written}")
 

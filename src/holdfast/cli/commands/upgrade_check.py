@@ -23,7 +23,7 @@ from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.core.assignors.registry import ASSIGNORS, canonical
 from holdfast.core.command_lines import holdfast_line
-from holdfast.core.machine.policies import DESIGNS, POLICIES
+from holdfast.core.machine.policy import DESIGNS, POLICIES
 from holdfast.core.machine.upgrade import (
     Client,
     Config,
@@ -105,15 +105,15 @@ def run(
         found = {"schema_version": 1, "safe": safe, "findings": rows}
         write_json(found | ({"bounces": shown} if plan else {}), output)
     else:
-        told = [row for entry in shown for row in _way_rows(entry, len(shown) > 1)] if plan else []
-        told += [
+        lines = [row for entry in shown for row in _way_rows(entry, len(shown) > 1)] if plan else []
+        lines += [
             _verdict_row("safe" if safe else "unsafe", "" if safe else "a reason follows"),
             *rows,
         ]
         if fmt is Format.TABLE:
-            write_text("".join(f"{_line(row)}\n" for row in told), output)
+            write_text("".join(f"{_line(row)}\n" for row in lines), output)
         else:
-            write_rows(told, _COLUMNS, fmt, output)
+            write_rows(lines, _COLUMNS, fmt, output)
     if not safe:
         raise Exit(1)
 

@@ -17,10 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from holdfast.cli.demo.accounting import count_records
 from holdfast.cli.demo.event_log import EventLogReader
-from holdfast.cli.demo.ownership import holdings
-from holdfast.errors import OperationalError
+from holdfast.cli.demo.ownership import count_records, holdings
+from holdfast.errors import ProcessError
 
 PATIENCE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
@@ -57,17 +56,15 @@ class Child:
             code = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired as error:
             self.kill()
-            raise OperationalError(
-                f"{self._name} did not end within {_GRACE_SECONDS:.0f} s"
-            ) from error
+            raise ProcessError(f"{self._name} did not end within {_GRACE_SECONDS:.0f} s") from error
         self._close()
         if code != 0:
-            raise OperationalError(f"{self._name} failed: {self._last_words()}")
+            raise ProcessError(f"{self._name} failed: {self._last_words()}")
 
     def check(self) -> None:
-        """Raise an OperationalError if the process has ended by itself."""
+        """Raise a ProcessError if the process has ended by itself."""
         if self._process.poll() is not None:
-            raise OperationalError(f"{self._name} ended by itself: {self._last_words()}")
+            raise ProcessError(f"{self._name} ended by itself: {self._last_words()}")
 
     def kill(self) -> None:
         """End the process at once."""
@@ -165,7 +162,7 @@ class Bounced:
         """Stop producing; every record is acknowledged."""
         producer, self._producer = self._producer, None
         if producer is None:
-            raise OperationalError("the producer is not running")
+            raise ProcessError("the producer is not running")
         producer.terminate()
         producer.wait()
 
@@ -208,5 +205,5 @@ class Bounced:
             for child in self._children():
                 child.check()
             if time.monotonic() > deadline:
-                raise OperationalError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
+                raise ProcessError(f"not within {PATIENCE_SECONDS:.0f} s: {what}")
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The demo: the same rolling bounce under two policies, whose records Spark then reads.
+"""The demo: the same rolling bounce under two policies, and its tables.
 
 **Rules.** The members' event logs give the costs of the run, to the millisecond. The demo fails if
 a group does not read every record, or if a partition ever had two owners in a group. The report
@@ -22,14 +22,20 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from holdfast.cli.demo.accounting import Account, count_records
 from holdfast.cli.demo.group import Bounced, MemberProcesses
-from holdfast.cli.demo.ownership import count_moves, intervals, overlaps, unowned_seconds
+from holdfast.cli.demo.ownership import (
+    Account,
+    count_moves,
+    count_records,
+    intervals,
+    overlaps,
+    unowned_seconds,
+)
 from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ConfigError, ProcessError
 from holdfast.fleet.pipeline.batches.history import run as run_history
-from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
@@ -47,7 +53,7 @@ MARK = ".holdfast-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What to run."""
+    """Options of a demo run."""
 
     # Size of each group and of the topic.
     members: int = 4
@@ -73,8 +79,8 @@ class DemoOptions:
 
     @property
     def n_stages(self) -> int:
-        """Return the number of stages of :func:`run`: one for each member, and seven."""
-        return 7 + self.members
+        """Return the number of stages of :func:`run`: one for each member, and six."""
+        return 6 + self.members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +122,8 @@ class Stages:
             yield
         self.seconds[name] = time.monotonic() - began
         if not self._quiet:
-            told = Text(f"{self.seconds[name]:5.1f} s  {name}")
-            stderr_console().print(Text("done ", style="green") + told)
+            line = Text(f"{self.seconds[name]:5.1f} s  {name}")
+            stderr_console().print(Text("done ", style="green") + line)
 
     def _left(self) -> str:
         """Estimate the time left from the mean of the stages done; "" before the third is done."""
@@ -144,7 +150,7 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
 
     Raises
     ------
-    OperationalError
+    ProcessError
         A process did not start, or a group did not read every record, or a partition had two
         owners in a group.
     """
@@ -158,11 +164,9 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
             names = [group.name for group in groups]
             costs, bounce_seconds = _live(options, broker.bootstrap, groups, stages)
             tables = folder / "tables"
-            with staged("start Spark"):
-                spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
-                cluster = LiveCluster(bootstrap=broker.bootstrap)
-                run_history(lambda: spark, cluster, tables, selection=Selection(groups=names))
+                feed = KafkaFeed(cluster=LiveCluster(bootstrap=broker.bootstrap))
+                run_history(None, feed, tables, selection=Selection(groups=names))
             with staged("write the report"):
                 report = (folder if options.out else Path.cwd()) / "report.html"
                 write_report(tables, report, title="A rolling bounce", groups=names)
@@ -266,7 +270,7 @@ def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: f
 
     Raises
     ------
-    OperationalError
+    ProcessError
         A partition had two owners.
     """
     entries = group.event_log.read()
@@ -274,7 +278,7 @@ def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: f
     doubles = overlaps(owned)
     if doubles:
         first, second = doubles[0]
-        raise OperationalError(
+        raise ProcessError(
             f"partition {first.partition} had two owners in {group.name}: "
             f"{first.member} and {second.member}"
         )

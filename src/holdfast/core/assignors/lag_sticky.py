@@ -9,7 +9,8 @@ partitions move. Members may have unequal capacity.
 1. Every valid claim stays. The other partitions are placed: counts first, then the largest lag to
    the member with the least lag per weight.
 2. If some member then holds more than ``max_skew`` partitions too many, the fewest partitions move
-   that make counts even again (per weight). They are spread over donors and topics.
+   that make counts even again (per weight). The moves are spread over donors
+   and topics.
 3. Lags are evened out by exchanges. Exchanges of claimed partitions must lower the higher lag by at
    least ``hysteresis`` percent. Exchanges that break no claim are free.
 

@@ -30,15 +30,13 @@ Incremental Cooperative Rebalancing, "General Approach" (an application provides
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from holdfast.core.assignors.own_signature import Form, form_of
 from holdfast.core.assignors.registry import AssignorInfo, known
 from holdfast.core.model.designs import NAMES
 from holdfast.errors import ConfigError
@@ -55,25 +53,6 @@ CLAIMABLE = ("balanced", "sticky", "keeps-all")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-class Form(StrEnum):
-    """The arguments that the function takes."""
-
-    NAMES = "(members, topics, claims)"
-    LAGS = "(members, topics, claims, lags)"
-    NUMBERS = "(claims)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnMember:
-    """A member as a function that takes names sees it."""
-
-    member_id: str
-    topics: tuple[str, ...]  # topics that exist and that it subscribes to, sorted
-    # The member's ``group.instance.id`` and rack, if it has them.
-    instance_id: str | None = None
-    rack: str | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnAssignor(AssignorInfo):
     """The row of a user's own assignor; :func:`assignor` makes it."""
@@ -86,8 +65,9 @@ class OwnAssignor(AssignorInfo):
     def function(self) -> Callable[..., Solution]:
         """The assignor: ``(claims) -> Solution``."""
         # NumPy is not needed before the assignor runs.
-        found: Callable[..., Solution] = import_module("holdfast.core.assignors.own_plan").solve
-        return partial(found, self)
+        from holdfast.core.assignors.own_plan import solve
+
+        return partial(solve, self.name, self.plan, self.form)
 
 
 def assignor(
@@ -160,35 +140,3 @@ def assignor(
         form=form,
         timeout_ms=timeout_ms,
     )
-
-
-def form_of(function: object, name: str) -> Form:
-    """Return the form of a function, by its required parameters.
-
-    Raises
-    ------
-    ConfigError
-        ``function`` is not a function, or has other parameters.
-    """
-    expected = ", ".join(Form)
-    if not callable(function):
-        found = type(function).__name__
-        raise ConfigError(f"assignor {name}: found {found}, expected a function of {expected}")
-    try:
-        required = required_of(function)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"assignor {name}: {error}; expected a function of {expected}") from error
-    forms = {1: Form.NUMBERS, 3: Form.NAMES, 4: Form.LAGS}
-    if len(required) not in forms or any(p.kind is p.KEYWORD_ONLY for p in required):
-        found = ", ".join(p.name for p in required)
-        raise ConfigError(f"assignor {name}: found a function of ({found}), expected {expected}")
-    return forms[len(required)]
-
-
-def required_of(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the required parameters; TypeError or ValueError where they cannot be read."""
-    parameters = inspect.signature(function).parameters.values()
-    return [p for p in parameters if p.default is p.empty and p.kind not in _VARIABLE]
-
-
-_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

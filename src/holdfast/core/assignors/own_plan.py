@@ -13,41 +13,37 @@ References: KIP-54, "Guarantees"; KAFKA-13406 (a plan is checked before it is se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.assignors.own import Form, OwnMember
+from holdfast.core.assignors.own_signature import Form, OwnMember
 from holdfast.core.assignors.result import Solution
 from holdfast.core.model.columns import I32, NO_OWNER, Mask
 from holdfast.core.model.group import Group
 from holdfast.errors import PlanError
 
-if TYPE_CHECKING:
-    from holdfast.core.assignors.own import OwnAssignor
-
 _SHAPE = "{(topic, partition): member id}"
 
 
-def solve(own: OwnAssignor, claims: Claims) -> Solution:
-    """Call the function for a group, and check its plan."""
+def solve(name: str, plan: Callable[..., object], form: Form, claims: Claims) -> Solution:
+    """Call a user's function for a group, and check its plan; ``name`` is the assignor's."""
     group = claims.group
     wanted = group.has_subscriber[group.topics.topic_of]
     if not wanted.any():
         return Solution(target=np.full(group.topics.n_tps, NO_OWNER, np.int32))
-    names = None if own.form is Form.NUMBERS else _InNames(claims, wanted)
+    names = None if form is Form.NUMBERS else _InNames(claims, wanted)
     try:
         if names is None:
-            target = _column(own.plan(claims), group)
+            target = _column(plan(claims), group)
         else:
-            target = names.column(own.plan(*names.arguments(with_lags=own.form is Form.LAGS)))
+            target = names.column(plan(*names.arguments(with_lags=form is Form.LAGS)))
         _check(group, target, wanted)
     except PlanError as error:
-        raise PlanError(f"assignor {own.name}: {error}") from error.__cause__
+        raise PlanError(f"assignor {name}: {error}") from error.__cause__
     except (Exception, SystemExit) as error:  # whatever the user's function does
-        text = f"assignor {own.name}: its function raised {type(error).__name__}: {error}"
+        text = f"assignor {name}: its function raised {type(error).__name__}: {error}"
         raise PlanError(text) from error
     return Solution(target=target)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.core.kinds.connect import read_connect
+from holdfast.core.kinds.increments import read_connect, read_worker
 from holdfast.core.kinds.kind import (
     ACTIVE,
     CONSUMER_PROTOCOL,
@@ -27,7 +27,6 @@ from holdfast.core.kinds.kind import (
     Words,
 )
 from holdfast.core.kinds.streams import mark_warm_ups, read_streams
-from holdfast.core.kinds.worker import read_worker
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 
 _TASKS: Final = Words(

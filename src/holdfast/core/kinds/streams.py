@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.core.kinds.given_lists import lists_of
+from holdfast.core.kinds.increments import lists_of
 from holdfast.core.kinds.kind import ACTIVE, STANDBY, WARMUP, Given
 from holdfast.core.model.memoized import memoized
 from holdfast.core.model.partitions import TopicPartitions

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.events import JoinedMember, ListenerCall
 from holdfast.core.model.partitions import Resource
 
 

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.core.machine.policies import policy_of_protocol
+from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.machine.upgrade import Client
 
 _DEFAULT_IDS: Final = (

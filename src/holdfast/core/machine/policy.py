@@ -1,22 +1,46 @@
-"""The settings of a design.
+"""Rebalance policies, one row each, and the settings of the designs.
 
-**Rules.** A policy is a value. Every member of a group should have the same policy; the leader's
-policy counts. A delay of 0 always means no delay (KAFKA-15693). Times travel as int32 ms.
+**Rules.** A policy is a name for the protocols that a member supports: assignors in Kafka's own
+protocols, or a design in holdfast's protocol. ``Consumer``, ``Worker``, the assignors for stock
+clients, ``simulate``, ``replay``, the search and random runs all read this table, so one name means
+one protocol, and a default has one value, everywhere.
 
-References: Incremental Cooperative Rebalancing, Designs I, II and III.
+- ``simple`` is Design I as Kafka's own ``cooperative-sticky``. Design I in holdfast's own protocol
+  has the name of that protocol, ``holdfast-simple``.
+- An assignor's name is a policy too: that of ``eager`` or ``simple``, with this assignor.
+- ``failback`` and ``damped`` use the protocol of Design II.
+- Every member of a group should have the same settings; the leader's count. A delay of 0 always
+  means no delay (KAFKA-15693). Times travel as int32 ms.
+- A user's own policy (:func:`policy`) is a row, too. Its function takes an
+  :class:`~holdfast.core.machine.leader.imbalance.Imbalance` and decides what waits, until when, and
+  which moves are made in a round; a user's own assignor (:mod:`holdfast.core.assignors.own`)
+  decides owners, and a group may have both.
+
+**Strategy.** :func:`find_policy` returns the row of a name. The rows name protocols and make no
+assignors: :mod:`holdfast.core.machine.supported_protocols` does, and loads the leader's code.
+
+References: Incremental Cooperative Rebalancing, Designs I, II and III, "General Approach" (an
+application provides its own policies); KIP-429; KIP-726.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from holdfast.core.assignors.registry import Named
-from holdfast.core.model.designs import Design
+from holdfast.core.assignors.own import TIMEOUT_MS
+from holdfast.core.assignors.own_signature import required_of
+from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, known
+from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.model.limits import INT32_MAX
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, suggest
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 _TIMES = (
     "delay_ms",
@@ -73,7 +97,7 @@ class Policy:
     interval_ms: int = 10_000  # Design III: pause between two batches
     # ``damps``: how long a member has to stay before others give it a part of what they own.
     stabilization_ms: int = 60_000
-    # A user's own policy (:mod:`holdfast.core.machine.own_policy`); None: the design decides alone.
+    # A user's own policy (:mod:`holdfast.core.machine.policy`); None: the design decides alone.
     own: Any = None
     # A deadline this near counts as reached. Clocks drift, and a delay of a few ms would start one
     # round after the other.
@@ -178,3 +202,221 @@ class Policy:
             return 0
         own = self.kinds.get(kind)
         return self.delay_ms if own is None or own.delay_ms is None else own.delay_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInfo:
+    """One policy."""
+
+    name: str  # name of the command line and of ``holdfast.policy``
+    title: str  # name in tables of measurements
+    summary: str  # one line for people
+    # The design that members use in holdfast's protocol; None: Kafka's own protocols.
+    design: Design | None = None
+    # Assignors of the registry that a member supports unless it names others. A design supports
+    # itself, and its one assignor computes targets.
+    assignors: tuple[str, ...] = ("cooperative-sticky",)
+    cooperative: bool = True  # whether members keep processing during a round
+    failback: bool = False  # whether a departed member's partitions are temporarily reassigned
+    damps: bool = False  # whether members that joined recently wait for partitions
+    # Fields of :class:`~holdfast.core.machine.policy.Policy` that change what the policy does.
+    options: tuple[str, ...] = ()
+    # The policy that ``holdfast.Worker`` runs under this name, "" if it refuses the name. A
+    # worker's resources have kinds and weights, which only holdfast's protocol carries.
+    worker: str = ""
+    # The function of a user's own policy (:mod:`holdfast.core.machine.policy`), from an
+    # ``Imbalance`` to a ``Resolution``; and how long a leader waits for it.
+    resolver: Callable[..., object] | None = None
+    timeout_ms: int = 0
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Names of the protocols that a member supports by default, in order of preference."""
+        return self.assignors if self.design is None else (NAMES[self.design],)
+
+    @property
+    def defers(self) -> bool:
+        """Whether partitions of a departed member wait for its return."""
+        return "delay_ms" in self.options and not self.failback
+
+
+DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
+"""Protocol names of the designs, which a list of assignors may contain beside assignors."""
+
+DEFAULTS = Policy()
+"""The default of every option of every design."""
+
+_WAITS = ("delay_ms", "first_member", "first_member_delay_ms")
+
+_ROWS: dict[str, PolicyInfo] = {
+    info.name: info
+    for info in (
+        PolicyInfo(
+            name="eager",
+            title="eager, range",
+            summary="every member revokes everything in every rebalance",
+            assignors=("range",),
+            cooperative=False,
+        ),
+        PolicyInfo(
+            name="eager-sticky",
+            title="eager, sticky",
+            summary="eager, but most partitions return to the member that revoked them",
+            assignors=("sticky",),
+            cooperative=False,
+        ),
+        PolicyInfo(
+            name="simple",
+            title="Design I, as cooperative-sticky (KIP-429)",
+            summary="Design I: moving partitions are revoked first, all others continue",
+            worker="holdfast-simple",
+        ),
+        PolicyInfo(
+            name="holdfast-simple",
+            title="Design I, as holdfast-simple",
+            summary="Design I in holdfast's own protocol: any assignor, kinds and weights",
+            design=Design.SIMPLE,
+            worker="holdfast-simple",
+        ),
+        PolicyInfo(
+            name="deferred",
+            title="Design II",
+            summary="Design II: partitions of a departed member wait a delay for its return",
+            design=Design.DEFERRED,
+            options=(*_WAITS, "successor_delay_ms"),
+            worker="deferred",
+        ),
+        PolicyInfo(
+            name="incremental",
+            title="Design III",
+            summary="Design III: Design II, and moves in small batches with pauses between them",
+            design=Design.INCREMENTAL,
+            options=(*_WAITS, "successor_delay_ms", "batch", "group_batch", "interval_ms"),
+            worker="incremental",
+        ),
+        PolicyInfo(
+            name="failback",
+            title="Failback",
+            summary="as simple, and a member that is back in time gets its partitions back",
+            design=Design.DEFERRED,
+            failback=True,
+            options=_WAITS,
+            worker="failback",
+        ),
+        PolicyInfo(
+            name="damped",
+            title="Damped",
+            summary="as simple, and a new member gets partitions of others after it has stayed",
+            design=Design.DEFERRED,
+            damps=True,
+            options=("first_member", "first_member_delay_ms", "stabilization_ms"),
+            worker="damped",
+        ),
+    )
+}
+
+POLICIES: Mapping[str, PolicyInfo] = MappingProxyType(_ROWS)
+"""Every policy by name.
+
+Random runs (``tests/proof``) draw from it by position: a new row goes to the end, or every seed
+means another run.
+"""
+
+
+def find_policy(name: str | PolicyInfo) -> PolicyInfo:
+    """Return the row of a policy; for an assignor that of its protocol, with the assignor."""
+    if isinstance(name, PolicyInfo):
+        return name
+    if name in POLICIES:
+        return POLICIES[name]
+    if (own := canonical(name)) not in ASSIGNORS:
+        known = (*POLICIES, *ASSIGNORS)
+        raise ConfigError(f"unknown policy {name!r}; {suggest(name, known, 2)}")
+    info = ASSIGNORS[own]
+    row = POLICIES["simple" if info.cooperative else "eager"]
+    return replace(row, name=own, title=own, summary=info.summary, assignors=(own,))
+
+
+def worker_policy(policy: str | PolicyInfo) -> PolicyInfo | None:
+    """Return the policy that ``holdfast.Worker`` runs under a name; None if it refuses the name."""
+    row = find_policy(policy)
+    return row if row.resolver is not None else POLICIES.get(row.worker)
+
+
+def check_known(name: str, option: str) -> None:
+    """Refuse a name that is neither a policy nor an assignor that a policy supports by default."""
+    by_default = {info.protocols for info in POLICIES.values()}
+    own = canonical(name)
+    if name not in POLICIES and (own not in ASSIGNORS or (own,) not in by_default):
+        known = ", ".join(POLICIES)
+        raise ConfigError(f"{option}: found {name!r}, which is not one of the expected {known}")
+
+
+def policy_of_protocol(protocol: str) -> PolicyInfo | None:
+    """Return the policy whose members support a protocol; None for other software's protocol."""
+    for info in POLICIES.values():
+        if info.design is not None and protocol in info.protocols:
+            return info
+    if protocol not in ASSIGNORS:
+        return None
+    return POLICIES["simple" if ASSIGNORS[protocol].cooperative else "eager"]
+
+
+def policy(
+    name: str,
+    function: Callable[..., object],
+    *,
+    failback: bool = False,
+    timeout_ms: int = TIMEOUT_MS,
+) -> PolicyInfo:
+    """Make a rebalance policy from a function.
+
+    Parameters
+    ----------
+    name : str
+        Name for people: letters, digits, ``-`` and ``_``.
+    function : callable
+        ``(imbalance) -> Resolution``; docs/own-policies.md shows an example. Its ``imbalance`` is a
+        :class:`holdfast.Imbalance`.
+    failback : bool
+        Whether what a departed member owned is temporarily reassigned, as under ``failback``;
+        nothing waits then, and the function decides about moves alone.
+    timeout_ms : int
+        Milliseconds that a leader waits for the function. A late answer is a failed plan, and
+        members keep what they have.
+
+    Raises
+    ------
+    ConfigError
+        The name is taken or invalid, or ``function`` is not a function of one argument.
+
+    References: Incremental Cooperative Rebalancing, "General Approach".
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"policy {name!r}: expected a name of letters, digits, - and _")
+    if name in POLICIES or known(name) is not None:
+        raise ConfigError(f"policy {name!r}: this name is holdfast's own; take another one")
+    if not is_resolver(function):
+        raise ConfigError(f"policy {name}: expected a function of one argument, an Imbalance")
+    if timeout_ms < 1:
+        raise ConfigError(f"policy {name}: timeout_ms: found {timeout_ms}, expected at least 1")
+    return replace(
+        POLICIES["failback" if failback else "deferred"],
+        name=name,
+        title=name,
+        summary="of the user",
+        worker="",
+        resolver=function,
+        timeout_ms=timeout_ms,
+    )
+
+
+def is_resolver(candidate: object) -> bool:
+    """Return whether ``function`` has one required argument, by position."""
+    if not callable(candidate) or inspect.isclass(candidate):
+        return False
+    try:
+        required = required_of(candidate)
+    except (TypeError, ValueError):
+        return False
+    return len(required) == 1 and required[0].kind is not inspect.Parameter.KEYWORD_ONLY

@@ -27,11 +27,14 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
-from holdfast.core.machine.leader.designs import DesignAssignor, LeaderRound
-from holdfast.core.machine.own_policy import policy as own_policy
-from holdfast.core.machine.policies import PolicyInfo, find_policy
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.assignor_protocol import (
+    LeaderRound,
+    MemberView,
+    ReceivedAssignment,
+)
+from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.policy import Policy, PolicyInfo, find_policy
+from holdfast.core.machine.policy import policy as own_policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, LawError, PlanError

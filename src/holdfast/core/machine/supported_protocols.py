@@ -27,15 +27,9 @@ from holdfast.core.assignors.registry import (
     known,
     unknown,
 )
-from holdfast.core.machine.leader.designs import (
-    Assignor,
-    CooperativeAssignor,
-    DesignAssignor,
-    EagerAssignor,
-)
-from holdfast.core.machine.policies import DEFAULTS, DESIGNS, PolicyInfo, find_policy
-from holdfast.core.machine.policy import Policy
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
+from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor, EagerAssignor
+from holdfast.core.machine.policy import DEFAULTS, DESIGNS, Policy, PolicyInfo, find_policy
 from holdfast.errors import ConfigError
 
 AssignorSpec = Named | Assignor
@@ -50,7 +44,7 @@ def assignors_for(
     Parameters
     ----------
     policy : str or PolicyInfo
-        One of :data:`~holdfast.core.machine.policies.POLICIES`, an assignor of the registry, or
+        One of :data:`~holdfast.core.machine.policy.POLICIES`, an assignor of the registry, or
         what :func:`holdfast.policy` returned.
     settings : Policy
         Options of the design, and of the assignors; the policy says which design, and whether
@@ -108,7 +102,7 @@ def supported_assignors(
     ----------
     assignors : sequence of str, AssignorInfo or Assignor
         Names of the registry, Java's classes, names of
-        :data:`~holdfast.core.machine.policies.DESIGNS`, rows of a user's own assignors, or
+        :data:`~holdfast.core.machine.policy.DESIGNS`, rows of a user's own assignors, or
         assignors themselves.
     settings : Policy
         Settings of every design in the list, and options of the assignors.

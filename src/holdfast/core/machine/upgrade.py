@@ -40,8 +40,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
-from holdfast.core.machine.policies import DESIGNS, POLICIES, policy_of_protocol
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
+from holdfast.core.machine.policy import DESIGNS, POLICIES, policy_of_protocol
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.errors import ConfigError
 

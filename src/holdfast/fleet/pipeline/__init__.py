@@ -3,8 +3,8 @@
 No other package uses Spark, except ``holdfast.spark``, for people who have a session. ``steps``
 runs a step in this process or on Spark. ``session`` starts a Spark session, and
 ``command_session`` starts one for a command. ``spark_errors`` explains what Spark could not read.
-``arrow_types`` names the Arrow values that the packages exchange. A package imports those below it
-in this table; ``plan/``, ``replay/`` and ``batches/`` do not import each other.
+A package imports those below it in this table; ``plan/``, ``replay/`` and ``batches/`` do not
+import each other.
 
 =============  ==========================================================================
 ``replay/``    costs of another policy

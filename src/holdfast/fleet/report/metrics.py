@@ -20,8 +20,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from holdfast.core.names import visible
-from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.tables.columns.values import ArrowTable, ints, to_us, words
+from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.columnar import ArrowTable, ints, words
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
 
 Labels = Mapping[str, str]
@@ -183,7 +184,7 @@ def exposition(
         samples.add("holdfast_tables_timestamp_seconds", ({}, taken_us / 1_000_000))
     for name, sample in _lag(tables, client_ids=client_ids):
         samples.add(name, sample)
-    ours = {examination.facts.group: list(_ours(examination)) for examination in examinations}
+    ours = {examination.history.name: list(_ours(examination)) for examination in examinations}
     for _, found in sorted(ours.items()):  # whatever was examined first
         for name, sample in found:
             samples.add(name, sample)
@@ -230,20 +231,20 @@ def _oldest(rows: ArrowTable) -> Iterator[tuple[str, float]]:
 
 
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
-    facts = examination.facts
-    group = {"group": facts.group}
-    r, last = facts.recorded, facts.last
+    history = examination.history
+    group = {"group": history.name}
+    r, last = history.recorded, history.last
     if last >= 0:
-        g = facts.generations
-        members = {"consumergroup": facts.group}
+        g = history.generations
+        members = {"consumergroup": history.name}
         yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
         yield "holdfast_group_generation", (group, int(g.number[last]))
-        yield "holdfast_group_kind", ({**group, "kind": facts.kind.name}, 1)
-        for role, count in sorted(facts.roles.items()):
+        yield "holdfast_group_kind", ({**group, "kind": history.kind.name}, 1)
+        for role, count in sorted(history.roles.items()):
             yield "holdfast_group_assigned", ({**group, "role": role}, count)
-        yield "holdfast_group_state", ({**group, "state": facts.state_now}, 1)
+        yield "holdfast_group_state", ({**group, "state": history.state_now}, 1)
         yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
-        unowned = int((facts.owner_at(last) == -1).sum())
+        unowned = int((history.owner_at(last) == -1).sum())
         yield "holdfast_group_unowned_partitions", (group, unowned)
     for cause in sorted(set(r.cause) - {"first_seen"}):
         count = r.cause.count(cause)

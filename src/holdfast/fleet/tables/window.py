@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from holdfast.fleet.columnar import codes, ints
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.columns.values import codes, ints
 from holdfast.fleet.tables.reading import Tables
 
 CURRENT_TABLES: Final = ("generations", "members", "assignments")

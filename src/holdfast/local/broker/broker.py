@@ -31,7 +31,7 @@ from typing import Self
 
 import numpy as np
 
-from holdfast.errors import OperationalError
+from holdfast.errors import BrokerError
 from holdfast.local.broker import properties
 from holdfast.local.broker.properties import BrokerSettings
 from holdfast.local.broker.server import Server
@@ -89,8 +89,10 @@ class Broker:
         ------
         ConfigError
             For a setting that makes no cluster.
-        OperationalError
-            Without a usable Java or jars, for a port in use, or a node that did not start.
+        BrokerError
+            For a port in use, or a node that did not start.
+        JavaError
+            Without a usable Java or jars.
         """
         broker = cls(settings or BrokerSettings(brokers=brokers), note=note)
         began = time.monotonic()
@@ -139,14 +141,14 @@ class Broker:
         self._await_ready([node])
 
     def wait(self, until: Callable[[], bool] = bool) -> None:
-        """Wait until ``until`` is true; raise OperationalError if a node ends by itself."""
+        """Wait until ``until`` is true; raise BrokerError if a node ends by itself."""
         while all(node.is_running() for node in self._nodes):
             if until():
                 return
             time.sleep(0.2)
         for node in self._nodes:
             if not node.is_running():
-                raise OperationalError(f"Kafka node {node.node_id} ended: {node.last_words()}")
+                raise BrokerError(f"Kafka node {node.node_id} ended: {node.last_words()}")
 
     def stop(self) -> None:
         """Stop everything and remove the folder; further calls do nothing."""
@@ -184,7 +186,7 @@ class Broker:
                 for node in self._nodes:
                     node.launch(self._server_command(node))
                 self._await_ready(self._nodes)
-            except OperationalError as error:
+            except BrokerError as error:
                 for server in self._servers:
                     server.stop(orderly=False)
                 # Another process may take a free port between the check and Java's bind.
@@ -213,8 +215,8 @@ class Broker:
             self._zookeeper = Server(0, folder, {"ZOOKEEPER": spare}, kafka)
             self._write(self._zookeeper, properties.zookeeper_properties(self._zookeeper))
         for node in self._nodes:
-            told = (node, self._nodes, self.settings, self._zookeeper)
-            self._write(node, properties.server_properties(*told))
+            description = (node, self._nodes, self.settings, self._zookeeper)
+            self._write(node, properties.server_properties(*description))
 
     def _write(self, server: Server, found: Mapping[str, str]) -> None:
         server.folder.mkdir(parents=True)
@@ -240,7 +242,7 @@ class Broker:
         for node, run, output in zip(self._nodes, runs, outputs, strict=True):
             if run.returncode != 0:
                 said = [line for line in output.splitlines() if line.strip()]
-                raise OperationalError(
+                raise BrokerError(
                     f"Kafka node {node.node_id}: kafka-storage format failed: "
                     f"{said[0] if said else f'exit code {run.returncode}'}"
                 )
@@ -285,9 +287,9 @@ class Broker:
             waiting = [node for node in waiting if not node.is_ready()]
             for node in waiting:
                 if not node.is_running():
-                    raise OperationalError(f"{node.name} ended: {node.last_words()}")
+                    raise BrokerError(f"{node.name} ended: {node.last_words()}")
             if time.monotonic() > deadline:
-                raise OperationalError(
+                raise BrokerError(
                     f"{waiting[0].name} was not ready within {_START_SECONDS:.0f} s: "
                     f"{waiting[0].last_words()}"
                 )
@@ -296,7 +298,7 @@ class Broker:
 
 def _check_free(port: int) -> None:
     if not _is_free(port):
-        raise OperationalError(f"port {port} is already in use: choose another, or leave it out")
+        raise BrokerError(f"port {port} is already in use: choose another, or leave it out")
 
 
 def _is_free(port: int) -> bool:
@@ -317,6 +319,4 @@ def _free_ports(n_ports: int, *, avoid: int | None, n_fixed: int) -> list[int]:
             return found
         if port not in taken and _is_free(port):
             found.append(port)
-    raise OperationalError(
-        f"no {n_ports} free ports from {_FIRST_PORT} to {_LAST_PORT} on 127.0.0.1"
-    )
+    raise BrokerError(f"no {n_ports} free ports from {_FIRST_PORT} to {_LAST_PORT} on 127.0.0.1")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.errors import OperationalError
+from holdfast.errors import BrokerError
 
 _STOP_SECONDS = 40.0
 _ENDED_BY_SIGTERM = 128 + signal.SIGTERM
@@ -82,7 +82,7 @@ class Server:
         assert self.guard.stdout is not None
         answer = self.guard.stdout.readline().strip()
         if not answer:
-            raise OperationalError(f"{self.name} did not start: {self.last_words()}")
+            raise BrokerError(f"{self.name} did not start: {self.last_words()}")
         self.pid = int(answer)
 
     def is_running(self) -> bool:

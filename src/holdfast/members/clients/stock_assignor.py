@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
-from holdfast.members.runtime.lag_source import LagSource, TimedLagSource
+from holdfast.core.machine.leader.assignor_protocol import Assignor, Racks
+from holdfast.members.runtime.lags import LagSource, TimedLagSource
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +28,15 @@ class StockAssignor:
     ----------
     spoken : Assignor
         Writes subscriptions, plans rounds and reads assignments.
-    ask : TimedLagSource or None
+    lag_source : TimedLagSource or None
         The lag source; a drop-in that gets this object uses the same one.
     """
 
     without_plan: ClassVar[str] = "members keep what they have"
 
-    def __init__(self, spoken: designs.Assignor, lags: LagSource | None, lag_timeout_ms: int):
+    def __init__(self, spoken: Assignor, lags: LagSource | None, lag_timeout_ms: int):
         self.spoken = spoken
-        self.ask = None if lags is None else TimedLagSource(lags, lag_timeout_ms)
+        self.lag_source = None if lags is None else TimedLagSource(lags, lag_timeout_ms)
 
     @property
     def name(self) -> str:
@@ -49,7 +50,7 @@ class StockAssignor:
         *,
         generation: int,
         waited_ms: int = 0,
-        racks: designs.Racks | None = None,
+        racks: Racks | None = None,
     ) -> dict[str, bytes]:
         """Return bytes of every member's assignment; true claims are older than ``generation``."""
         computed = designs.compute(
@@ -64,7 +65,7 @@ class StockAssignor:
                 waited_ms=waited_ms,
                 unbroken=False,
             ),
-            lags=None if self.ask is None else self.ask(counts),
+            lags=None if self.lag_source is None else self.lag_source(counts),
             racks=racks,
         )
         if computed.failure is not None:

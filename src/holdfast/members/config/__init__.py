@@ -1,5 +1,7 @@
 """What a user gives a member.
 
-``own_assignors`` resolves the user's assignors and policies, ``timed_call`` calls the user's
-functions with a deadline, and ``arguments`` checks the arguments of a consumer's calls.
+``settings`` has every key of a member, with type, default and range; ``client_keys`` passes on, or
+refuses, the keys of other clients. ``policy`` makes the assignors and the machine of a member from
+its settings, ``own_assignors`` resolves the user's assignors and policies, and calls the user's
+functions with a deadline. ``arguments`` checks the arguments of a consumer's calls.
 """

@@ -7,8 +7,8 @@ given directly, is one of:
 - an assignor that :func:`holdfast.assignor` made;
 - a function of members, topics and claims, which becomes an assignor with the function's name;
 - a factory: a class, or a function without required parameters. It is called for each client;
-- an object with everything in :class:`~holdfast.core.machine.leader.designs.Assignor`, which reads
-  and writes the bytes of its protocol.
+- an object with everything in :class:`~holdfast.core.machine.leader.assignor_protocol.Assignor`,
+  which reads and writes the bytes of its protocol.
 
 A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan counts
 as failed.
@@ -24,11 +24,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
-from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
+from holdfast.cluster.signal_safe import SignalSafeFuture
+from holdfast.core.assignors.own import OwnAssignor, assignor
+from holdfast.core.assignors.own_signature import form_of, required_of
 from holdfast.core.assignors.registry import (
     ASSIGNORS,
     JAVA_NAMES,
@@ -38,12 +41,10 @@ from holdfast.core.assignors.registry import (
     find,
     unknown,
 )
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.own_policy import policy
-from holdfast.core.machine.policies import DESIGNS, PolicyInfo, find_policy
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DESIGNS, PolicyInfo, find_policy, policy
 from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
-from holdfast.members.config.timed_call import LateError, TimedCall
 
 _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
 
@@ -184,8 +185,8 @@ def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
     if missing := _missing(made):
         raise ConfigError(
             f"assignor {shown}: {type(made).__name__} has no {', '.join(missing)}; an assignor has "
-            f"{', '.join(_PARTS)}, see holdfast.core.machine.leader.designs.Assignor, or is made "
-            "of a function by holdfast.assignor"
+            f"{', '.join(_PARTS)}, see Assignor in holdfast.core.machine.leader.assignor_protocol, "
+            "or is made of a function by holdfast.assignor"
         )
     return cast(Assignor, made)
 
@@ -233,3 +234,57 @@ def check_group(assignor: Assignor) -> None:
             f"{assignor.name}: its last tie-break takes the group id: give "
             f"assignor({assignor.name!r}, group_id=...)"
         )
+
+
+T = TypeVar("T")
+
+
+class LateError(TimeoutError):
+    """A call took longer than its deadline, and still runs."""
+
+
+class TimedCall(Generic[T]):
+    """Calls of a user's function with a deadline, one at a time.
+
+    The caller waits no longer than the deadline. While a late call still runs, no other call is
+    made. Each call has a thread of its own: the interpreter would wait for a pool at exit, and a
+    user's function may hang for ever.
+
+    Parameters
+    ----------
+    thread_name : str
+        Name of the threads.
+    timeout_ms : int
+        Deadline of one call.
+    """
+
+    def __init__(self, thread_name: str, timeout_ms: int):
+        self.timeout_ms = timeout_ms
+        self._thread_name = thread_name
+        self._asked: SignalSafeFuture[T] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether an earlier call still runs."""
+        return self._asked is not None and not self._asked.done()
+
+    def __call__(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, or raise what it raises.
+
+        Raises
+        ------
+        LateError
+            If the call takes longer than the deadline.
+        """
+        self._asked = future = SignalSafeFuture[T]()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=self._thread_name, daemon=True).start()
+        if not future.wait(self.timeout_ms / 1000):
+            raise LateError(f"no answer within {self.timeout_ms} ms")
+        return future.result()

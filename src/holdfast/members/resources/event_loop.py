@@ -13,9 +13,14 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from holdfast.members.resources.effects import Attempt
-from holdfast.members.resources.runner import Reports, Resource, name_of
-from holdfast.members.resources.stop_events import AsyncStopEvent, StopState
+from holdfast.members.resources.attempts import (
+    AsyncStopEvent,
+    Attempt,
+    Reports,
+    Resource,
+    StopState,
+    name_of,
+)
 
 _END_S = 1.0  # time for cancelled coroutines to end when the loop ends
 

@@ -28,7 +28,7 @@ from itertools import count
 
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import FailedPartitions
-from holdfast.members.resources.effects import (
+from holdfast.members.resources.attempts import (
     Attempt,
     Begin,
     Effect,

@@ -1,9 +1,8 @@
-"""The thread between the member of a worker and the work on its resources.
+"""The thread between the member of a worker and the work on its resources, in each of its forms.
 
-**Rules.** A :class:`~holdfast.members.runtime.member_thread.RebalanceHandler` whose calls return at
-once: work that starts never delays the member. The member waits for work that ends, until the
-deadline of the resource machine. One thread, the supervisor's, drives that machine and performs its
-effects; others read it under a lock.
+**Rules.** No call of the member's session waits: work that starts never delays the member. The
+member waits for work that ends, until the deadline of the resource machine. One thread, the
+supervisor's, drives that machine and performs its effects; others read it under a lock.
 
 **Strategy.** A mailbox of events and a clock, as in the member thread.
 
@@ -12,31 +11,48 @@ References: Kafka Connect's ``Herder``, which starts and stops tasks next to the
 
 from __future__ import annotations
 
+import inspect
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import assert_never
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import Any, TypeAlias, assert_never
 
 from holdfast.cluster.signal_safe import Flag
-from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
-from holdfast.errors import RemoteProtocolError
-from holdfast.members.resources import effects
-from holdfast.members.resources.effects import (
+from holdfast.errors import ConfigError, RemoteProtocolError
+from holdfast.members.config.settings import Settings
+from holdfast.members.resources.attempts import (
+    AsyncStopEvent,
     Attempt,
+    Begin,
     Effect,
     Effects,
+    EndedLate,
+    EndWorker,
+    Failed,
+    HandedOver,
+    Lose,
+    Overdue,
+    Reports,
+    RequestRound,
+    Resource,
     ResourceCounts,
     ResourceState,
+    Runner,
+    Stop,
+    StopEvent,
+    StopFailed,
+    name_of,
 )
+from holdfast.members.resources.failures import Failures
 from holdfast.members.resources.machine import ResourceMachine
-from holdfast.members.resources.runner import Reports, Resource, Runner, name_of
-from holdfast.members.runtime.mailbox import Mailbox
-from holdfast.members.runtime.member_log import Log
+from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
+from holdfast.members.runtime.application_tasks import Mailbox
+from holdfast.members.runtime.member_log import Log, MemberLog
 
 _Resources = tuple[partitions.Resource, ...]
 _Step = Callable[[int], Effects]
@@ -48,10 +64,12 @@ class Supervisor:
 
     Parameters
     ----------
-    machine : ResourceMachine Decides what begins and ends.
+    machine : ResourceMachine
+        Decides what begins and ends.
     make_runner : callable
         Makes the runner of the work; takes the callbacks of its reports.
-    log : Log The log of the member.
+    log : Log
+        The log of the member.
     listener : object, optional
         The listener whose callbacks the runner calls, if the worker has one: a loss that no
         callback reports, or reports too late, is an error.
@@ -82,41 +100,25 @@ class Supervisor:
         self.give_up: Callable[[], None] = lambda: None
         self.request_round: Callable[[str], None] = lambda _: None
 
-    # RebalanceHandler, on the member thread
+    # The member's session, on the member thread
 
-    def hold_back(self, resources: _Resources, drained: Callable[[], None]) -> None:
-        """Report ``resources`` as drained: nothing is in flight besides the work itself."""
-        drained()
+    def assign(self, resources: _Resources) -> None:
+        """Begin work."""
+        self._post(lambda now_ms: self._machine.assigned(now_ms, resources))
 
-    def take_over(self, resources: _Resources, term: int) -> None:
-        """Do nothing: the work has begun already."""
+    def revoke(self, resources: _Resources, done: Callable[[str | None], None]) -> None:
+        """End work; ``done`` is called when all of it has ended or is overdue."""
+        token, self._next_token = self._next_token, self._next_token + 1
+        self._done[token] = done
+        self._post(lambda now_ms: self._machine.revoked(now_ms, resources, token))
 
-    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Do nothing: a worker has no offsets."""
-        done(0)
-
-    def drop(self, resources: _Resources, lost: _Resources) -> None:
-        """Notify the work that another worker may have begun."""
+    def drop(self, resources: _Resources) -> None:
+        """Notify the work that another worker may have begun; for a loss, :meth:`lose` follows."""
         self._post(lambda now_ms: self._dropped(now_ms, resources))
 
-    def call(
-        self, call: ListenerCall, resources: _Resources, done: Callable[[str | None], None]
-    ) -> None:
-        """Begin or end work; only the end of a revocation is waited for."""
-        if not resources:
-            done(None)
-            return
-        match call:
-            case ListenerCall.ASSIGNED:
-                self._post(lambda now_ms: self._machine.assigned(now_ms, resources))
-                done(None)
-            case ListenerCall.LOST:
-                self._post(lambda now_ms: self._lost(now_ms, resources))
-                done(None)
-            case ListenerCall.REVOKED:
-                token, self._next_token = self._next_token, self._next_token + 1
-                self._done[token] = done
-                self._post(lambda now_ms: self._machine.revoked(now_ms, resources, token))
+    def lose(self, resources: _Resources) -> None:
+        """End the work on lost resources."""
+        self._post(lambda now_ms: self._lost(now_ms, resources))
 
     # Readings and the end, on any thread
 
@@ -197,22 +199,22 @@ class Supervisor:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case effects.Begin(attempts):
+            case Begin(attempts):
                 self._runner.begin(attempts)
-            case effects.Stop(attempts, deadline_ms, lost):
+            case Stop(attempts, deadline_ms, lost):
                 self._runner.stop(attempts, deadline_ms / 1000, lost=lost)
-            case effects.Lose(attempts):
+            case Lose(attempts):
                 self._runner.lose(attempts)
                 if self._listener is not None:
                     self._report_loss([a.resource for a in attempts], _LATE)
-            case effects.Overdue(attempts):
+            case Overdue(attempts):
                 self._report_overdue(attempts)
                 self._runner.abandon(attempts)
-            case effects.HandedOver(token):
+            case HandedOver(token):
                 self._done.pop(token)(None)
-            case effects.RequestRound():
+            case RequestRound():
                 self.request_round("what has failed at this worker has changed")
-            case effects.EndWorker(error):
+            case EndWorker(error):
                 self._end_worker(error)
             case _:
                 _log_effect(self._log, effect)
@@ -264,17 +266,17 @@ class Supervisor:
         self._post(lambda now_ms: self._machine.ended(now_ms, attempt, error))
 
 
-def _log_effect(log: Log, effect: effects.Failed | effects.StopFailed | effects.EndedLate) -> None:
+def _log_effect(log: Log, effect: Failed | StopFailed | EndedLate) -> None:
     """Log an effect for people."""
     name = name_of(effect.resource)
     match effect:
-        case effects.Failed(_, error, failure, now_ms):
+        case Failed(_, error, failure, now_ms):
             retry_s = (failure.retry_ms - now_ms) / 1000
             text = "%s has failed, %d in a row: the next attempt is in %.1f s"
             log.error(text, name, failure.count, retry_s, exc_info=error)
-        case effects.StopFailed(_, error):
+        case StopFailed(_, error):
             log.error("the end of the work on %s raised", name, exc_info=error)
-        case effects.EndedLate(_, late_ms):
+        case EndedLate(_, late_ms):
             log.warning("the work on %s has ended, %.1f s too late", name, late_ms / 1000)
         case _:
             assert_never(effect)
@@ -293,3 +295,64 @@ def _some(resources: Collection[partitions.Resource]) -> str:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+Run: TypeAlias = (
+    Callable[[Resource, StopEvent], object]
+    | Callable[[Resource, AsyncStopEvent], Awaitable[object]]
+)
+"""The work on one resource: a function, or a coroutine function."""
+
+
+def supervise(
+    settings: Settings, run: Run | None, listener: object, log: MemberLog, name: str
+) -> Supervisor:
+    """Return the supervisor of a worker's work; nothing has begun.
+
+    Parameters
+    ----------
+    run : callable, optional
+        The work on one resource.
+    listener : object, optional
+        Callbacks for the resources of a round, instead of ``run``.
+    name : str
+        Name of the worker, for threads and delays.
+
+    Raises
+    ------
+    ConfigError
+        For both forms together, or a ``run`` that cannot be called for a resource.
+    """
+    if run is not None and listener is not None:
+        raise ConfigError("run and listener: expected one of them, found both")
+    given: object = run
+    if given is not None and (not callable(given) or inspect.isgeneratorfunction(given)):
+        raise ConfigError(f"run: expected a function or an async function, found {run!r}")
+    most = None if run is None or _is_async(run) else settings["holdfast.run.threads"]
+    failures = Failures(
+        settings["holdfast.restart.backoff.ms"], settings["holdfast.restart.backoff.max.ms"], name
+    )
+    machine = ResourceMachine(
+        failures,
+        stop_ms=settings["task.shutdown.graceful.timeout.ms"],
+        most=most,
+        one_call=run is None,
+    )
+    make = partial(_runner, run, listener, log, name)
+    return Supervisor(machine, make, log, listener)
+
+
+def _runner(run: Any, listener: object, log: MemberLog, name: str, reports: Reports) -> Runner:
+    if run is None:
+        return ListenerRunner(listener, reports, log, f"{name}-callbacks")
+    if not _is_async(run):
+        return ThreadRunner(run, reports)
+    from holdfast.members.resources.event_loop import LoopRunner
+
+    return LoopRunner(run, reports)
+
+
+def _is_async(run: object) -> bool:
+    """Return whether a call of ``run`` returns a coroutine."""
+    called = getattr(type(run), "__call__", None)  # noqa: B004 - of an object with a method
+    return inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(called)

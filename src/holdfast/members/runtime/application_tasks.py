@@ -1,4 +1,4 @@
-"""Tasks that the application's thread does for the member, which waits for the answer.
+"""Tasks that the application's thread does for the member, and the mailbox in which they wait.
 
 **Rules.** Any line on the application's thread may raise: a signal handler may raise there. So a
 task is answered in every case. If an exception interrupts it, it goes back to the head of the
@@ -16,10 +16,73 @@ References: Python, ``signal``, "Note on Signal Handlers and Exceptions".
 from __future__ import annotations
 
 import queue
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Generic, TypeVar
 
-from holdfast.members.runtime.mailbox import Mailbox
+_T = TypeVar("_T")
+
+
+class Mailbox(Generic[_T]):
+    """A queue with one reader, safe against signals as :mod:`holdfast.cluster.signal_safe` is.
+
+    Any thread may put, also a signal handler or a finaliser in the middle of another put or get.
+    One thread gets; it never waits longer than its time-out.
+
+    Each of the standard library's two queues has one fault. CPython's ``SimpleQueue.get`` waits for
+    ever if a signal handler lasts beyond its time-out (seen with 3.11: a member did not end at
+    SIGTERM). ``Queue.put`` in a signal handler waits for the lock that the interrupted thread
+    holds. Here a deque takes the items, and ``put`` releases one lock, which wakes the reader:
+    ``Lock.acquire`` keeps to its time-out.
+
+    Attributes
+    ----------
+    items : collections.deque
+        The waiting items; read-only for others.
+    """
+
+    def __init__(self) -> None:
+        self.items: deque[_T] = deque()
+        self._news = threading.Lock()
+        self._news.acquire()
+
+    def put(self, item: _T) -> None:
+        """Add an item and wake the reader."""
+        self.items.append(item)
+        with suppress(RuntimeError):  # already released
+            self._news.release()
+
+    def get(self, timeout: float | None = None) -> _T:
+        """Remove and return the first item; see :meth:`first`."""
+        item = self.first(timeout)
+        self.items.popleft()
+        return item
+
+    def first(self, timeout: float | None = None) -> _T:
+        """Return the first item without removing it.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; None waits for ever, 0 does not wait.
+
+        Raises
+        ------
+        queue.Empty
+            If no item came in time.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self.items:
+                return self.items[0]
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._news.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                if self.items:
+                    continue
+                raise queue.Empty
 
 
 def _nobody(_: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Closing of a consumer or a worker: in a handler, on another thread, or twice.
+"""What ends a consumer or a worker: a close, a signal; and what a fork of its process may not do.
 
 **Rules.** The first call of :meth:`Closing.close` ends the object, every other call waits until it
 has ended. Inside one of the application's own calls, from a signal handler that interrupted it or
@@ -12,19 +12,26 @@ that an exception has interrupted continues, and so does the next close of the s
 thread polls every hundredth of a second. A call is recorded in a ``try`` of its own: in a context
 manager an exception of a signal handler may come before that ``try`` begins. A client whose
 shortest calls are too quick for that reports its running calls itself.
+
+References: POSIX, ``fork`` (only the calling thread is copied), and 128 + the signal's number as
+exit code; Java's shutdown hooks end with the same codes.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import ismethod
 from threading import get_ident
-from typing import TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 from weakref import WeakMethod
 
+from holdfast.errors import LocalProtocolError
 from holdfast.members.runtime.application_tasks import to_the_end
-from holdfast.members.runtime.process import OwnProcess
 
 _LOOK_S = 0.01
 _T = TypeVar("_T")
@@ -172,3 +179,124 @@ class Closing:
         end = self._end()
         assert end is not None  # whose close this is
         end(left_s, returns)
+
+
+class OwnProcess:
+    """The process that made a member, by its process id.
+
+    ``os.fork`` copies a member's objects and none of its threads: in the copy no thread sends
+    heartbeats, answers, or ever releases a lock. So each call of a copy raises at once, and the
+    member continues in the process that made it. The finaliser of a forgotten member does nothing
+    in a copy: a wait would never end there, and sockets and epoll sets are shared with the parent.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def is_this(self) -> bool:
+        """Return whether this is that process, not a fork of it."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raise if this is another process.
+
+        Raises
+        ------
+        LocalProtocolError
+            In a child of ``os.fork``, for each call.
+        """
+        if not self.is_this():
+            raise LocalProtocolError(
+                f"this member runs in process {self._pid}, and this is a fork of it, process "
+                f"{os.getpid()}: make a new one here, or start processes with spawn"
+            )
+
+
+_OURS: Mapping[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+_watches: list[EndSignals] = []
+
+
+class EndSignals:
+    """The signals that end one ``with`` block: SIGTERM and SIGINT.
+
+    Only a signal without another handler is handled, and only in the main thread: a program or a
+    framework with a handler of its own keeps it. The first signal ends a consumer's loop at its
+    next poll, so the batch in flight is finished and committed; it ends a worker's block at once,
+    because the work is done in callbacks. A second signal raises at once, at any line of the
+    program. SIGTERM raises ``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then
+    revokes everything and leaves. A fork inside the block has the old handlers: otherwise no signal
+    would end it. One handler serves all members of the process; the last one that ends restores the
+    old handlers.
+
+    Parameters
+    ----------
+    at_once : bool
+        Whether the first signal already raises at the current line.
+    """
+
+    def __init__(self, *, at_once: bool = False):
+        self.at_once = at_once
+        self.caught: signal.Signals | None = None
+
+    def watch(self) -> None:
+        """Start watching; does nothing outside of the main thread."""
+        if not _is_main():
+            return
+        _watches.append(self)
+        for number in _OURS:
+            if _is_free(number):
+                signal.signal(number, _catch)
+
+    def end(self) -> None:
+        """Stop watching."""
+        if self not in _watches:
+            return
+        _watches.remove(self)
+        if not _watches:
+            _put_back()
+
+    def raise_caught(self) -> None:
+        """Raise the exception of the caught signal, if any."""
+        if self.caught is not None:
+            raise _exit_of(self.caught)
+
+
+def _put_back() -> None:
+    for number, default in _OURS.items():
+        if signal.getsignal(number) is _catch:
+            signal.signal(number, default)
+
+
+def _forget_all() -> None:
+    _watches.clear()
+    _put_back()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def _is_free(number: signal.Signals) -> bool:
+    """Return whether a signal has no other handler and can be handled here, in the main thread."""
+    return _is_main() and signal.getsignal(number) is _OURS[number]
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _exit_of(number: signal.Signals) -> BaseException:
+    """Return the exception that ends a program as the signal does."""
+    return KeyboardInterrupt() if number is signal.SIGINT else SystemExit(128 + number)
+
+
+def _catch(number: int, frame: FrameType | Any) -> None:
+    caught = signal.Signals(number)
+    is_second = any(watch.caught for watch in _watches)
+    for watch in _watches:
+        watch.caught = caught
+    if is_second or any(watch.at_once for watch in _watches):
+        raise _exit_of(caught)

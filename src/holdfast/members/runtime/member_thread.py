@@ -27,17 +27,16 @@ from typing import NamedTuple, Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.leader.designs import led_round
-from holdfast.core.machine.member.identity import Identity
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, OperationalError, RemoteProtocolError
+from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
+from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.mailbox import Mailbox
-from holdfast.members.runtime.member_log import NAME, Log, MemberLog
+from holdfast.members.runtime.member_log import NAME, NOT_IN_A_GROUP, Log, MemberLog
 from holdfast.members.runtime.readiness import ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
@@ -45,7 +44,7 @@ _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.Re
 
 
 class RebalanceHandler(Protocol):
-    """The application's side of a member; called on the member thread."""
+    """The application's side of a member; called on the member thread unless it says otherwise."""
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """Stop delivery of ``resources``; call ``drained`` when none of them is in flight."""
@@ -67,6 +66,15 @@ class RebalanceHandler(Protocol):
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit processed offsets of revoked resources; ``done`` takes a code, -1: no answer."""
 
+    def is_orphaned(self) -> bool:
+        """Return whether no call of the application can ever come again; from any thread."""
+
+    def end(self) -> None:
+        """Stop starting tasks; called by the thread that closes the member."""
+
+    def close(self) -> None:
+        """Release what was opened; the connections are already closed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSnapshot:
@@ -81,6 +89,10 @@ class MemberSnapshot:
     owned: frozenset[Resource]
     terms: Mapping[Resource, int] = field(default_factory=dict)
     is_leader: bool = False
+
+
+NOT_JOINED = MemberSnapshot(state=MemberState.UNJOINED, identity=NOT_IN_A_GROUP, owned=frozenset())
+"""The snapshot of a member that has not started."""
 
 
 class _Work(NamedTuple):
@@ -203,7 +215,7 @@ class MemberThread:
         """End the member with an error that the application's next call raises."""
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
-            self.failure = error if ours else OperationalError(str(error))  # type: ignore[assignment]
+            self.failure = error if ours else ClientError(str(error))  # type: ignore[assignment]
             self._over.set()
 
     @property
@@ -250,9 +262,7 @@ class MemberThread:
                     self._over.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
-            self.fail(
-                OperationalError(f"the member thread failed: {type(error).__name__}: {error}")
-            )
+            self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
             if self._ready is not None:
                 self._ready.end()

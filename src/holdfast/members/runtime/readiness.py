@@ -18,9 +18,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.cluster.settings import Settings
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.member_log import Log
 
 KEY = "holdfast.ready.file"

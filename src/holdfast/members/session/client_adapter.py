@@ -1,22 +1,26 @@
-"""The interface of a client to its member's session, and the traits of its programs.
+"""The interface of a client to its member's session, and what all clients have for it.
 
 **Rules.** The session decides; the adapter executes. An adapter never holds back, starts, drops or
 runs a callback by itself. Unless a method says otherwise, it is called where the client works: on
 the thread of the application's calls, or on its event loop.
 
-References: KIP-429 (callbacks).
+References: KIP-429 (callbacks); KIP-62 (``max.poll.interval.ms``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.cluster.connections import ends_member
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import Once
-from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.runtime.coordinator_client import Offsets
 
 
 def before(positions: Offsets, in_flight: Offsets) -> Offsets:
@@ -93,3 +97,142 @@ class PollClientAdapter(ClientAdapter, Protocol):
 
     def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
         """Begin to fetch what was assigned, and run the callback if it ``is_news``."""
+
+
+NOTHING: tuple[()] = ()
+
+
+class InFlight:
+    """Records in flight: what the last call returned and the application has not processed.
+
+    The next call counts the records as processed. Until then the deadline of a revocation may pass,
+    and the member commits on a thread of its own what is processed: the client's positions, lowered
+    to the records in flight. While the application is inside a call, no other thread can know how
+    far it has come, so nothing is read then, and what was read while a call began is discarded.
+    When a member leaves, records in flight count as processed, with two exceptions: records that a
+    call fetched and did not return, because the close had begun, and records that another living
+    thread polled.
+
+    One attribute is written when a call begins and when it ends. It keeps the returned object as it
+    is: no record is inspected.
+
+    Attributes
+    ----------
+    last : object or None
+        The result of the last call, :data:`NOTHING` for no record; None inside a call.
+    caller : int
+        The thread of that call, 0 where calls of one task come from any thread.
+    is_seen : bool
+        Whether the application got the result, and may have processed it.
+    """
+
+    __slots__ = ("caller", "is_seen", "last")
+
+    def __init__(self) -> None:
+        self.last: Any = NOTHING
+        self.caller = threading.get_ident()
+        self.is_seen = True
+
+    def may_be_processed(self) -> bool:
+        """Return whether a member that leaves on this thread may count the records as processed."""
+        is_mine = self.caller in (0, threading.get_ident())
+        return self.is_seen and (is_mine or self.caller not in _alive())
+
+
+def _alive() -> set[int | None]:
+    return {thread.ident for thread in threading.enumerate()}
+
+
+_AGAIN_S, _MOST_AGAIN_S = 0.05, 1.0
+_Start = TypeVar("_Start")
+
+
+class StartOffsetsRequest(Generic[_Start]):
+    """The request for start offsets, which is repeated until a broker answers.
+
+    One request is open at a time. Without an answer it is repeated after an interval, each one
+    longer than the one before. The answer of a request from before a change of the assignment is
+    discarded: another member may have read and committed since. Whether a later request could be
+    answered at all is one decision for every client
+    (:func:`~holdfast.cluster.connections.ends_member`).
+
+    References: KIP-447; Kafka's ConsumerCoordinator, ``initWithCommittedOffsetsIfNeeded``.
+
+    Parameters
+    ----------
+    ask : callable
+        Requests the start offsets of partitions; None before the member is connected. An answer may
+        lack partitions, which are requested again.
+
+    Attributes
+    ----------
+    asked_at : float
+        When the open request was sent, by the monotonic clock.
+    """
+
+    def __init__(
+        self, ask: Callable[[Collection[Resource]], Future[dict[Resource, _Start]] | None]
+    ):
+        self._ask = ask
+        self.asked_at = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Discard open requests: the assignment has changed."""
+        self._pending: Future[dict[Resource, _Start]] | None = None
+        self._ask_at, self._pause_s = 0.0, _AGAIN_S
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a request is open whose answer was not taken."""
+        return self._pending is not None
+
+    def answer(
+        self, partitions: Collection[Resource], wait_s: float | None
+    ) -> Mapping[Resource, _Start]:
+        """Return start offsets known within ``wait_s``; None waits for ever.
+
+        The answer stays until :meth:`take`, so an interrupted caller gets the same one again.
+
+        Raises
+        ------
+        HoldfastError
+            If no broker will ever answer.
+        """
+        if self._pending is None and partitions and self._is_time(wait_s):
+            self.asked_at = time.monotonic()
+            self._pending = self._ask(partitions)
+        if self._pending is None:
+            return {}
+        try:
+            found = self._pending.result(wait_s)
+        except TimeoutError:
+            return {}
+        except Exception as error:
+            self._again()
+            if ends_member(error):
+                raise
+            return {}
+        if not found:
+            self._again()
+        return found
+
+    def _is_time(self, wait_s: float | None) -> bool:
+        """Wait for the next request's time, at most ``wait_s``; return whether it has come."""
+        left_s = max(0.0, self._ask_at - time.monotonic())
+        waited_s = left_s if wait_s is None else min(left_s, wait_s)
+        if waited_s > 0.0:
+            time.sleep(waited_s)
+        return waited_s >= left_s
+
+    def take(self, answer: Mapping[Resource, _Start], partitions: Collection[Resource]) -> None:
+        """Mark an answer as used; partitions that it lacks are requested again."""
+        if answer and answer.keys() >= set(partitions):
+            self._pending = None
+        elif answer:
+            self._again()
+
+    def _again(self) -> None:
+        self._pending = None
+        self._ask_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _MOST_AGAIN_S)

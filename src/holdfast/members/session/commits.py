@@ -24,6 +24,7 @@ References: KIP-429; Kafka's ConsumerCoordinator, ``commitOffsetsSync``.
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,11 +35,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.cluster.signal_safe import SignalSafeFuture, wait_for_all
 from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import Identity
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError, LocalProtocolError, OperationalError, RemoteProtocolError
-from holdfast.members.runtime.offsets import Offsets
+from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import actions
     from holdfast.members.runtime.member_runtime import MemberRuntime
     from holdfast.members.runtime.member_thread import MemberSnapshot
+
 
 _AGAIN_S = 0.05
 _JOINING = MemberState.PREPARING_REBALANCE
@@ -137,7 +140,7 @@ class Commits:
             If the group refused it, or records were delivered before their partitions were lost.
         LocalProtocolError
             If the member does not own a partition.
-        OperationalError
+        ClientError
             If no broker answered in time.
         """
         self._membership.process.check()
@@ -318,5 +321,21 @@ def loss_of(
 def not_committed(code: int) -> HoldfastError:
     """Return the error of a commit that was answered with ``code``, -1 for no answer."""
     if code < 0:
-        return OperationalError("the commit was not answered in time: it may be done, or not")
+        return ClientError("the commit was not answered in time: it may be done, or not")
     return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)
+
+
+def group_metadata(settings: Settings, identity: Identity) -> bytes:
+    """Return the metadata for ``confluent_kafka.Producer.send_offsets_to_transaction``.
+
+    References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
+    """
+    instance = settings["group.instance.id"]
+    return b"".join(
+        (
+            b"CGMDv2:",
+            struct.pack("=i", identity.generation),
+            *(text.encode() + b"\0" for text in (settings["group.id"], identity.member_id)),
+            b"\1" if instance is None else b"\0" + instance.encode() + b"\0",
+        )
+    )

@@ -1,31 +1,49 @@
 """One membership, from ``subscribe`` to the end: connecting, joining, leaving, closing.
 
 **Rules.** The member joins in the background. Its connections open on a thread of their own, or in
-the call of an application that wants to know at once that no broker answers. The member joins with
-the latest subscription made before it was connected. A membership that has ended connects nothing.
+the call of an application that wants to know at once that no broker answers. A broker that is
+unavailable is tried again until it answers or the membership is closed; any other error is final,
+and the application's next call raises it. The member joins with the latest subscription made before
+it was connected. A membership that has ended connects nothing, and a member runtime that nobody
+has taken by then is closed.
 
-References: Incremental Cooperative Rebalancing, "join group in the background thread".
+**Strategy.** Between two attempts the connecting thread holds no reference to the membership, so a
+forgotten consumer can be collected.
+
+References: Incremental Cooperative Rebalancing, "join group in the background thread"; Kafka's
+ConsumerCoordinator, ``ensureCoordinatorReady``; librdkafka, ``rd_kafka_subscribe``.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cluster.connections import Connections
-from holdfast.cluster.settings import Settings
+from holdfast.cluster.connections import Connections, load_client
+from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.errors import RemoteProtocolError
-from holdfast.members.runtime.process import OwnProcess
-from holdfast.members.session.connecting import PendingConnection
+from holdfast.errors import RemoteProtocolError, SourceError
+from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.closing import OwnProcess
+from holdfast.members.runtime.member_log import NAME
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.designs import Assignor
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.metrics import MemberMetrics
-    from holdfast.members.runtime.member_runtime import ClientRebalanceHandler, MemberRuntime
-    from holdfast.members.runtime.member_thread import MemberSnapshot, MemberThread
+    from holdfast.members.runtime.member_runtime import MemberRuntime
+    from holdfast.members.runtime.member_thread import (
+        MemberSnapshot,
+        MemberThread,
+        RebalanceHandler,
+    )
     from holdfast.members.runtime.metadata_watch import Matches
+
+
+_log = logging.getLogger(NAME)
+_AGAIN_S = (0.1, 0.2, 0.5, 1.0)  # between attempts to reach a broker; the last one stays
 
 
 class Membership:
@@ -35,6 +53,8 @@ class Membership:
     ----------
     connect : callable, optional
         Makes the connections without opening them; by default from the settings.
+    make_runtime : callable, optional
+        Makes the member runtime, as :class:`MemberRuntime` does.
     """
 
     def __init__(
@@ -42,17 +62,19 @@ class Membership:
         settings: Settings,
         assignors: Sequence[Assignor],
         connect: Callable[[Settings], Connections] | None = None,
+        make_runtime: Callable[..., MemberRuntime] | None = None,
     ):
         self.settings = settings
         self.assignors = tuple(assignors)
         self.runtime: MemberRuntime | None = None
-        self.rebalance_handler: ClientRebalanceHandler
+        self.rebalance_handler: RebalanceHandler
         self.is_leaving = False
         self.process = OwnProcess()
         self._connect = connect or Connections
+        self._make_runtime = make_runtime
         self._lock = threading.Lock()
         self._desired: tuple[tuple[str, ...], Matches | None] | None = None
-        self._connecting: PendingConnection[MemberRuntime] | None = None
+        self._connecting: PendingConnection | None = None
         self._has_ended = False
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
@@ -74,13 +96,20 @@ class Membership:
             self.subscribe(topics, pattern)
             return
         self._desired = topics, pattern
-        self._open(self._connect(self.settings))
+        connections = self._connect(self.settings)
+        try:
+            self._open(connections)
+        except BaseException:  # maybe an interruption, after which the next call begins again
+            if self.runtime is None:
+                connections.close()
+            raise
 
     def _open(self, connections: Connections) -> MemberRuntime:
         # The machine and the leader's code are loaded when a member opens, not with the client.
         from holdfast.members.runtime.member_runtime import MemberRuntime
 
-        runtime = MemberRuntime(self.settings, self.assignors, self.rebalance_handler, connections)
+        make = self._make_runtime or MemberRuntime
+        runtime = make(self.settings, self.assignors, self.rebalance_handler, connections)
         with self._lock:
             if not self._has_ended:
                 assert self._desired is not None
@@ -177,3 +206,99 @@ class Membership:
             self.runtime.close()
         if connecting is not None:
             connecting.close()
+
+
+class PendingConnection:
+    """A member that is being connected.
+
+    Parameters
+    ----------
+    make : bound method
+        Makes the member runtime from connections; its object is referred to weakly.
+    group : str
+        The group id, for the log.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connections],
+        make: Callable[[Connections], MemberRuntime],
+        *,
+        group: str,
+    ):
+        self._connect = connect
+        self._make = weakref.WeakMethod(make)
+        self._group = group
+        self._lock = threading.Lock()
+        self._ended, self._done = Flag(), Flag()
+        self.connections: Connections | None = None
+        self._runtime: MemberRuntime | None = None
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-connect", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; an earlier call may have been interrupted."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _run(self) -> None:
+        said, attempt = "", 0
+        while not self._ended.wait(_AGAIN_S[min(attempt, len(_AGAIN_S)) - 1] if attempt else 0.0):
+            attempt += 1
+            try:
+                load_client()  # not under the lock, for which the application may wait
+                if self._open():
+                    break
+            except SourceError as error:
+                before, said = (
+                    said,
+                    str(error),
+                )  # a log may keep the error alive, and with it the consumer
+                if said != before and not self._ended.is_set():
+                    _log.warning("group %s: %s", self._group, said)
+            except BaseException as error:
+                self.failure = error
+                self._done.set()
+                break
+
+    def _open(self) -> bool:
+        """Try once; return whether nothing is left to do."""
+        make = self._make()
+        if make is None:
+            return True
+        with self._lock:
+            if self._ended.is_set():
+                return True
+            connections = self.connections = self._connect()
+        runtime = make(connections)
+        with self._lock:
+            if not self._ended.is_set():
+                self._runtime = runtime
+                self._done.set()
+                return True
+        runtime.close()
+        return True
+
+    def take(self, wait_s: float) -> MemberRuntime | None:
+        """Return the member runtime, None if it is not ready within ``wait_s``.
+
+        Raises
+        ------
+        HoldfastError
+            If no later attempt can succeed.
+        """
+        if not self._done.wait(wait_s):
+            return None
+        if self.failure is not None:
+            raise self.failure
+        return self._runtime
+
+    def close(self) -> None:
+        """Stop connecting, and close a member runtime that was not taken."""
+        self._ended.set()
+        with self._lock:
+            runtime, connections = self._runtime, self.connections
+        if runtime is not None:
+            runtime.close()
+        elif connections is not None:
+            connections.close()  # ends the thread that waits for a broker

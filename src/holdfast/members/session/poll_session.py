@@ -23,13 +23,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
-from holdfast.members.runtime.offsets import Offsets
-from holdfast.members.session.client_adapter import Callback, ClientTraits, PollClientAdapter
+from holdfast.members.runtime.coordinator_client import Offsets
+from holdfast.members.session.client_adapter import (
+    NOTHING,
+    Callback,
+    ClientTraits,
+    InFlight,
+    PollClientAdapter,
+)
 from holdfast.members.session.commits import OnLastCommit
-from holdfast.members.session.in_flight import NOTHING, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import CATCH_UP_S, LAST_COMMIT_S, NO_OFFSETS, GroupSession
 

@@ -31,11 +31,10 @@ from collections.abc import Collection
 from concurrent.futures import Future
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.machine.callbacks import ListenerCall
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.runtime.offsets import Offsets
+from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
 from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
 from holdfast.members.session.membership import Membership
@@ -67,6 +66,12 @@ class GroupSession:
         traits: ClientTraits,
         on_last_commit: OnLastCommit = lambda _offsets, _error: None,
     ):
+        # Loaded with the first member, not with the client's module: it reads frames.
+        from holdfast.core.machine.leader.assignor_protocol import (
+            RebalanceProtocol,
+            choose_rebalance_protocol,
+        )
+
         self.membership = membership
         self.settings = settings = membership.settings
         self.is_cooperative = (

@@ -23,8 +23,8 @@ import numpy as np
 from holdfast.core.assignors.registry import assign
 from holdfast.core.machine.leader.leader import group_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.model.partition_columns import partitions_by_owner
 from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
+from holdfast.core.model.reported import partitions_by_owner
 from holdfast.core.wire.layouts.container import MemberSubscription
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs
@@ -268,6 +268,7 @@ def run_kip848(
     seed: int,
     crash: bool,
     steps: int,
+    timeline: bool = False,
 ) -> RunTotals:
     """Play a scenario with this model.
 
@@ -277,8 +278,11 @@ def run_kip848(
         Whether bounces and scaling down are crashes rather than clean stops.
     steps : int
         Number of members that scale or die.
+    timeline : bool
+        Whether the ownership log keeps the owner of every resource over time.
     """
     group = Group848({"topic": partitions}, costs, seed)
+    group.ownership_log.timeline = [] if timeline else None
     clock = group.clock
     for slot in range(members):
         group.start(slot)

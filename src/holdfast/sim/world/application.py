@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.coordinator.group_messages import SendCommit
-from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerReturned
-from holdfast.core.machine.leader.designs import Assignor, compute
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerCall, ListenerReturned
+from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
+from holdfast.core.machine.leader.designs import compute
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.broker import SimulatedBroker
-from holdfast.sim.world.connections import Requests
+from holdfast.sim.world.connections import Hooks, Requests
 from holdfast.sim.world.costs import Costs, Listener
-from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.process import RECORD_MS, Process
 
 NEVER_MS = 2**62

@@ -38,11 +38,23 @@ class Violation:
 
 
 @dataclass(slots=True)
+class Ownership:
+    """One interval of a timeline: a process owns a resource, and processes it from ``ready_ms``."""
+
+    resource: Resource
+    slot: int
+    begin_ms: int
+    ready_ms: int
+    end_ms: int
+
+
+@dataclass(slots=True)
 class Span:
     """The state of one resource: the process that runs it, its stops, its moves so far."""
 
     runner: str = ""
     slot: int = NOBODY
+    since_ms: int = 0
     unowned_since_ms: int = 0
     stopped_since_ms: int = 0
     ready_ms: int = 0
@@ -70,6 +82,9 @@ class OwnershipLog:
         self.violations: list[Violation] = []
         self.begin_ms = 0
         self.least_ms = 0  # a shorter stop is counted, and adds no seconds
+        # Intervals in the order in which they end; None unless the run is to be drawn, because a
+        # long run of a large group has millions.
+        self.timeline: list[Ownership] | None = None
 
     def fail(self, rule: str, at_ms: int, text: str) -> None:
         """Record a broken rule (the first hundred are kept)."""
@@ -91,6 +106,8 @@ class OwnershipLog:
             span.stopped_since_ms = max(span.stopped_since_ms, now_ms)
             span.first_slot = span.last_slot
             span.visited = frozenset()
+        if self.timeline is not None:
+            self.timeline.clear()
 
     def runner(self, resource: Resource) -> str:
         """Return the client of the process that runs a resource, an empty string for none."""
@@ -110,8 +127,10 @@ class OwnershipLog:
         span = self.spans.setdefault(resource, Span())
         if not span.runner:
             span.unowned_ms += now_ms - span.unowned_since_ms
+        else:
+            self._append(resource, span, now_ms)
         span.runner, span.slot = runner, slot
-        span.ready_ms = ready_ms
+        span.ready_ms, span.since_ms = ready_ms, now_ms
         if span.first_slot == NOBODY:
             span.first_slot = slot
         if slot != span.last_slot:
@@ -125,6 +144,7 @@ class OwnershipLog:
         span = self.spans[resource]
         if span.runner != runner:
             return
+        self._append(resource, span, now_ms)
         span.runner, span.unowned_since_ms = "", now_ms
         if now_ms > span.ready_ms:
             self._ran(span)
@@ -135,8 +155,9 @@ class OwnershipLog:
         """Record that the owner of a resource processes nothing until ``ready_ms``."""
         span = self.spans[resource]
         if now_ms > span.ready_ms:
+            self._append(resource, span, now_ms)
             self._ran(span)
-            span.stopped_since_ms = now_ms
+            span.since_ms = span.stopped_since_ms = now_ms
             span.stops += 1
         span.ready_ms = max(span.ready_ms, ready_ms)
 
@@ -150,6 +171,13 @@ class OwnershipLog:
         self._add_downtime(span, max(0, max(span.ready_ms, self.begin_ms) - span.stopped_since_ms))
         span.stopped_since_ms = max(span.ready_ms, self.begin_ms)
 
+    def _append(self, resource: Resource, span: Span, now_ms: int) -> None:
+        """Append the interval that ends now to the timeline, from the begin of measuring on."""
+        if self.timeline is not None and now_ms > self.begin_ms:
+            begin_ms = max(span.since_ms, self.begin_ms)
+            ready_ms = min(max(span.ready_ms, begin_ms), now_ms)
+            self.timeline.append(Ownership(resource, span.slot, begin_ms, ready_ms, now_ms))
+
     def _add_downtime(self, span: Span, gap_ms: int) -> None:
         if gap_ms >= self.least_ms:
             span.stopped_ms += gap_ms
@@ -157,7 +185,9 @@ class OwnershipLog:
 
     def finish(self, now_ms: int) -> None:
         """Close the open intervals at the end of a run."""
-        for span in self.spans.values():
+        for resource, span in self.spans.items():
+            if span.runner:
+                self._append(resource, span, now_ms)
             if span.runner and now_ms >= span.ready_ms:
                 self._ran(span)
                 continue

@@ -8,7 +8,7 @@ assignment stays in Kafka's order.
 **Strategy.** A partition is *crowded* if its member has more of its topic than an even share. A
 partition has a choice only if it is new to its member, or if its member kept it although it is
 above its quota. One pass over columns finds the best partner with a choice for each crowded
-partition. The passes are bounded, so a large group costs little more. This is a local search: it
+partition. The passes are bounded, so a large group costs little more. The search is local: it
 ends where almost no exchange of two partitions helps. In all cases that users complained about the
 spread is then even. The end itself proves nothing: ``quality`` names ``topics`` as proven only if
 every share is even.

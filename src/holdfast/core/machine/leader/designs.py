@@ -33,20 +33,23 @@ References: Incremental Cooperative Rebalancing, Designs I, II, III; KIP-429; KI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.assignors.registry import AssignorInfo, assign_in_round, find
 from holdfast.core.machine.actions import ComputeAssignment, LedRound
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import (
-    AssignorProtocol,
+    Assignor,
+    Lags,
+    LeaderRound,
     MemberView,
+    Racks,
+    RebalanceProtocol,
     ReceivedAssignment,
 )
 from holdfast.core.machine.policy import Policy
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
 from holdfast.core.model.designs import NAMES
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import grouped, resources_of
@@ -66,7 +69,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.state_shard import MemberEntry, holds_times
+from holdfast.core.wire.layouts.state_shard import holds_times
 from holdfast.core.wire.layouts.sticky_user_data import (
     StickyUserData,
     encode_cooperative_user_data,
@@ -75,9 +78,8 @@ from holdfast.core.wire.layouts.sticky_user_data import (
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.counts import VersionedCounts
     from holdfast.core.machine.leader.leader import PlannedRound
-    from holdfast.core.machine.leader.leader_round import Member, ReadMembers
+    from holdfast.core.machine.leader.leader_round import Member
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
 
 EAGER = frozenset({RebalanceProtocol.EAGER})
@@ -85,56 +87,6 @@ COOPERATIVE = frozenset({RebalanceProtocol.COOPERATIVE})
 
 NONCES = 128
 """The number of joins that differ by a nonce of one byte; two in a row have to differ."""
-
-Lags = Mapping[str, Sequence[int]]
-Racks = Mapping[str, Sequence[Iterable[str]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderRound:
-    """The input of a leader's plan."""
-
-    members: tuple[JoinedMember, ...]  # with the subscriptions of the chosen protocol
-    partitions: Mapping[str, int]  # partition count of each topic that exists
-    generation: int
-    leader_id: str = ""  # the leader, whose own subscription was written ``waited_ms`` ago
-    waited_ms: int = 0
-    lags: Lags | None = None
-    racks: Racks | None = None
-    read: ReadMembers | None = None
-    # The members' subscriptions, from :func:`read_round`: as columns for Kafka's assignors, or one
-    # by one for a design. An assignor reads ``members`` itself where both are None.
-    said: tuple[SubscribedMember, ...] | None = None
-    # As in :class:`~holdfast.core.machine.actions.ComputeAssignment`; ``led`` only where it is the
-    # round just before.
-    unbroken: bool = True
-    led: LedRound | None = None
-    # Counts that a member reports and that this leader does not have yet.
-    newer: VersionedCounts | None = None
-    notes: list[str] = field(default_factory=list)  # receives remarks on the plan for people
-    # Receive the departed members whose partitions wait, or are temporarily reassigned.
-    waiting: list[MemberEntry] = field(default_factory=list)
-    reassigned: list[MemberEntry] = field(default_factory=list)
-
-    def subscribed_members(self) -> tuple[SubscribedMember, ...]:
-        """Return the members with their subscriptions, one by one."""
-        from holdfast.core.machine.leader.subscriptions import subscribed_members
-
-        if self.said is not None:
-            return self.said
-        return subscribed_members(self.members, self.leader_id, self.waited_ms)
-
-    @property
-    def has_racks(self) -> bool:
-        """Whether some member names a rack."""
-        if self.read is not None:
-            return self.read.has_racks
-        return any(m.subscription.rack for m in self.subscribed_members())
-
-    @property
-    def first_impossible(self) -> int | None:
-        """The first generation of which no claim can be valid; None if that is not known."""
-        return self.generation if self.unbroken else None
 
 
 def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
@@ -163,20 +115,6 @@ def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> Lea
         own or request.protocol_name, _triples(leader_round.members), leader_round.partitions
     )
     return replace(leader_round, read=read)
-
-
-class Assignor(AssignorProtocol, Protocol):
-    """An assignor with both halves: the members' messages, and the leader's round.
-
-    References: KIP-429 (``ConsumerPartitionAssignor``); Incremental Cooperative Rebalancing, whose
-    designs are assignors here.
-    """
-
-    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """Return one assignment per member."""
-
-    def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
-        """Return the assignment that changes nothing, for a leader that cannot plan."""
 
 
 def compute(
@@ -522,7 +460,7 @@ class DesignAssignor:
             and _same_members(led, leader_round.members),
         )
         if newer is not None:
-            from holdfast.core.machine.leader.new_resources import with_new_resources
+            from holdfast.core.machine.leader.counts import with_new_resources
 
             done = with_new_resources(done, members, newer, known)
         leader_round.notes.extend(done.notes)

@@ -9,8 +9,8 @@ the leader sends them now.
 - Parts are left out in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`, and no more
   of them than necessary, until the shards fit ``Policy.memory_limit_bytes``, and the records of
   this round and, if nothing happens, of the next fit ``Policy.record_limit_bytes``.
-- A leader sees neither client ids nor client hosts nor the group's name. They are estimated, and
-  the configured limit leaves room for longer ones.
+- A leader sees neither client ids nor client hosts nor the group's name. Their lengths are
+  estimated, and the configured limit leaves room for longer ones.
 
 **Strategy.** Sizes are sums of known sizes; only the shards are encoded to be measured.
 

@@ -43,10 +43,14 @@ from holdfast.core.machine.actions import (
     StopFetching,
     Warn,
 )
-from holdfast.core.machine.callbacks import ListenerCall
 from holdfast.core.machine.codes import ErrorCode, commits_again, describe
-from holdfast.core.machine.events import CommitAnswered, Drained, ListenerReturned
-from holdfast.core.machine.member.identity import Identity
+from holdfast.core.machine.events import (
+    CommitAnswered,
+    Drained,
+    Identity,
+    ListenerCall,
+    ListenerReturned,
+)
 from holdfast.core.model.memoized import memoized
 from holdfast.core.model.partitions import SMALL, Resource
 

@@ -62,6 +62,7 @@ from holdfast.core.machine.events import (
     Drained,
     Event,
     HeartbeatAnswered,
+    Identity,
     JoinAnswered,
     LeaveAnswered,
     LeaveRequested,
@@ -75,7 +76,11 @@ from holdfast.core.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.core.machine.leader.assignor_protocol import AssignorProtocol
+from holdfast.core.machine.leader.assignor_protocol import (
+    Assignor,
+    RebalanceProtocol,
+    choose_rebalance_protocol,
+)
 from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.holdings import (
     Holdings,
@@ -84,19 +89,19 @@ from holdfast.core.machine.member.holdings import (
     of_an_earlier_term,
     topics_of,
 )
-from holdfast.core.machine.member.identity import Identity
-from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData
-from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.member.requests import new_request, send_heartbeat, send_join, send_leave
+from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData, MemberOptions
 from holdfast.core.machine.member.steps import (
     die,
     forget_round,
     lose,
+    new_request,
     revoke,
+    send_heartbeat,
+    send_join,
+    send_leave,
     want,
     watch_metadata,
 )
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol, choose_rebalance_protocol
 from holdfast.core.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import LocalProtocolError
@@ -114,7 +119,7 @@ class Member:
 
     Parameters
     ----------
-    assignors : sequence of AssignorProtocol
+    assignors : sequence of Assignor
         In order of preference.
     options : MemberOptions
         Times, identity, rules for commits.
@@ -128,7 +133,7 @@ class Member:
 
     def __init__(
         self,
-        assignors: Sequence[AssignorProtocol],
+        assignors: Sequence[Assignor],
         options: MemberOptions | None = None,
         *,
         now_ms: int = 0,

@@ -20,11 +20,11 @@ from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
+from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.batches.state import CarriedState
 from holdfast.fleet.pipeline.ingest.deletions import KNOWN_KEYS
 from holdfast.fleet.pipeline.ingest.generations import DEAD
 from holdfast.fleet.tables.columns.schemas import filled_table
-from holdfast.fleet.tables.columns.values import ints
 
 Before = Mapping[int, int]
 """Partition of the offsets topic -> an offset."""

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.history.dense import group_codes
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import Generations, concat

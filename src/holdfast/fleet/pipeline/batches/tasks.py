@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
-from holdfast.fleet.pipeline.arrow_types import Batches, BatchTask
+from holdfast.fleet.columnar import Batches, BatchTask, list_parts
 from holdfast.fleet.pipeline.batches.state import (
     STATE,
     CarriedState,
@@ -38,13 +38,7 @@ from holdfast.fleet.pipeline.history.ownership_gaps import STAGED_GAPS, gap_cand
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
 from holdfast.fleet.pipeline.ingest.decode import BAD
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent, Decoded, read_groups
-from holdfast.fleet.pipeline.ingest.generations import (
-    DEAD,
-    Generations,
-    concat,
-    generation_tables,
-    list_parts,
-)
+from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat, generation_tables
 from holdfast.fleet.pipeline.ingest.split import RowKind, by_kind, file_names
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 

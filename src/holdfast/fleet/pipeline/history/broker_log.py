@@ -28,6 +28,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.core.kinds.kind import GroupType
+from holdfast.fleet.columnar import replaced
 from holdfast.fleet.pipeline.history.broker_texts import (
     DEPARTURES,
     Statement,
@@ -44,7 +45,6 @@ from holdfast.fleet.pipeline.ingest.envelopes import (
     unwrapped,
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.columns.values import replaced
 
 INFERRED: Final = "inferred"
 STATED: Final = "stated"

@@ -36,6 +36,7 @@ import pyarrow as pa
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
 from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import Mask
+from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.history.ownership_gaps import OPEN, STAGED
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.generations import (
@@ -48,7 +49,6 @@ from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     marked,
 )
-from holdfast.fleet.tables.columns.values import ints
 
 RELEASED: Final = -8
 """Type of the event that a stream keeps: revoked partitions that no member has taken yet."""

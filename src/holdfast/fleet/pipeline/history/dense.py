@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
-from holdfast.fleet.pipeline.ingest.generations import Generations, list_parts, new_runs
-from holdfast.fleet.tables.columns.values import codes, ints, numbered
+from holdfast.fleet.columnar import codes, ints, list_parts, new_runs, numbered
+from holdfast.fleet.pipeline.ingest.generations import Generations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

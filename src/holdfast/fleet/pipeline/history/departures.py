@@ -43,6 +43,7 @@ import pyarrow.compute as pc
 from holdfast.core.kinds.kind import GroupType
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.core.model.poll_interval import near_poll_timeout
+from holdfast.fleet.columnar import floats, gather, ints, replaced, row_starts
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import Events
 from holdfast.fleet.pipeline.history.ownership_gaps import (
@@ -56,13 +57,12 @@ from holdfast.fleet.pipeline.history.ownership_gaps import (
     staged,
     times_of,
 )
-from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics, gather, row_starts
+from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
     from_columns,
 )
-from holdfast.fleet.tables.columns.values import floats, ints, replaced
 
 DEPARTURES: Final = "_departures"
 """Staged by the gaps job for ``rebalances``: departures of the members of a row."""

@@ -39,16 +39,18 @@ import pyarrow.compute as pc
 from holdfast.cluster.first_unread import MOST_ASKED, NOT_KNOWN, FirstUnread, Wanted
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
-from holdfast.fleet.pipeline.arrow_types import Arrays
-from holdfast.fleet.pipeline.history.lag_slope import EarlierLag, with_slopes
-from holdfast.fleet.pipeline.history.movements import take
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
+from holdfast.fleet.columnar import (
+    Arrays,
+    ints,
     list_parts,
     make_lists,
-    marked,
     new_runs,
+    numbered,
+    replaced,
+    take,
 )
+from holdfast.fleet.pipeline.history.lag_slope import EarlierLag, with_slopes
+from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
@@ -58,7 +60,6 @@ from holdfast.fleet.tables.columns.schemas import (
     filled_table,
     from_columns,
 )
-from holdfast.fleet.tables.columns.values import ints, numbered, replaced
 
 INPUT: Final = arrow_schema("lag_input")
 """A position, which has a ``partition``; or ``partitions`` that a member owns; or, without a
@@ -171,7 +172,9 @@ def _subscriptions(gens: Generations) -> pa.Table:
     columns: Arrays = {
         "group": gens.head["group"].take(subscribed["row"].combine_chunks()),
         "topic": subscribed["topic"],
-        "partitions": make_lists(np.zeros(0, np.int32), np.zeros(subscribed.num_rows, np.int64)),
+        "partitions": make_lists(
+            np.zeros(subscribed.num_rows + 1, np.int32), np.zeros(0, np.int32)
+        ),
     }
     return filled_table(columns, INPUT, subscribed.num_rows)
 

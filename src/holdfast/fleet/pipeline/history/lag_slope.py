@@ -21,13 +21,8 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64, index_in
 from holdfast.core.model.lag import LEAST_FALL
-from holdfast.fleet.tables.columns.values import (
-    floats,
-    ints,
-    numbered_together,
-    replaced,
-    to_us,
-)
+from holdfast.fleet.columnar import floats, ints, numbered_together, replaced
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
 
 SMOOTHING_S: Final = 60.0

@@ -20,21 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
-from holdfast.core.machine.policies import policy_of_protocol
+from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
-from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.fleet.columnar import ints, make_lists, new_runs, numbered, take
 from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.ingest.generations import (
-    DEAD,
-    OWNED_ROWS,
-    Generations,
-    concat,
-    make_lists,
-    marked,
-    new_runs,
-)
+from holdfast.fleet.pipeline.ingest.generations import DEAD, OWNED_ROWS, Generations, concat, marked
 from holdfast.fleet.tables.columns.schemas import from_columns
-from holdfast.fleet.tables.columns.values import ints, numbered
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
 KINDS = ("moved", "moved_through_gap", "gained", "lost")
@@ -264,13 +255,6 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
     )
 
 
-def take(column: ArrowColumn, index: I64) -> ArrowColumn:
-    """Return values at ``index``; -1 gives null."""
-    if len(column) == 0:
-        return pa.nulls(len(index), column.type)
-    return column.take(pa.array(index, mask=index < 0))
-
-
 def without_owner(layout: Dense, events: Events, groups: I64) -> I64:
     """Return topic-partitions of some groups that had an owner and have none now."""
     tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
@@ -329,7 +313,7 @@ def _owning_only(
         {
             "member": pa.array(member[first].astype(np.int32)),
             "topic": take(layout.topics, topic[first]),
-            "partitions": make_lists(partition, first),
+            "partitions": make_lists(np.append(first, len(partition)), partition.astype(np.int32)),
             "role": pa.array(np.full(len(first), ACTIVE, np.int32)),
             "reader": pa.nulls(len(first), pa.string()),
         }

@@ -1,6 +1,6 @@
 """Needed moves of members with different subscriptions, by an assignor that proves its result.
 
-**Rules.** The number has the meaning of :func:`holdfast.core.model.measure_history.needed_moves`,
+**Rules.** The number has the meaning of :func:`holdfast.core.model.measure.needed_moves`,
 which counts groups whose members all subscribe to the same topics: of the partitions that have an
 owner now and had one before, the number that cannot stay if the loads are to be as even as
 possible. A number is reported only if its certificate was verified.
@@ -23,10 +23,10 @@ from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
 from holdfast.core.model.group import Group
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
+from holdfast.fleet.columnar import gather, ints, list_parts, row_starts
 from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events
-from holdfast.fleet.pipeline.ingest.generations import Generations, gather, list_parts, row_starts
-from holdfast.fleet.tables.columns.values import ints
+from holdfast.fleet.pipeline.ingest.generations import Generations
 
 
 def needed_of_unequal(

@@ -8,7 +8,7 @@ before the record in which the partition has no owner (or, if the partition move
 record that names the new owner). A group's commits and records are in one partition of the log, so
 their order is certain.
 
-A partition without a waiting record has no downtime. That is known if the group's offset was the
+A partition without a waiting record has no downtime. No record waited if the group's offset was the
 same from before the gap until after it, and no record was at that offset meanwhile: the log ended
 there when log ends were read later, or a cluster reported the time of the record that came. Every
 other gap may be downtime, and ``is_idle`` is null. Log ends are read for existing groups: a batch
@@ -35,22 +35,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64, Mask, index_in
-from holdfast.fleet.pipeline.arrow_types import Arrays, ArrowColumn
-from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.history.movements import (
-    BASES,
-    UNOWNED,
-    Events,
-    take,
-    without_owner,
-)
-from holdfast.fleet.pipeline.ingest.generations import (
-    Generations,
-    TaskTopics,
+from holdfast.fleet.columnar import (
+    Arrays,
+    ArrowColumn,
+    floats,
+    ints,
     list_parts,
     make_lists,
     new_runs,
+    numbered_together,
+    replaced,
+    take,
 )
+from holdfast.fleet.pipeline.history.dense import Dense
+from holdfast.fleet.pipeline.history.movements import BASES, UNOWNED, Events, without_owner
+from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
@@ -58,7 +57,6 @@ from holdfast.fleet.tables.columns.schemas import (
     from_columns,
 )
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.columns.values import floats, ints, numbered_together, replaced
 from holdfast.fleet.tables.folder.snapshot import conform
 
 STAGED_GAPS: Final = "_gaps"
@@ -128,7 +126,7 @@ def gap_candidates(
         limit,
         reads=read_by(reads or {}, last_row, take(layout.topics, topic)),
         topic=take(layout.topics, topic),
-        partitions=make_lists(layout.tp_partition[tp], first),
+        partitions=make_lists(np.append(first, len(tp)), layout.tp_partition[tp].astype(np.int32)),
         basis=take(pa.array(BASES), basis),
         gap_lower_seconds=pa.array(lower),
         unowned_since=pa.array(since, mask=~unowned).cast(TIMESTAMP),
@@ -179,7 +177,7 @@ def open_gaps(
         row,
         reads=read_by(reads or {}, row - 1, take(layout.topics, layout.tp_topic[tp])),
         topic=take(layout.topics, layout.tp_topic[tp]),
-        partitions=make_lists(layout.tp_partition[tp], np.arange(len(tp))),
+        partitions=make_lists(np.arange(len(tp) + 1), layout.tp_partition[tp].astype(np.int32)),
         basis=pa.repeat(OPEN, len(tp)),
     )
 
@@ -307,7 +305,7 @@ def _bounded(gaps: pa.Table, row: I64, partition: I64, seen: I64, idle: pa.Table
     at = row[first]
     picked = gaps.take(pa.array(at))
     columns: dict[str, Any] = {name: picked[name] for name in gaps.column_names}
-    columns["partitions"] = make_lists(partition, first)
+    columns["partitions"] = make_lists(np.append(first, len(partition)), partition.astype(np.int32))
     columns["last_seen"] = pa.array(last_seen[first]).cast(TIMESTAMP)
     columns["gap_upper_seconds"] = np.maximum(until[at] - last_seen[first], 0) / 1e6
     columns["is_idle"] = pa.array(is_idle[first], mask=~is_idle[first])

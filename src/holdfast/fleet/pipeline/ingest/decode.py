@@ -39,7 +39,7 @@ from holdfast.core.wire.many.columns import Column, Columns, Items, Numbers, Tex
 from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family, decode_batch
 from holdfast.core.wire.one.reasons import REASONS, Reason
 from holdfast.core.wire.one.topic_ids import TEXT_LENGTH
-from holdfast.fleet.pipeline.arrow_types import Arrays
+from holdfast.fleet.columnar import Arrays
 from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch
 
@@ -252,16 +252,6 @@ def id_text(values: Ints, *, zero_is_null: bool = False) -> pa.Array:
     data, start = letters[:, :TEXT_LENGTH].reshape(-1), np.arange(n_ids + 1) * TEXT_LENGTH
     valid = (different.reshape(-1, 16) != 0).any(axis=1) if zero_is_null else None
     return _runs(pa.string(), data, start, valid).take(coded.indices)
-
-
-def lists(start: Ints, child: pa.Array, valid: Mask | None = None) -> pa.Array:
-    """Make a list array from row starts."""
-    return pa.Array.from_buffers(
-        pa.list_(child.type),
-        len(start) - 1,
-        [_bitmap(valid), pa.py_buffer(start.astype(np.int32))],
-        children=[child],
-    )
 
 
 def constant(value: object, dtype: pa.DataType, n_rows: int) -> pa.Array:

@@ -30,8 +30,9 @@ from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import Family
 from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.arrow_types import Arrays
-from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, lists, numbers, text
+from holdfast.fleet import columnar
+from holdfast.fleet.columnar import Arrays, list_parts, make_lists
+from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, numbers, text
 from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, with_tasks
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
@@ -41,10 +42,8 @@ from holdfast.fleet.pipeline.ingest.generations import (
     OWNED_ROWS,
     STABLE,
     Generations,
-    list_parts,
     marked,
 )
-from holdfast.fleet.tables.columns import values
 from holdfast.fleet.tables.columns.holdable import CONNECTOR
 from holdfast.fleet.tables.columns.schemas import filled_table
 
@@ -114,10 +113,10 @@ def group_generations(
 def _with_partitions_alone(gens: Generations) -> Generations:
     """Mark a member as unreadable if it was assigned a number below the lowest."""
     member, (starts, partitions) = (
-        values.ints(gens.owned, "member"),
+        columnar.ints(gens.owned, "member"),
         list_parts(gens.owned["partitions"]),
     )
-    row = values.ints(gens.members, "row")[member]
+    row = columnar.ints(gens.members, "row")[member]
     lowest = np.where(marked(gens.head, lambda kind, _: kind.lowest < 0), CONNECTOR, 0)[row]
     size = np.diff(starts)
     strange = np.repeat(member, size)[partitions < np.repeat(lowest, size)]
@@ -126,7 +125,7 @@ def _with_partitions_alone(gens: Generations) -> Generations:
     readable = gens.members["readable"].to_numpy()
     readable[strange] = False
     owned = gens.owned.filter(pa.array(~np.isin(member, strange)))
-    return replace(gens, members=values.replaced(gens.members, readable=readable), owned=owned)
+    return replace(gens, members=columnar.replaced(gens.members, readable=readable), owned=owned)
 
 
 def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
@@ -195,7 +194,7 @@ def _subscription_fields(subscribed: Messages) -> Arrays:
     n_claimed = np.diff(items(claimed.columns["partitions"]).start[claimed.start])
     return {
         "rack": text(subscribed.columns["rackId"]),
-        "subscribed_topics": lists(topics.start, text(topics.columns[""]), was_read),
+        "subscribed_topics": make_lists(topics.start, text(topics.columns[""]), was_read),
         "n_claimed": numbers(n_claimed, was_read),
     }
 
@@ -288,4 +287,4 @@ def _partition_lists(owned: Items) -> pa.Array:
     if falls.any():
         row = np.repeat(np.arange(len(start) - 1), np.diff(start))
         values = values[np.lexsort((values, row))]
-    return lists(start, numbers(values))
+    return make_lists(start, numbers(values))

@@ -24,8 +24,8 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.core.wire.many.columns import Slices
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.ingest.generations import Generations, marked, row_starts
-from holdfast.fleet.tables.columns.values import ints, replaced, times_ms
+from holdfast.fleet.columnar import ints, replaced, row_starts, times_ms
+from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

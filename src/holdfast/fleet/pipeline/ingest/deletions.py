@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 from holdfast.core.kinds.rows import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.ingest.decode import key_types
 from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
-from holdfast.fleet.tables.columns.values import ints
 
 KNOWN_KEYS: Final = arrow_schema("known_keys")
 """The last known record of a key: its position and the key."""

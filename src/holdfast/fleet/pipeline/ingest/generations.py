@@ -30,10 +30,9 @@ from holdfast.core.kinds.kind import (
     GroupKind,
 )
 from holdfast.core.kinds.rows import kind_of
-from holdfast.core.model.columns import I32, I64, Mask, places_in
-from holdfast.fleet.pipeline.arrow_types import ArrowColumn
+from holdfast.core.model.columns import I64, Mask
+from holdfast.fleet.columnar import gather, ints, list_parts, replaced, row_starts
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.columns.values import ints, replaced
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 
@@ -167,37 +166,6 @@ def marked(head: pa.Table, predicate: Callable[[GroupKind, str | None], bool]) -
         names = [(*names[before], values[last]) for before, last in pairs]
     found = [predicate(kind_of(str(one), two, three), three) for one, two, three in names]
     return np.array(found, np.bool_)[code]
-
-
-def row_starts(row: I64, n_rows: int) -> I64:
-    """Return CSR starts of an ascending pointer column, int64[n_rows + 1]."""
-    return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int64)
-
-
-def gather(start: I64, rows: I64) -> tuple[I64, I64]:
-    """Return positions of all entries of ``rows`` in a CSR, and the new row of each."""
-    counts, places = places_in(start, rows)
-    return places, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
-
-
-def list_parts(column: ArrowColumn) -> tuple[I64, I32]:
-    """Return starts and values of a list<int32> column without null lists."""
-    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    starts = lists.offsets.to_numpy().astype(np.int64)
-    return starts - starts[0], lists.flatten().to_numpy()
-
-
-def make_lists(values: I32 | I64, starts: I32 | I64) -> pa.ListArray:
-    """Make a list<int32> array from values and the position at which each list starts."""
-    offsets = np.append(starts, len(values)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
-
-
-def new_runs(*keys: I32 | I64) -> Mask:
-    """Return where a run of equal rows begins, bool[n]: some key differs from the row before."""
-    found = np.ones(len(keys[0]), np.bool_)
-    found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    return found
 
 
 def generation_tables(gens: Generations) -> dict[str, pa.Table]:

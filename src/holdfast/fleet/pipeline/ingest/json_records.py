@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.arrow_types import Batches
+from holdfast.fleet.columnar import Batches
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, filled_batch
 
 JSON_RECORDS: Final = pa.schema(

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64, Mask
+from holdfast.fleet.columnar import ints, numbered
 from holdfast.fleet.pipeline.ingest.deletions import is_read
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
-from holdfast.fleet.tables.columns.values import ints, numbered
 from holdfast.fleet.tables.storage.parquet import batches_of
 
 LAST: Final = arrow_schema("last_of_keys")

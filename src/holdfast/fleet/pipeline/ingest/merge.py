@@ -34,12 +34,13 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
+from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.ingest.deletions import offsets_of, tombstones
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
 from holdfast.fleet.pipeline.ingest.last_of_keys import DumpView, LastOfKeys, joined_spans
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
-from holdfast.fleet.tables.columns.values import ints, to_us
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.storage.clients import translated_errors
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of, statistics_of
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path

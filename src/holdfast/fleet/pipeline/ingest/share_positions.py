@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from holdfast.core.wire.layouts.share_state import ShareState, decode_share_state
 from holdfast.errors import WireError
+from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import POSITION
 from holdfast.fleet.tables.columns.holdable import holdable_times
-from holdfast.fleet.tables.columns.values import ints
 
 NOT_KNOWN = -1
 ShareKey: TypeAlias = tuple[str, str, int]

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.arrow_types import Batches
+from holdfast.fleet.columnar import Batches
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, from_notes
 from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged

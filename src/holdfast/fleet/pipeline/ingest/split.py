@@ -39,7 +39,8 @@ import pyarrow.compute as pc
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.many.columns import Columns, Ids
-from holdfast.fleet.pipeline.arrow_types import Arrays, Batches, BatchTask
+from holdfast.fleet.columnar import Arrays, Batches, BatchTask, numbered, replaced
+from holdfast.fleet.columnar import ints as ints_of
 from holdfast.fleet.pipeline.ingest.decode import (
     BAD,
     binary_column,
@@ -58,8 +59,6 @@ from holdfast.fleet.pipeline.ingest.decode import (
 from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
 from holdfast.fleet.pipeline.ingest.source import RECORDS
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_batch, filled_table
-from holdfast.fleet.tables.columns.values import ints as ints_of
-from holdfast.fleet.tables.columns.values import numbered, replaced
 from holdfast.fleet.tables.folder.writing import BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 

@@ -24,7 +24,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.cluster.cluster import Asked, PartitionEnds, ends_of
+from holdfast.cluster.cluster import PartitionEnds, SendRequest, ends_of
 from holdfast.cluster.lookup import EARLIEST, FetchedLog
 from holdfast.core.wire.many.record_batches import LogRecords, read_batches
 from holdfast.errors import SourceError, WireError
@@ -54,12 +54,14 @@ class TopicReader:
     Parameters
     ----------
     request : callable
-        Sends requests to the cluster (:meth:`~holdfast.cluster.cluster.LiveCluster.asking`).
+        Sends requests to the cluster (:meth:`~holdfast.cluster.cluster.LiveCluster.connected`).
     transactions : OpenTransactions
         Waiting records of an earlier read; updated by this one.
     """
 
-    def __init__(self, request: Asked, topic: str, transactions: OpenTransactions | None = None):
+    def __init__(
+        self, request: SendRequest, topic: str, transactions: OpenTransactions | None = None
+    ):
         self.request, self.topic = request, topic
         self.transactions = transactions or OpenTransactions()
         self.reached: dict[int, int] = {}

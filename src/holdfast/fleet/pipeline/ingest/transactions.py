@@ -28,8 +28,8 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.many.columns import Slices
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, LogRecords
 from holdfast.errors import SourceError
+from holdfast.fleet.columnar import new_runs
 from holdfast.fleet.pipeline.ingest.decode import binary_column
-from holdfast.fleet.pipeline.ingest.generations import new_runs
 from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema

@@ -23,10 +23,8 @@ import pyarrow.compute as pc
 from holdfast.core.kinds.rows import kind_of
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in, starts
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
-from holdfast.fleet.pipeline.arrow_types import ArrowColumn
-from holdfast.fleet.pipeline.ingest.generations import list_parts, new_runs
+from holdfast.fleet.columnar import list_parts, make_lists, new_runs, numbered
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.columns.values import numbered
 from holdfast.fleet.tables.folder.snapshot import row_groups
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
@@ -158,14 +156,14 @@ def fleet_rows(
     columns = {
         "group": found,
         "generation": last["generation"],
-        "topics": _lists(topic_start, names.take(pa.array(subscribed.key % width))),
-        "n_partitions": _lists(topic_start, subscribed.n_partitions),
-        "member_ids": _lists(member_start, members["member_id"]),
-        "instance_ids": _lists(member_start, members["group_instance_id"]),
-        "n_subscribed": _lists(member_start, per_member.astype(np.int32)),
-        "subscribed": _lists(starts(per_member)[member_start], local.astype(np.int32)),
-        "owner": _lists(subscribed.start[topic_start], owner),
-        "lag": _lists(subscribed.start[topic_start], lag),
+        "topics": make_lists(topic_start, names.take(pa.array(subscribed.key % width))),
+        "n_partitions": make_lists(topic_start, subscribed.n_partitions),
+        "member_ids": make_lists(member_start, members["member_id"]),
+        "instance_ids": make_lists(member_start, members["group_instance_id"]),
+        "n_subscribed": make_lists(member_start, per_member.astype(np.int32)),
+        "subscribed": make_lists(starts(per_member)[member_start], local.astype(np.int32)),
+        "owner": make_lists(subscribed.start[topic_start], owner),
+        "lag": make_lists(subscribed.start[topic_start], lag),
         "refused": texts,
         "gap_lower_seconds": lower,
         "gap_upper_seconds": upper,
@@ -286,12 +284,3 @@ def _gaps(
     some = total[0] > 0
     mean = total[1:] / np.maximum(total[0], 1)
     return tuple(pa.array(np.round(bound, 6), mask=~some) for bound in mean)
-
-
-def _lists(start: I64, values: ArrowColumn | I32 | I64) -> pa.Array:
-    """Make a list array from CSR starts and values."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if not isinstance(values, pa.Array):
-        values = pa.array(values)
-    return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), values)

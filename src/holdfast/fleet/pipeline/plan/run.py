@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from holdfast.core.assignors.registry import Named, assign, check_options, find
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.core.model.group import Group
-from holdfast.core.model.measure_history import balance_scores
+from holdfast.core.model.measure import balance_scores
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError
-from holdfast.fleet.pipeline.arrow_types import BatchTask
+from holdfast.fleet.columnar import BatchTask
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema

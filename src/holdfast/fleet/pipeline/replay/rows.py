@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import kind_of
+from holdfast.fleet.columnar import GroupedTable
 from holdfast.fleet.pipeline.history.broker_log import STATED
-from holdfast.fleet.tables.columns.values import GroupedTable
 from holdfast.fleet.tables.reading import Tables
 
 TopicPartition = tuple[str, int]

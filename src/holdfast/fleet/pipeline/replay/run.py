@@ -19,14 +19,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.machine.policies import DEFAULTS
+from holdfast.core.machine.policy import DEFAULTS
 from holdfast.core.model.fidelity import (
     agreement_of_counts,
     agreement_of_sequences,
     fidelity,
 )
 from holdfast.errors import HoldfastError
-from holdfast.fleet.pipeline.arrow_types import BatchTask
+from holdfast.fleet.columnar import BatchTask
 from holdfast.fleet.pipeline.replay.kip848 import ReplayedSession848
 from holdfast.fleet.pipeline.replay.session import ReplayCost, ReplayedSession
 from holdfast.fleet.pipeline.replay.settings import ReplaySettings, actual_setting
@@ -54,7 +54,7 @@ ROWS_PER_TASK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to replay.
+    """Options of a replay.
 
     Parameters
     ----------

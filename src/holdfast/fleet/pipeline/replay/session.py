@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from holdfast.core.machine.policies import find_policy
+from holdfast.core.machine.policy import find_policy
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
@@ -31,7 +31,7 @@ from holdfast.fleet.pipeline.replay.trace import (
     TraceEvent,
 )
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.quiescence import all_quiescent
+from holdfast.sim.world.process import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_MS = 3_600_000

@@ -1,7 +1,7 @@
 """The settings to replay a trace under, and the assignors of members under them.
 
 **Rules.** A name of a policy, an assignor or a baseline has its usual meaning
-(:mod:`holdfast.core.machine.policies`, :mod:`holdfast.sim.baselines`).
+(:mod:`holdfast.core.machine.policy`, :mod:`holdfast.sim.baselines`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast.core.assignors.registry import ASSIGNORS, for_protocol
-from holdfast.core.machine.leader.designs import Assignor
-from holdfast.core.machine.policies import DEFAULTS, POLICIES, find_policy, policy_of_protocol
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy, find_policy, policy_of_protocol
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
@@ -26,7 +25,7 @@ class ReplaySettings:
     Parameters
     ----------
     policy : str
-        A name of :data:`holdfast.core.machine.policies.POLICIES`.
+        A name of :data:`holdfast.core.machine.policy.POLICIES`.
     assignor : str
         Name in the registry.
     delay_ms, batch, interval_ms : int

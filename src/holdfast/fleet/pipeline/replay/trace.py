@@ -18,7 +18,7 @@ RESTART_MS: Final = 10_000
 
 
 class EventType(StrEnum):
-    """What can happen."""
+    """Types of events in a trace."""
 
     START = "start"
     STOP = "stop"

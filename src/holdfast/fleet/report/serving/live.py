@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.cluster.seen_groups import GONE, SeenGroup
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.report.findings.examination import FoundCode, GroupVerdict
-from holdfast.fleet.report.findings.rules_now import CODE, severity_now
+from holdfast.cluster.snapshot import GONE, SeenGroup
+from holdfast.fleet.analysis.findings.examination import FoundCode, GroupVerdict
+from holdfast.fleet.analysis.findings.rules_now import CODE, severity_now
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.serving.group_index import NO_LAG, GroupIndex, Verdicts
 
 NOW_S: Final = 5.0

@@ -27,12 +27,11 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.report.columns.timeline import window_end_ms
-from holdfast.fleet.report.findings.doctor import examinations
-from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.report.findings.facts import Age, read_age
-from holdfast.fleet.report.findings.finding import Limits
+from holdfast.fleet.analysis.findings.doctor import examinations
+from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
+from holdfast.fleet.analysis.findings.finding import Limits
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.source_times import Age, read_age, window_end_ms
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
@@ -443,7 +442,7 @@ class ServedFleet:
         )
         for examination in found:
             with self._changed:
-                self._now.verdicts[examination.facts.group] = of_records(examination.verdict)
+                self._now.verdicts[examination.history.name] = of_records(examination.verdict)
                 self._now.examined += 1
                 self._changed.notify_all()
             yield examination

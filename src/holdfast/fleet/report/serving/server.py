@@ -33,7 +33,7 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
-from holdfast.errors import OperationalError
+from holdfast.errors import ProcessError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -59,7 +59,7 @@ def listen_on(host: str, port: int) -> socket.socket:
 
     Raises
     ------
-    OperationalError
+    ProcessError
         If the address cannot be had.
     """
     try:
@@ -70,7 +70,7 @@ def listen_on(host: str, port: int) -> socket.socket:
         dual = family == socket.AF_INET6 and address[0] == "::"
         return socket.create_server(address, family=family, dualstack_ipv6=dual)
     except OSError as error:
-        raise OperationalError(
+        raise ProcessError(
             f"cannot listen on {shown_address(host, port)}: {error.strerror or error}"
         ) from error
 

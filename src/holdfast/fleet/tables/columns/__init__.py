@@ -4,6 +4,5 @@
 ``dumped`` the parts of a dump, ``answers`` the rows that a plan or a replay prints, ``steps`` the
 rows that one step of the pipeline passes to another. ``schemas`` finds a definition by its name
 and makes its Arrow schema, and ``names`` are the names of files. ``holdable`` refuses values that
-a column cannot contain. ``chosen`` matches the user's choice of groups, and ``values`` turns Arrow
-columns into NumPy columns, and cuts a table by group.
+a column cannot contain. ``chosen`` matches the user's choice of groups.
 """

@@ -9,6 +9,7 @@ and no list has one. Readers of tables rely on this.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -56,6 +57,23 @@ def holdable_times(times: Any) -> Mask:
     us = pc.fill_null(times.cast(pa.int64()), LAST_US + 1)
     found: Mask = np.asarray(pc.and_(pc.greater_equal(us, FIRST_US), pc.less_equal(us, LAST_US)))
     return found
+
+
+def to_us(text: str) -> int | None:
+    """Return ISO 8601 as microseconds since 1970, UTC without a zone; None for a wrong text."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)
+
+
+def moment_text(us: int) -> str:
+    """Format microseconds since 1970 as ISO 8601 in UTC, which :func:`to_us` reads."""
+    held = min(max(us, FIRST_US), LAST_US)
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=held)).isoformat()
 
 
 def _faults(column: Column, values: Any, least: int) -> Iterator[str]:

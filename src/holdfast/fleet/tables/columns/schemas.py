@@ -20,7 +20,6 @@ from holdfast.fleet.tables.columns.steps import STEP_TABLES
 from holdfast.fleet.tables.columns.stored import TABLES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-MILLIS: Final = pa.timestamp("ms", tz="UTC")
 
 ARROW: Final[Mapping[DType, pa.DataType]] = {
     DType.STRING: pa.string(),

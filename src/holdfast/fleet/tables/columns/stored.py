@@ -457,7 +457,7 @@ LAG = Table(
 
 ANOMALIES = Table(
     name="anomalies",
-    doc="What should not be: two owners of one partition, unreadable members, odd generations.",
+    doc="Anomalies: two owners of one partition, unreadable members, odd generations.",
     columns=(
         _GROUP,
         _GENERATION,

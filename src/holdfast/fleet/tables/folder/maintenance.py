@@ -1,9 +1,9 @@
 """Maintenance of a folder of tables: merge small files into large ones, and delete old rows.
 
 **Rules.** A merge changes no row. Retention deletes a row when its time is before the horizon, and
-keeps what a later batch or a reader still needs: of each group, everything of its last generation
-(that one is still current), and everything of a generation with an open ownership gap (its gaps
-are still to be added). ``lag`` is a snapshot and is not changed. Merge and retention are commits
+keeps what a later batch or a reader still needs. It keeps everything of a group's last generation,
+which is current, and everything of a generation with an open ownership gap, whose gaps are still to
+be added. ``lag`` is a snapshot and is not changed. Merge and retention are commits
 like any other: a reader sees all of it or nothing, and the snapshot before stays readable for a
 while.
 
@@ -29,9 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.tables.columns.definition import Table
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.columns.names import run_of
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import DataFile

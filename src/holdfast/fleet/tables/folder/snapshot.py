@@ -23,10 +23,9 @@ import pyarrow.compute as pc
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.holdable import refuse_values
+from holdfast.fleet.tables.columns.holdable import refuse_values, to_us
 from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.columns.values import to_us
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import (
     DataFile,

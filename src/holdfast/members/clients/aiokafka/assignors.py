@@ -41,16 +41,21 @@ from holdfast.cluster.login_log import hide_logins
 from holdfast.core.assignors.registry import AssignorInfo, Named, known
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
-from holdfast.core.machine.leader.assignor_protocol import MemberView, ReceivedAssignment
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.assignor_protocol import (
+    Assignor,
+    LeaderRound,
+    MemberView,
+    RebalanceProtocol,
+    ReceivedAssignment,
+)
 from holdfast.core.machine.supported_protocols import AssignorSpec
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, made, resolve
-from holdfast.members.runtime.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
@@ -84,7 +89,7 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
 
     def __init__(
         self,
-        name: Named | designs.Assignor,
+        name: Named | Assignor,
         *,
         lags: LagSource | None = None,
         lag_timeout_ms: int = TIMEOUT_MS,
@@ -130,7 +135,7 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
         return self.lead(joined, counts, generation=NO_GENERATION, waited_ms=waited_ms)
 
 
-def _eager(given: AssignorSpec, options: Mapping[str, Any]) -> designs.Assignor:
+def _eager(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
     """Return the assignor, if aiokafka can run it."""
     if isinstance(given, str | AssignorInfo):
         row = known(given)
@@ -212,7 +217,7 @@ class ForeignAssignor:
             assigned=frozenset((tp.topic, tp.partition) for tp in found.partitions())
         )
 
-    def lead(self, leader_round: designs.LeaderRound) -> dict[str, bytes]:
+    def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return the assignments that aiokafka's assignor computes."""
         members = {
             m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in leader_round.members
@@ -220,9 +225,9 @@ class ForeignAssignor:
         plan = self._theirs.assign(_Counted(self._cluster, leader_round.partitions), members)
         return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
 
-    def stay(self, leader_round: designs.LeaderRound) -> dict[str, bytes]:
+    def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Fail this round: an eager member claims nothing that it could keep."""
-        raise OperationalError(f"assignor {self.name}: assignment failed; rebalancing again")
+        raise ClientError(f"assignor {self.name}: assignment failed; rebalancing again")
 
 
 class _Counted:

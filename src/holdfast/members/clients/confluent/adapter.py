@@ -1,350 +1,177 @@
-"""The client adapter of librdkafka, which fetches what the group assigns to this member.
+"""The client adapter of ``holdfast.confluent``: what a program may do with librdkafka besides.
 
-**Rules.** librdkafka never joins the group, nor commits while there is a subscription. Its
-assignment changes on the thread of the application's calls alone. Positions are librdkafka's, read
-on demand; no record is inspected.
+**Rules.** The callbacks of a rebalance get the consumer and a list, as confluent-kafka's do, and
+may change the assignment. If a callback does not, the assignment is changed after it; revoked or
+lost partitions are always unassigned. With automatic commits, what the program stores is committed,
+or everything that was delivered. A consumer without a subscription is the original, except that its
+automatic commits are sent here.
 
-A partition without a start offset of the application starts at the committed offset of the group,
-else by ``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits
-include the start offset, so the next owner continues there, even if no record has come. The call
-that assigns waits only briefly for the answer. A partition whose start offset is not known by then
-appears assigned to the application, and librdkafka gets it with the answer.
-
-**Strategy.** The consumer is referred to weakly: the member's threads refer to the adapter, and a
-forgotten consumer must end.
-
-librdkafka does not look up start offsets itself, because 2.16 may never retry. If its assignment
-has changed by the time that the request fails (a broker dies, or answers too late), it keeps the
-partitions of that request on a list of open requests, and sends no other one while there are any:
-nothing assigned from then on is ever fetched.
-
-References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``),
-``rd_kafka_assignment_handle_OffsetFetch`` and ``rd_kafka_assignment_serve_pending``.
+References: confluent-kafka-python, ``Consumer_rebalance_cb``; KIP-429.
 """
 
 from __future__ import annotations
 
-import logging
+import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from holdfast.cluster.lookup import EARLIEST, LATEST
-from holdfast.cluster.signal_safe import and_then
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError
-from holdfast.members.clients.confluent.recreation import ClientRecreation
-from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
-from holdfast.members.session.client_adapter import Callback, before
-from holdfast.members.session.session import GroupSession
-from holdfast.members.session.start_offsets import StartOffsetsRequest
+from holdfast.members.clients.confluent.config import Routed
+from holdfast.members.clients.librdkafka.adapter import (
+    LibrdkafkaAdapter,
+    Listener,
+    offset_to_commit,
+    offsets_of,
+)
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
+from holdfast.members.session.client_adapter import Callback
 
-_log = logging.getLogger(NAME)
-_MOST_INTRODUCED = 16  # more requests would take as long as they save
-_ASKED_S = 0.25
-_WAITED_S = 0.25
-_NO_START = (OFFSET_INVALID, OFFSET_STORED)
-SLICE_S = 0.025
-"""How long one slice of a poll may wait, and so how long a change may wait, in s."""
 _Original: Any = confluent_kafka.Consumer
 
 
-class StartOffset(NamedTuple):
-    """The start offset of a partition.
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Callbacks:
+    """The application's callbacks.
+
+    Only the consumer refers to this object: a callback often refers to its consumer, and the
+    member's threads to the adapter. Strongly, a forgotten consumer would never end.
+    """
+
+    on_commit: Callable[..., object] | None  # takes an error or None, and a list
+    on_assign: Callable[..., object] | None = None
+    on_revoke: Callable[..., object] | None = None
+    on_lost: Callable[..., object] | None = None
+
+
+class ConfluentAdapter(LibrdkafkaAdapter):
+    """Client adapter of one ``holdfast.confluent.Consumer``.
 
     Attributes
     ----------
-    offset : int
-        librdkafka's: also a logical one, or ``OFFSET_INVALID``, for which librdkafka looks it up.
-    committed : int
-        The group's committed offset, -1 for none.
+    running : Callback or None
+        The callback of a rebalance that runs.
+    stored : dict of partition to OffsetToCommit
+        What the program has stored for the next commit.
     """
 
-    offset: int
-    committed: int = -1
-
-
-StartOffsets = Mapping[Resource, StartOffset]
-OnStart = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
-
-
-class StartPositions:
-    """Start positions of one consumer.
-
-    Parameters
-    ----------
-    ask : callable
-        As for :class:`~holdfast.members.session.start_offsets.StartOffsetsRequest`.
-    refused : callable
-        Takes the error of a request that no broker will ever answer, and the partitions; returns
-        start offsets to use instead.
-    began : callable
-        Takes the start offsets of partitions; returns those to give to librdkafka.
-    paused : callable
-        Returns what the application has paused, which starts paused.
-    """
-
-    def __init__(
-        self,
-        ask: Callable[[Collection[Resource]], Future[dict[Resource, StartOffset]] | None],
-        refused: Callable[[BaseException, Collection[Resource]], StartOffsets],
-        began: Callable[[StartOffsets], StartOffsets],
-        paused: Callable[[], Collection[Resource]],
-    ):
-        self._request: StartOffsetsRequest[StartOffset] = StartOffsetsRequest(ask)
-        self._refused = refused
-        self._began = began
-        self._paused = paused
-        self._with_start: set[Resource] = set()
-        self._waiting: set[Resource] = set()  # for the answer
-
-    @property
-    def waiting(self) -> Collection[Resource]:
-        """Assigned partitions that librdkafka does not have yet."""
-        return self._waiting
-
-    def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        """Assign partitions, now or once their start offset is known; see :meth:`look_again`."""
-        blank = [p for p in partitions if p.offset in _NO_START]
-        placed = [p for p in partitions if p.offset not in _NO_START]
-        if placed:
-            _Original.incremental_assign(consumer, placed)
-            self.forget(_named(placed))
-        if not blank:
-            return
-        self._waiting |= _named(blank)
-        self._request.begin()
-        self._begin_known(consumer, _WAITED_S)
-
-    def look_again(self, consumer: Any) -> None:
-        """Assign waiting partitions, if an answer has come; never wait for one."""
-        if self._waiting or self._request.is_open:
-            self._begin_known(consumer, 0.0)
-
-    def _begin_known(self, consumer: Any, wait_s: float) -> None:
-        asked = set(self._waiting)
-        try:
-            answer = self._request.answer(asked, wait_s)
-        except HoldfastError as error:
-            answer = self._refused(error, asked)
-        start_offsets = {tp: answer[tp] for tp in sorted(asked) if tp in answer}
-        self.forget(start_offsets)
-        self._with_start |= {
-            tp for tp, start in start_offsets.items() if start.offset != OFFSET_INVALID
-        }
-        self._request.take(answer, asked)
-        if start_offsets:
-            given = self._began(start_offsets)
-            _Original.incremental_assign(
-                consumer, [TopicPartition(*tp, start.offset) for tp, start in given.items()]
-            )
-            begun = start_offsets.keys() & self._paused()
-            _Original.pause(consumer, [TopicPartition(*tp) for tp in sorted(begun)])
-
-    def without(self, partitions: Sequence[Any]) -> list[Any]:
-        """Forget waiting partitions among ``partitions``, and return the others."""
-        waiting = self._waiting & _named(partitions)
-        self.forget(waiting)
-        return [p for p in partitions if (p.topic, p.partition) not in waiting]
-
-    def forget(self, partitions: Collection[Resource]) -> None:
-        """Forget partitions that are unassigned, or need not wait."""
-        for those in (self._with_start, self._waiting):
-            those.difference_update(partitions)
-
-    def hide(self, assignment: list[Any]) -> list[Any]:
-        """Return an assignment as the original does: a partition without an offset is stored."""
-        for part in assignment:
-            if (part.topic, part.partition) in self._with_start:
-                part.offset = OFFSET_STORED
-        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self._waiting)]
-        return sorted([*assignment, *more]) if more else assignment
-
-
-class HasListener(Protocol):
-    """An object that knows the application's callbacks."""
-
-    def listener_for(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        """Return the callback for ``call``, None for none; it takes partitions in order."""
-
-
-class LibrdkafkaAdapter:
-    """librdkafka's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
-
-    Parameters
-    ----------
-    owner : weak reference to HasListener
-        Knows the application's callbacks.
-    reset : int or None
-        The logical offset of ``auto.offset.reset``; None if it is an error. If the coordinator
-        refuses the request for committed offsets, librdkafka sends it too, and reports the error to
-        the application.
-    stores : bool
-        Whether everything delivered is to be committed; else the offsets of :meth:`store`.
-    """
-
-    def __init__(
-        self,
-        consumer: Any,
-        owner: weakref.ref[HasListener],
-        plane: Mapping[str, Any],
-        *,
-        reset: int | None,
-        stores: bool,
-    ):
-        self._ref = weakref.ref(consumer)
-        self._owner = owner
-        self._reset = OFFSET_INVALID if reset is None else reset
-        self.start_positions = StartPositions(
-            self.ask, self.refused, self.began, lambda: self.paused
-        )
-        self.stores = stores
+    def __init__(self, consumer: Any, callbacks: Callbacks, routed: Routed):
+        super().__init__(consumer, routed.plane, reset=routed.reset)
+        self._callbacks = weakref.ref(callbacks)
+        self._routed = routed
+        self.running: Callback | None = None
+        self._has_assigned = False  # the running callback has changed the assignment
         self.stored: dict[Resource, OffsetToCommit] = {}
-        self.running: Callback | None = None  # a callback of the application
-        self.has_changed = False  # the running callback has changed the assignment
-        self.recreation = ClientRecreation(plane)
-        self._known: set[str] = set()
-        self._held_back: set[Resource] = set()
-        self.paused: set[Resource] = set()  # by the application; librdkafka does not report pauses
-        self.session: GroupSession
+        self._commit_at = time.monotonic() + routed.interval_s
+        self._committed: Offsets = {}  # without a subscription
 
     @property
-    def consumer(self) -> Any:
-        """The consumer, None once it is forgotten."""
-        return self._ref()
+    def on_commit(self) -> Callable[..., object] | None:
+        """The application's callback for commits, None for none."""
+        callbacks = self._callbacks()
+        return None if callbacks is None else callbacks.on_commit
 
-    # Queries
+    def listener_for(self, call: ListenerCall) -> Listener | None:
+        callbacks = self._callbacks()
+        if callbacks is None:
+            return None
+        if call is ListenerCall.ASSIGNED:
+            work = callbacks.on_assign
+        else:
+            work = callbacks.on_revoke
+            if call is ListenerCall.LOST:
+                work = callbacks.on_lost or work
+        if work is None:
+            return None
+        return lambda resources: work(self.consumer, [TopicPartition(*tp) for tp in resources])
 
-    def fetched(self) -> set[Resource]:
-        """Return the partitions that librdkafka fetches."""
-        return {(p.topic, p.partition) for p in _Original.assignment(self.consumer)}
-
-    def assigned_now(self) -> set[Resource]:
-        """Return the partitions that appear assigned to the application."""
-        return self.fetched().union(self.start_positions.waiting)
-
-    def positions(self, partitions: Collection[Resource]) -> Offsets:
-        held = [TopicPartition(*tp) for tp in sorted(self.fetched().intersection(partitions))]
-        return offsets_of(_Original.position(self.consumer, held)) if held else {}
+    # See holdfast.members.session.client_adapter.PollClientAdapter
 
     def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return before(positions, in_flight) if self.stores else dict(self.stored)
-
-    def firsts(self, held: Any) -> Offsets:
-        messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
-        found: dict[Resource, OffsetToCommit] = {}
-        for message in messages:
-            if message.error() is None:
-                start = message.topic(), message.partition()
-                found.setdefault(start, OffsetToCommit(message.offset()))
-        return found
-
-    # Changes
-
-    def hold_back(self, partitions: Collection[Resource]) -> None:
-        held = sorted(self.fetched().intersection(partitions))
-        self._held_back.update(partitions)
-        _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
-
-    def hide(self, partitions: Collection[Resource]) -> None:
-        """Do nothing: a slice of a poll is short, and the task of the loss follows it."""
+        if self._routed.stores:
+            return super().processed(positions, in_flight)
+        return dict(self.stored)
 
     def drop(self, partitions: Collection[Resource]) -> None:
-        self.take_away(partitions)
+        super().drop(partitions)
         for tp in partitions:
             self.stored.pop(tp, None)
 
-    def take_away(self, partitions: Collection[Resource]) -> None:
-        """Unassign the assigned ones among ``partitions``."""
-        self.start_positions.forget(partitions)
-        self.recreation.forget(partitions)
-        gone = sorted(self.fetched().intersection(partitions))
-        held = self.to_resume(gone)
-        self._held_back.difference_update(partitions)
-        if not gone:
-            return
-        if held:  # librdkafka keeps a pause for ever
-            _Original.resume(self.consumer, [TopicPartition(*tp) for tp in sorted(held)])
-        _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
-
-    def ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, StartOffset]] | None:
-        runtime = self.session.membership.runtime
-        if runtime is None:
-            return None
-        return and_then(self.session.request_committed(partitions), self.by_reset)
-
-    def by_reset(self, committed: Mapping[Resource, int]) -> OnStart:
-        """Return start offsets: the given ones, or, for -1, by ``auto.offset.reset``.
-
-        librdkafka would look up the first or the last offset as well, but not report it.
-        """
-        runtime = self.session.membership.runtime
-        assert runtime is not None
-        start_offsets = {tp: StartOffset(at, at) for tp, at in committed.items() if at >= 0}
-        blank = sorted(committed.keys() - start_offsets.keys())
-        if not blank or self._reset not in (EARLIEST, LATEST):
-            return start_offsets | {tp: StartOffset(self._reset) for tp in blank}
-
-        def at_ends(ends: Mapping[Resource, int]) -> dict[Resource, StartOffset]:
-            for tp in set(blank) - ends.keys():
-                # A topic that was just created, or moves: its leader answers soon.
-                _log.info("%s-%s has no leader that answers yet: it starts later", *tp)
-            return start_offsets | {tp: StartOffset(at) for tp, at in ends.items()}
-
-        return and_then(runtime.lookup.list_offsets(blank, self._reset), at_ends)
-
-    def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
-        return {tp: StartOffset(OFFSET_INVALID) for tp in partitions}
-
-    def began(self, start_offsets: StartOffsets) -> StartOffsets:
-        subscription_state = self.session.subscription_state
-        subscription_state.stands({tp: start.committed for tp, start in start_offsets.items()})
-        new = {tp: at for tp, (at, committed) in start_offsets.items() if committed < 0 <= at}
-        subscription_state.resets(new, as_processed=self.commits_starts())
-        return start_offsets
-
     def commits_starts(self) -> bool:
-        """Return whether every commit includes start offsets; else only a revocation's commit does.
+        """Return whether every commit includes start offsets.
 
         A program that commits, or stores offsets, itself does so with delivered records.
         """
-        return self.stores and self.session.is_automatic
+        return self._routed.stores and self.session.is_automatic
 
-    def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
-        """Return partitions paused by the member, not the application, to resume."""
-        return self._held_back.intersection(gone) - self.paused
+    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+        if not callback.has_begun:
+            self._has_assigned = False
+        return super().assigned(callback, is_news=is_news)
 
-    def assign_new(self, partitions: Sequence[Any]) -> None:
-        """Assign partitions that are not assigned yet, each at its offset or the group's."""
-        now = self.fetched()
-        new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
-        self.start_positions.assign(self.consumer, new)
+    def _assign_rest(self, callback: Callback) -> None:
+        if not self._has_assigned:
+            super()._assign_rest(callback)
 
-    def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
-        """Return whether a partition needs no start offset, where ``now`` is fetched."""
-        return tp in now
-
-    def introduce(self, topics: set[str]) -> None:
-        """Request new topics: librdkafka fetches a known topic at once, others a second later."""
-        new = sorted(topics - self._known)
-        self._known |= topics
+    def _run(self, callback: Callback) -> BaseException | None:
+        outer, self.running = self.running, callback
         try:
-            for topic in new[:_MOST_INTRODUCED]:
-                _Original.list_topics(self.consumer, topic, _ASKED_S)
-        except KafkaException:
-            return  # it retries by itself
+            return super()._run(callback)
+        finally:
+            self.running = outer
 
-    def forget_fetched(self) -> Mapping[Resource, int] | None:
-        """Forget undelivered records; return where to start, None for librdkafka's positions."""
+    def look_again(self) -> None:
+        """Start partitions whose start offset is known now; recreate a stalled client."""
+        self.start_positions.look_again(self.consumer)
+        self.recreate_if_stalled()
+
+    # The program's changes
+
+    def begins_with(self, partitions: Any) -> bool:
+        """Return whether an ``on_assign`` callback runs, which has assigned ``partitions``."""
+        if self.running is None or self.running.call is not ListenerCall.ASSIGNED:
+            return False
+        _Original.position(self.consumer, partitions)  # raises for what is no list of partitions
+        for part in partitions:
+            if part.offset >= 0:
+                tp = part.topic, part.partition
+                self.session.subscription_state.begins_at(tp, part.offset)
+        self.assign_new(list(partitions))
+        # Last: after an exception the others start at their usual offset.
+        self._has_assigned = True
+        return True
+
+    def ending(self) -> Callback | None:
+        """Return the ``on_revoke`` or ``on_lost`` callback that runs, None for none."""
+        running = self.running
+        return None if running is None or running.call is ListenerCall.ASSIGNED else running
+
+    def end_some(self, resources: Collection[Resource]) -> None:
+        """Unassign what a callback revokes itself; unassigned partitions do not matter."""
         self.session.note()
-        self._known.clear()
-        return None
+        self.unassign(resources)
+
+    def forget_all(self) -> None:
+        """Prepare to replace the whole assignment outside a callback."""
+        self.start_positions.forget(list(self.start_positions.waiting))
+        self.recreation.forget()
+
+    def note_pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
+        """Record what the application pauses or resumes; librdkafka does not report it."""
+        named = {(p.topic, p.partition) for p in partitions}
+        self.paused = self.paused | named if is_paused else self.paused - named
+
+    def note_seek(self, part: Any, *, is_member: bool) -> None:
+        """Record a seek; the application may commit from the new offset on."""
+        self.recreation.seek(self.consumer, part)
+        offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
+        if is_member and offset >= 0:
+            self.session.subscription_state.seek((part.topic, part.partition), offset)
 
     def store(self, part: Any) -> None:
         """Store an offset for the next commit; an invalid one removes the stored one."""
@@ -353,66 +180,22 @@ class LibrdkafkaAdapter:
         else:
             self.stored.pop((part.topic, part.partition), None)
 
-    # Callbacks
+    # Commits without a subscription, which librdkafka sends
 
-    def has_callback(self, call: ListenerCall) -> bool:
-        return self._listener(call) is not None
+    def commit_by_clock(self, now: float) -> None:
+        """Commit stored offsets if ``auto.commit.interval.ms`` has passed."""
+        if now >= self._commit_at:
+            self._commit_at = now + self._routed.interval_s
+            self.commit_stored()
 
-    def _listener(self, call: ListenerCall) -> Callable[[list[Resource]], object] | None:
-        owner = self._owner()
-        return None if owner is None else owner.listener_for(call)
-
-    def notify(self, callback: Callback) -> BaseException | None:
-        """Run the callback, unless it has no partitions."""
-        return self._run(callback) if callback.resources else None
-
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
-        """Run the callback, which may assign; assign afterwards what it left out."""
-        if not callback.has_begun:
-            self.has_changed = False
-            self.introduce({topic for topic, _ in callback.resources})
-        error = self._run(callback) if is_news else None
-        if not self.has_changed:
-            self.assign_new([TopicPartition(*tp) for tp in callback.in_order()])
-        return error
-
-    def _run(self, callback: Callback) -> BaseException | None:
-        work = self._listener(callback.call)
-        if work is None:
-            return None
-        outer, self.running = self.running, callback
-        try:
-            return callback(work, callback.in_order())
-        finally:
-            self.running = outer
-
-
-def offsets_of(partitions: Sequence[Any]) -> dict[Resource, OffsetToCommit]:
-    """Return the offsets of confluent-kafka's partitions, with their metadata."""
-    return {(p.topic, p.partition): offset_to_commit(p) for p in partitions if p.offset >= 0}
-
-
-def offset_to_commit(part: Any) -> OffsetToCommit:
-    """Return an offset with its metadata as confluent-kafka writes it: a 0 byte ends it.
-
-    confluent-kafka reads until that byte, so metadata of another client without it is followed by
-    whatever comes after it in memory.
-    """
-    said, epoch = part.metadata, part.leader_epoch
-    return OffsetToCommit(
-        part.offset, "" if said is None else f"{said}\0", -1 if epoch is None else epoch
-    )
-
-
-def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
-    """Return offsets as confluent-kafka's partitions."""
-    return [TopicPartition(*tp, at.offset, **_beside(at)) for tp, at in sorted(offsets.items())]
-
-
-def _beside(at: OffsetToCommit) -> dict[str, Any]:
-    epoch = {"leader_epoch": at.epoch} if at.epoch >= 0 else {}
-    return epoch | ({"metadata": at.note.removesuffix("\0")} if at.note else {})
-
-
-def _named(partitions: Sequence[Any]) -> set[Resource]:
-    return {(p.topic, p.partition) for p in partitions}
+    def commit_stored(self) -> None:
+        """Commit, without waiting, what a manual assignment has stored since the last time."""
+        if not self._routed.is_automatic:
+            return
+        reached: Offsets = self.stored
+        if self._routed.stores:
+            assigned = _Original.assignment(self.consumer)
+            reached = offsets_of(_Original.position(self.consumer, assigned))
+        if reached and reached != self._committed:
+            self._committed = dict(reached)
+            _Original.commit(self.consumer, asynchronous=True)

@@ -36,8 +36,8 @@ from holdfast.members.clients.confluent.consumer import (
     call_lock_of,
     until_abandoned,
 )
-from holdfast.members.clients.confluent.group_calls import GroupCalls
-from holdfast.members.clients.confluent.recreation import CALLER
+from holdfast.members.clients.confluent.state import ConsumerState
+from holdfast.members.clients.librdkafka.recreation import CALLER
 
 if TYPE_CHECKING:
     from holdfast.members.metrics import MemberMetrics
@@ -131,16 +131,16 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
                     self._undelivered.popleft().go_back()
             return blocking_task(*args, **kwargs)
 
-        if (calls := self._calls()) is not None:
-            calls.closing.check()  # a fork has none of the pool's threads
+        if (state := self._state()) is not None:
+            state.calls.check()  # a fork has none of the pool's threads
         return await super()._call(call, *args, **kwargs)
 
-    def _calls(self) -> GroupCalls | None:
+    def _state(self) -> ConsumerState | None:
         made = self._consumer
         return made._holdfast if isinstance(made, ConfluentConsumer) else None
 
     async def __aexit__(self, *_: object) -> None:
-        if (calls := self._calls()) is None or calls.closing.is_here():
+        if (state := self._state()) is None or state.calls.is_here():
             await self.close()
 
     async def poll(self, *args: Any, **kwargs: Any) -> Message | None:
@@ -157,7 +157,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         In a callback it takes effect when the call that waits for the callback returns. ``returns``
         as for :meth:`holdfast.Consumer.close`.
         """
-        if CALLER is not None and CALLER.get() and self._calls() is not None:
+        if CALLER is not None and CALLER.get() and self._state() is not None:
             await self._call(self._consumer.close, *args, **kwargs)
             asyncio.get_running_loop().run_in_executor(None, self._close_pool)
             return

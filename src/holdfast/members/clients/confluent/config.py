@@ -12,7 +12,7 @@ contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits f
 the log reports it (:func:`look`). No call waits for that check.
 
 **Strategy.** :func:`route` splits the configuration before librdkafka sees it; the member's part
-becomes :class:`~holdfast.cluster.settings.Settings`.
+becomes :class:`~holdfast.members.config.settings.Settings`.
 
 References: librdkafka, CONFIGURATION.md; KIP-848 (``group.protocol``,
 ConsumerGroupHeartbeat).
@@ -21,8 +21,9 @@ ConsumerGroupHeartbeat).
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,10 +31,10 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from holdfast.cluster import credentials
 from holdfast.cluster.diagnosis import known_requests
-from holdfast.cluster.settings import KEYS, Settings
 from holdfast.errors import ConfigError
+from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.keywords import NOT_OURS, servers
-from holdfast.members.clients.replacement import ClassReplacement
+from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_log import NAME
 
 STRATEGY = "partition.assignment.strategy"
@@ -229,8 +230,8 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
     if "bootstrap.servers" in found:
         found["bootstrap.servers"] = ",".join(servers(str(found["bootstrap.servers"])))
     if callback := config.get("oauth_cb"):
-        provide, said = callback, config.get("sasl.oauthbearer.config", "")
-        found.setdefault("holdfast.oauth.token.provider", _provider(provide, said))
+        argument = config.get("sasl.oauthbearer.config", "")
+        found.setdefault("holdfast.oauth.token.provider", _provider(callback, argument))
     return found
 
 
@@ -272,9 +273,32 @@ def _number(value: object) -> int | None:
         return None
 
 
-def _provider(callback: Callable[..., Any], said: str) -> Callable[[], Any]:
+def _provider(callback: Callable[..., Any], argument: str) -> Callable[[], Any]:
     """Convert confluent-kafka's ``oauth_cb`` to a function that returns a token and its expiry."""
-    return lambda: tuple(callback(said)[:2])
+    return lambda: tuple(callback(argument)[:2])
+
+
+def subscription_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[str], bool] | None]:
+    """Return the names, or a predicate that matches any of the names and patterns.
+
+    Raises
+    ------
+    ValueError
+        For a list that librdkafka refuses: without a topic, with an empty name, with a name twice,
+        or with an invalid pattern.
+    """
+    names = tuple(topics)
+    if not names or not all(names) or len(set(names)) < len(names):
+        raise ValueError("at least one topic, and each once")
+    patterns = [name for name in names if name.startswith("^")]
+    if not patterns:
+        return tuple(sorted(names)), None
+    try:
+        found = [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise ValueError(str(error)) from None
+    plain = frozenset(names) - set(patterns)
+    return (), lambda name: name in plain or any(p.match(name) for p in found)
 
 
 def look(connection: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ only delivered records. This class adds only the name ``_holdfast``: other names
 subclass's.
 
 **Strategy.** ``poll`` and ``consume`` call the original in short slices. Work between two slices
-waits as a task (:mod:`~holdfast.members.clients.confluent.group_calls`), so a call that finds
+waits as a task (:mod:`~holdfast.members.clients.confluent.state`), so a call that finds
 records costs little more than the original's. A call that needs more than one slice holds the call
 lock: a second thread waits until it ends, as with the original.
 
@@ -27,16 +27,15 @@ import confluent_kafka
 
 from holdfast.errors import ConfigError
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.adapter import SLICE_S
-from holdfast.members.clients.confluent.commit_calls import after, check_record, commit_arguments
 from holdfast.members.clients.confluent.config import INSTALLED, look, route
-from holdfast.members.clients.confluent.errors import ErrorMessage, check_kind
-from holdfast.members.clients.confluent.forks import leave_alone_in_forks
-from holdfast.members.clients.confluent.group_calls import LEAVE_S, GroupCalls
-from holdfast.members.clients.confluent.recreation import has_gate
-from holdfast.members.runtime.group_metadata import group_metadata
+from holdfast.members.clients.confluent.errors import ErrorMessage
+from holdfast.members.clients.confluent.session import after, check_record, commit_arguments
+from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
+from holdfast.members.clients.librdkafka.adapter import SLICE_S
+from holdfast.members.clients.librdkafka.recreation import has_gate, leave_alone_in_forks
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.in_flight import NOTHING
+from holdfast.members.session.client_adapter import NOTHING
+from holdfast.members.session.commits import group_metadata
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
@@ -72,7 +71,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     """
 
     # None without __init__, which the original takes for closed, and with group.protocol=consumer.
-    _holdfast: GroupCalls | None = None
+    _holdfast: ConsumerState | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         if not (args or kwargs):
@@ -91,7 +90,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
                 look(routed.native)
             return
         # The leader's code is loaded here, not with the client's module.
-        from holdfast.members.runtime.leadership import assignors_of
+        from holdfast.members.config.policy import assignors_of
 
         try:
             settings = routed.settings()
@@ -102,7 +101,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             super().close()
             text = f"Failed to create consumer: {error}"
             raise errors.exception(errors.INVALID_ARG, text) from None
-        self._holdfast = GroupCalls(self, routed, settings, assignors, config.get("on_commit"))
+        self._holdfast = ConsumerState(self, routed, settings, assignors, config.get("on_commit"))
 
     # Subscription
 
@@ -111,82 +110,83 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
         ``on_assign``, ``on_revoke`` and ``on_lost`` are called with the consumer and a list.
         """
-        calls = self._holdfast
+        state = self._holdfast
         is_odd = not named.keys() <= set(_CALLBACKS) or len(callbacks) > len(_CALLBACKS)
-        if calls is None or is_odd:
+        if state is None or is_odd:
             _Original.subscribe(self, topics, *callbacks, **named)
             return
         given = {**dict(zip(_CALLBACKS, callbacks, strict=False)), **named}
-        with calls.call_lock.mine():
-            calls.check_going()
+        with state.calls.lock():
+            state.calls.check_open()
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
             for name, callback in given.items():
                 if not callable(callback):
                     raise TypeError(f"{name} expects a callable")
-            heard = given.get("on_assign"), given.get("on_revoke"), given.get("on_lost")
-            calls.subscribe([str(topic) for topic in topics], heard)
+            state.subscribe(
+                [str(topic) for topic in topics], *(given.get(name) for name in _CALLBACKS)
+            )
 
     def unsubscribe(self) -> None:
         """Leave the group; its callbacks come in the next calls, as with the original."""
-        calls = self._holdfast
-        if calls is None or calls.session is None:
+        state = self._holdfast
+        if state is None or state.session is None:
             _Original.unsubscribe(self)
             return
-        with calls.call_lock.mine():
-            calls.check_going()
-            calls.unsubscribe()
+        with state.calls.lock():
+            state.calls.check_open()
+            state.unsubscribe()
 
     # Records
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return one message, or None after ``timeout`` seconds, as the original does."""
-        calls = self._holdfast
-        if calls is None:
+        state = self._holdfast
+        if state is None:
             return _poll(self, timeout)
-        in_flight, closing = calls.in_flight, calls.closing
-        if in_flight.last is None and closing.is_inside():
+        in_flight, calls = state.in_flight, state.calls
+        if in_flight.last is None and calls.is_inside():
             return None  # a callback that waits here would wait for itself
         found: Message | None = None
         in_flight.last, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
-            has_time = monotonic() < calls.due_at and not calls.waiting
+            has_time = monotonic() < state.due_at and not state.waiting
             if has_time:
                 found = _poll(self, timeout if is_short else SLICE_S)
-            elif closing.is_pending:
-                calls.check_going()
+            elif calls.is_pending:
+                calls.check_open()
             if found is None and not (has_time and is_short):
-                found = calls.alone(lambda: calls.poll(timeout))
+                found = calls.alone(lambda: state.poll(timeout))
         finally:
             in_flight.last = NOTHING if found is None else found
-            if closing.is_pending and closing.comes_out():
+            if calls.is_pending and calls.comes_out():
                 found = None  # its partition is revoked, or will be read again
         return found
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
-        calls = self._holdfast
+        state = self._holdfast
         found: list[Message] = []
-        if calls is None:
+        if state is None:
             found = _consume(self, num_messages, timeout)
             return found
-        in_flight, closing = calls.in_flight, calls.closing
-        if in_flight.last is None and closing.is_inside():
+        in_flight, calls = state.in_flight, state.calls
+        if in_flight.last is None and calls.is_inside():
             return found
         in_flight.last, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
-            has_time = monotonic() < calls.due_at and not calls.waiting
+            has_time = monotonic() < state.due_at and not state.waiting
             if has_time:
                 found = _consume(self, num_messages, timeout if is_short else SLICE_S)
-            elif closing.is_pending:
-                calls.check_going()
+            elif calls.is_pending:
+                calls.check_open()
             if not has_time or not (is_short or len(found) == num_messages):
-                found = calls.alone(lambda: calls.consume(found, num_messages, timeout))
+                found = calls.alone(lambda: state.consume(found, num_messages, timeout))
         finally:
             in_flight.last = tuple(found)
-            if closing.is_pending and closing.comes_out():
+            if calls.is_pending and calls.comes_out():
                 found = []
         return found
 
@@ -195,67 +195,69 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     def assignment(self) -> list[TopicPartition]:
         """Return the assignment, as the original does."""
         found: list[TopicPartition] = _Original.assignment(self)
-        return (
-            found if self._holdfast is None else self._holdfast.adapter.start_positions.hide(found)
-        )
+        state = self._holdfast
+        return found if state is None else state.adapter.start_positions.hide(found)
 
     def assign(self, partitions: Any) -> None:
         """Assign; inside ``on_assign``, start what the callback was given."""
-        calls = self._holdfast
-        if calls is not None:
-            if calls.begins_with(partitions):
+        state = self._holdfast
+        if state is not None:
+            if state.adapter.begins_with(partitions):
                 return
-            calls.replaces("assign")
+            state.replaces("assign")
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
         """Add to the assignment, as the original does."""
-        calls = self._holdfast
-        if calls is not None:
-            if calls.begins_with(partitions):
+        state = self._holdfast
+        if state is not None:
+            if state.adapter.begins_with(partitions):
                 return
-            check_kind(calls.session, "incremental_assign", is_step=True)
+            if state.session is not None:
+                state.session.check_change("incremental_assign", is_step=True)
         _Original.incremental_assign(self, partitions)
-        if calls is not None and calls.adapter.start_positions.waiting:
-            calls.adapter.start_positions.without(partitions)
+        if state is not None and state.adapter.start_positions.waiting:
+            state.adapter.start_positions.without(partitions)
 
     def unassign(self) -> None:
         """Assign nothing; in ``on_revoke`` and ``on_lost``, none of the callback's partitions."""
-        calls = self._holdfast
-        if calls is not None:
-            if calls.is_ending() and calls.adapter.running is not None:
-                calls.end_some(calls.adapter.running.resources)
+        state = self._holdfast
+        if state is not None:
+            if (callback := state.adapter.ending()) is not None:
+                state.adapter.end_some(callback.resources)
                 return
-            calls.replaces("unassign")
+            state.replaces("unassign")
         _Original.unassign(self)
 
     def incremental_unassign(self, partitions: Any) -> None:
         """Remove from the assignment, as the original does."""
-        calls = self._holdfast
-        if calls is not None:
-            if calls.is_ending():
+        state = self._holdfast
+        if state is not None:
+            if state.adapter.ending() is not None:
                 _Original.position(self, partitions)  # raises for what is no list of partitions
-                calls.end_some({(p.topic, p.partition) for p in partitions})
+                state.adapter.end_some({(p.topic, p.partition) for p in partitions})
                 return
-            check_kind(calls.session, "incremental_unassign", is_step=True)
-            calls.commit_stored_alone()
-            if calls.adapter.start_positions.waiting:
-                partitions = calls.adapter.start_positions.without(partitions)
+            if state.session is None:
+                state.adapter.commit_stored()
+            else:
+                state.session.check_change("incremental_unassign", is_step=True)
+            if state.adapter.start_positions.waiting:
+                partitions = state.adapter.start_positions.without(partitions)
         _Original.incremental_unassign(self, partitions)
-        if calls is not None:
-            calls.adapter.recreation.forget([(p.topic, p.partition) for p in partitions])
+        if state is not None:
+            state.adapter.recreation.forget([(p.topic, p.partition) for p in partitions])
 
     def pause(self, partitions: Any) -> None:
         """Pause delivery of ``partitions``, as the original does."""
         _Original.pause(self, partitions)
         if self._holdfast is not None:
-            self._holdfast.pause(partitions, is_paused=True)
+            self._holdfast.adapter.note_pause(partitions, is_paused=True)
 
     def resume(self, partitions: Any) -> None:
         """Resume delivery of ``partitions``, as the original does."""
         _Original.resume(self, partitions)
         if self._holdfast is not None:
-            self._holdfast.pause(partitions, is_paused=False)
+            self._holdfast.adapter.note_pause(partitions, is_paused=False)
 
     # Offsets
 
@@ -283,11 +285,11 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             ``ILLEGAL_GENERATION`` or ``UNKNOWN_MEMBER_ID`` for partitions that this generation does
             not own, or records delivered before a loss; else the original's codes.
         """
-        calls = self._holdfast
-        if calls is None:
+        state = self._holdfast
+        if state is None:
             return _original_commit(self, *args, **kwargs)
         done: list[TopicPartition] | None
-        done = calls.alone(lambda: _commit(self, calls, *args, **kwargs))
+        done = state.calls.alone(lambda: _commit(self, state, *args, **kwargs))
         return done
 
     # Queries. They wait for a call of another thread, as the original's do: between two slices of
@@ -300,11 +302,12 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def seek(self, *args: Any, **kwargs: Any) -> None:
         """Continue at another offset, as the original does."""
-        calls = self._holdfast
+        state = self._holdfast
         with call_lock_of(self):
             _Original.seek(self, *args, **kwargs)
-            if calls is not None:
-                calls.sought(*args, *kwargs.values())
+            if state is not None:
+                is_member = state.session is not None
+                state.adapter.note_seek(*args, *kwargs.values(), is_member=is_member)
 
     def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
         """Return committed offsets, as the original does."""
@@ -340,10 +343,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
         """
         found = _Original.consumer_group_metadata(self)
-        calls = self._holdfast
-        if calls is None or calls.snapshot is None:
+        state = self._holdfast
+        if state is None or state.snapshot is None:
             return found
-        return group_metadata(calls.settings, calls.snapshot.identity)
+        return group_metadata(state.settings, state.snapshot.identity)
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         session = None if self._holdfast is None else self._holdfast.session
@@ -365,38 +368,38 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         returns : bool, optional
             Whether this member comes back soon; see :meth:`holdfast.Consumer.close`.
         """
-        calls = self._holdfast
-        if args or calls is None:
+        state = self._holdfast
+        if args or state is None:
             _Original.close(self, *args)
             return
 
-        calls.due_at = 0.0
-        calls.closing.close(LEAVE_S, returns=returns)
+        state.due_at = 0.0
+        state.calls.close(LEAVE_S, returns=returns)
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
-        calls = self._holdfast
-        if calls is None or calls.closing.is_here():  # a fork leaves its parent's alone
+        state = self._holdfast
+        if state is None or state.calls.is_here():  # a fork leaves its parent's alone
             self.close()
 
 
 def call_lock_of(consumer: ConfluentConsumer) -> AbstractContextManager[object]:
     """Return the call lock of this caller, if there is a member and its client's calls wait."""
-    calls = consumer._holdfast
-    return nullcontext() if calls is None or not has_gate else calls.call_lock.mine()
+    state = consumer._holdfast
+    return nullcontext() if state is None or not has_gate else state.calls.lock()
 
 
 def until_abandoned(
     consumer: ConfluentConsumer, abandoned: Callable[[], bool], call: Callable[[], Any]
 ) -> Any:
     """Make a call that reads; it ends early if no caller waits for its records."""
-    calls = consumer._holdfast
-    return call() if calls is None else calls.until_abandoned(abandoned, call)
+    state = consumer._holdfast
+    return call() if state is None else state.until_abandoned(abandoned, call)
 
 
 def _commit(
-    consumer: ConfluentConsumer, calls: GroupCalls, *args: Any, **kwargs: Any
+    consumer: ConfluentConsumer, state: ConsumerState, *args: Any, **kwargs: Any
 ) -> list[TopicPartition] | None:
-    session = calls.session
+    session = state.session
     if session is None or session.membership.member_thread is None:
         return _original_commit(consumer, *args, **kwargs)
     _Original.memberid(consumer)  # raises if it is closed
@@ -405,4 +408,4 @@ def _commit(
         offsets = [after(message)]
     elif offsets is not None:
         _Original.position(consumer, offsets)  # raises for what is no list of partitions
-    return calls.commits.commit(session, offsets, waits=waits)
+    return session.commit_as_called(offsets, waits=waits)

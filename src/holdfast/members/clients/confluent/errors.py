@@ -4,28 +4,22 @@
 place. An error that only holdfast has gets the code that a broker would answer. A text begins as
 librdkafka's does; holdfast's details follow.
 
-Errors of a membership are messages that ``poll`` returns. A failure is reported once a second at
-most, and a fatal one once; a topic that does not exist, or that a pattern has matched and that is
-deleted, once; an application that has not polled for ``max.poll.interval.ms``, at its next poll,
-with the time beyond the interval. The message is a ``confluent_kafka.Message`` if programs can make
-one. Before confluent-kafka 2.13 they cannot: there it is an object that answers as the original's
-message does, and that ``isinstance`` accepts as one.
+Errors of a membership are messages that ``poll`` returns. The message is a
+``confluent_kafka.Message`` if programs can make one. Before confluent-kafka 2.13 they cannot: there
+it is an object that answers as the original's message does, and that ``isinstance`` accepts as one.
 
 References: librdkafka, ``rd_kafka_resp_err_t``, ``rd_kafka_consumer_err``; confluent-kafka-python,
-``Message``; Kafka protocol guide, "Error codes"; KIP-62 (``max.poll.interval.ms``).
+``Message``; Kafka protocol guide, "Error codes".
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import ConfigError, HoldfastError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
 
 INVALID_ARG: int = KafkaError._INVALID_ARG
 STATE: int = KafkaError._STATE
@@ -35,17 +29,6 @@ FATAL: int = KafkaError._FATAL
 FAIL: int = KafkaError._FAIL
 MAX_POLL_EXCEEDED: int = KafkaError._MAX_POLL_EXCEEDED
 _OF_A_JOIN = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.INVALID_SESSION_TIMEOUT})
-_NOT_EAGER = (
-    "Changes to the current assignment must be made using assign() when rebalance protocol type is "
-    "EAGER"
-)
-_NOT_OF_ITS_KIND = {
-    "assign": "Failed to set assignment: Local: Erroneous state",
-    "unassign": "Failed to remove assignment: Local: Erroneous state",
-    "incremental_assign": _NOT_EAGER,
-    "incremental_unassign": _NOT_EAGER,
-}
-_REPORT_EVERY_S = 1.0
 _CAN_BE_MADE = "__init__" in vars(Message)  # since confluent-kafka 2.13
 
 
@@ -61,7 +44,7 @@ def kafka_error(error: BaseException) -> KafkaError:
         return found
     match error:
         case RemoteProtocolError() if error.error_code == ErrorCode.FENCED_INSTANCE_ID:
-            return KafkaError(FATAL, f"Fatal error: {said(error.error_code)}: {error}", True)
+            return KafkaError(FATAL, f"Fatal error: {text_of(error.error_code)}: {error}", True)
         case RemoteProtocolError() if error.error_code > 0:
             code = error.error_code
         case LocalProtocolError():  # what this generation does not own
@@ -73,10 +56,10 @@ def kafka_error(error: BaseException) -> KafkaError:
         case _:
             return KafkaError(FAIL, f"{type(error).__name__}: {error}")
     start = "JoinGroup failed: " if code in _OF_A_JOIN else ""
-    return KafkaError(code, f"{start}{said(code)}: {error}")
+    return KafkaError(code, f"{start}{text_of(code)}: {error}")
 
 
-def said(code: int) -> str:
+def text_of(code: int) -> str:
     """Return librdkafka's text for a code."""
     words: str = KafkaError(code).str()
     return words
@@ -86,30 +69,6 @@ def commit_failed(error: HoldfastError) -> KafkaException:
     """Return the error of a commit that waited for its answer."""
     found = kafka_error(error)
     return KafkaException(KafkaError(found.code(), f"Commit failed: {found.str()}", found.fatal()))
-
-
-def check_kind(session: PollSession | None, name: str, *, is_step: bool) -> None:
-    """Refuse a change of the assignment that does not fit the group's rebalance protocol.
-
-    Parameters
-    ----------
-    session : PollSession or None The member's session, None without a member.
-    is_step : bool
-        Whether it adds or removes partitions, as a cooperative group does, or replaces all.
-
-    Raises
-    ------
-    KafkaException
-        With ``_STATE``, as the original.
-    """
-    if (
-        session is None
-        or session.membership.is_leaving
-        or not session.membership.is_member
-        or session.is_cooperative == is_step
-    ):
-        return
-    raise exception(STATE, _NOT_OF_ITS_KIND[name])
 
 
 class ErrorMessage:
@@ -214,62 +173,3 @@ def error_message(error: KafkaError, topic: str | None = None) -> Message:
         error=error,
     )
     return made
-
-
-class Problems:
-    """The reported errors of one membership."""
-
-    def __init__(self) -> None:
-        self._reported_at = 0.0
-        self._has_reported_fatal = False
-        self._reported_missing: set[str] = set()
-        self._subscribed: tuple[str, ...] = ()
-        self._deleted: list[str] = []  # topics of a pattern, still to be reported
-
-    def of_member(self, membership: Membership) -> Message | None:
-        """Return the message of a member that has failed, if it is due."""
-        failure, now = membership.failure, time.monotonic()
-        if failure is None or self._has_reported_fatal or now - self._reported_at < _REPORT_EVERY_S:
-            return None
-        self._reported_at, error = now, kafka_error(failure)
-        self._has_reported_fatal = error.fatal()
-        return error_message(error)
-
-    def of_topics(self, membership: Membership) -> Message | None:
-        """Return the next message about a missing topic; others come with later polls."""
-        runtime = membership.runtime
-        if runtime is None:
-            return None
-        if (subscribed := runtime.subscribed) is not self._subscribed:
-            gone = {topic for topic in self._subscribed if not runtime.exists(topic)}
-            self._deleted += sorted(gone - set(subscribed) - self._reported_missing)
-            self._subscribed = subscribed
-        if self._deleted:
-            return _not_available(self._deleted.pop(0))
-        if set(missing := runtime.missing) == self._reported_missing:
-            return None
-        told = self._reported_missing & set(missing)
-        topic = min(set(missing) - told, default=None)
-        if topic is None:
-            self._reported_missing = told
-            return None
-        self._reported_missing = told | {topic}
-        return _not_available(topic)
-
-
-def _not_available(topic: str) -> Message:
-    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    text = f"Subscribed topic not available: {topic}: {said(code)}"
-    return error_message(KafkaError(code, text), topic)
-
-
-def late(membership: Membership, seconds: float) -> Message | None:
-    """Return the message for an application that has polled too late, None if in time."""
-    if membership.runtime is None:
-        return None
-    most_ms: int = membership.settings["max.poll.interval.ms"]
-    over_ms = int(seconds * 1000) - most_ms
-    if over_ms < 0:
-        return None
-    text = f"Application maximum poll interval ({most_ms}ms) exceeded by {over_ms}ms"
-    return error_message(KafkaError(MAX_POLL_EXCEEDED, text))

@@ -30,19 +30,19 @@ from threading import get_ident
 from typing import Any
 
 import kafka
+import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import Fetcher
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.cluster.client_versions import TESTED
-from holdfast.core.machine.callbacks import ListenerCall
+from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.clients.kafka import errors
+from holdfast.members.clients.errors import translated
 from holdfast.members.runtime.closing import Closing
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
-from holdfast.members.session.client_adapter import Callback, before
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
+from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
 from holdfast.members.session.session import GroupSession
-from holdfast.members.session.start_offsets import StartOffsetsRequest
 
 _MOMENT_S = 0.05
 _SLICE_S = 0.1
@@ -171,7 +171,7 @@ class SubscriptionAdapter:
         try:
             found = self._start_request.answer(missing, self._wait_s(missing, timeout_ms))
         except HoldfastError as error:
-            raise errors.theirs(error) from error
+            raise translated(kafka_errors, error) from error
         self.session.subscription_state.stands(found)
         for tp in sorted(self._missing() & found.keys()):
             if found[tp] >= 0:

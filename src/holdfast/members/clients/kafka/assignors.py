@@ -12,10 +12,10 @@ client passes an assignment to the chosen assignor alone, so a cooperative insta
 list, or is ``upgrading``. If a leader cannot plan, every member keeps what it claims.
 
 **Strategy.** A class here translates between the client's calls and an
-:class:`~holdfast.core.machine.leader.designs.Assignor`, which writes and reads the bytes. An
-assignor sees no consumer. So it cannot request a round, and no Design runs here. It is not notified
-of a lost membership either: in its next subscription a cooperative member still claims its old
-partitions, at the old generation. A newer claim wins over that claim, and partitions that the
+:class:`~holdfast.core.machine.leader.assignor_protocol.Assignor`, which writes and reads the bytes.
+An assignor sees no consumer. So it cannot request a round, and no Design runs here. It is not
+notified of a lost membership either: in its next subscription a cooperative member still claims its
+old partitions, at the old generation. A newer claim wins over that claim, and partitions that the
 leader leaves unassigned because of it wait for the next round. The ``CooperativeStickyAssignor`` of
 the client behaves alike; :class:`holdfast.kafka.KafkaConsumer` claims nothing after a loss, and
 runs every design.
@@ -47,16 +47,14 @@ except ImportError:
 from holdfast.cluster.login_log import hide_logins
 from holdfast.core.assignors.registry import Named
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader import designs
-from holdfast.core.machine.leader.assignor_protocol import MemberView
-from holdfast.core.machine.policies import DESIGNS, policy_of_protocol
-from holdfast.core.machine.rebalance_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView, RebalanceProtocol
+from holdfast.core.machine.policy import DESIGNS, policy_of_protocol
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
 from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, made, resolve
-from holdfast.members.runtime.lag_source import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = [
     "CooperativeSticky",
@@ -101,7 +99,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
 
     def __init__(
         self,
-        name: Named | designs.Assignor,
+        name: Named | Assignor,
         *,
         rack: str | None = None,
         upgrading: bool = False,

@@ -1,0 +1,210 @@
+"""Fetches tokens from an OpenID Connect token endpoint, by the client credentials grant.
+
+**Rules.** The keys are librdkafka's and Java's. An error names what failed: the address of the
+endpoint, the client, the scope, or the endpoint's answer. A redirect is refused, since it would
+pass the client's secret on. No error contains the secret, also if the endpoint repeats it.
+
+**Strategy.** One POST with the client's credentials in the Authorization header, as both clients
+send it. The token's expiry is its ``exp`` claim, else ``expires_in``.
+
+References: KIP-768; RFC 6749, sections 4.4 and 5.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cluster.tokens import Token, Tokens, claims_of
+from holdfast.errors import ClientError, ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+URL = "sasl.oauthbearer.token.endpoint.url"
+ATTEMPTS = 3
+_PAUSE_S = 0.2
+_LARGEST_ANSWER_BYTES = 1_000_000
+_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEndpoint:
+    """A token endpoint, and the client that logs in there."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()
+    encodes: bool = False  # ``sasl.oauthbearer.header.urlencode``: RFC 6749's encoding of both
+    ca_location: str | None = None  # ``https.ca.location``
+    timeout_s: float = 10.0  # of a connection, and of a read
+
+    @property
+    def java(self) -> dict[str, str]:
+        """The properties of Java's client for this endpoint."""
+        options = {"clientId": self.client_id, "clientSecret": self.client_secret}
+        options |= {"scope": self.scope} if self.scope else {}
+        options |= {f"extension_{name}": value for name, value in self.extensions}
+        login = " ".join(f'{name}="{quoted(value)}"' for name, value in options.items())
+        return {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.login.callback.handler.class": HANDLER,
+            URL: self.url,
+            "sasl.jaas.config": f"{_MODULE} required {login};",
+            **({"sasl.oauthbearer.header.urlencode": "true"} if self.encodes else {}),
+        }
+
+
+@lru_cache(maxsize=16)
+def oidc_tokens(endpoint: TokenEndpoint) -> Tokens:
+    """Return the tokens of an endpoint, the same ones for the whole process.
+
+    Raises
+    ------
+    ConfigError
+        If the URL is not one of HTTP.
+    """
+    if not endpoint.url.startswith(("https://", "http://")):
+        raise ConfigError(f"{URL}: expected https://..., found {endpoint.url!r}")
+    return Tokens(lambda: fetch(endpoint), f"the token endpoint {endpoint.url}", endpoint.java)
+
+
+def quoted(text: str) -> str:
+    """Escape a text for a quoted option of ``sasl.jaas.config``."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def fetch(endpoint: TokenEndpoint) -> Token:
+    """Fetch a token.
+
+    Raises
+    ------
+    ClientError
+        If the endpoint cannot be reached, refuses, or does not answer with a token.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _token(endpoint, _answer(endpoint))
+        except _TemporaryError as error:
+            if attempt == ATTEMPTS:
+                raise ClientError(str(error)) from None
+            time.sleep(_PAUSE_S * attempt)
+    raise AssertionError("the loop returns or raises")
+
+
+class _TemporaryError(Exception):
+    """A failure that may end by itself."""
+
+
+def _opener(endpoint: TokenEndpoint) -> Any:
+    """Return what sends a request, and answers a redirect with its status, as an error."""
+    import ssl
+    from urllib import request
+
+    class NoRedirects(request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            """Follow no redirect."""
+
+    context = ssl.create_default_context(cafile=endpoint.ca_location)
+    return request.build_opener(NoRedirects, request.HTTPSHandler(context=context))
+
+
+def _answer(endpoint: TokenEndpoint) -> bytes:
+    # A configuration without a token endpoint loads no HTTP.
+    import http.client
+    import ssl
+    import urllib.error
+    import urllib.parse
+    import urllib.request
+
+    form = {"grant_type": "client_credentials"}
+    form |= {"scope": endpoint.scope} if endpoint.scope else {}
+    encode = urllib.parse.quote_plus if endpoint.encodes else str
+    login = f"{encode(endpoint.client_id)}:{encode(endpoint.client_secret)}".encode()
+    request = urllib.request.Request(  # noqa: S310 - the scheme is checked
+        endpoint.url,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Authorization": f"Basic {base64.b64encode(login).decode()}",
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+    where = f"the token endpoint {endpoint.url}"
+    try:
+        with _opener(endpoint).open(request, timeout=endpoint.timeout_s) as answer:
+            body: bytes = answer.read(_LARGEST_ANSWER_BYTES + 1)
+            return body
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read(_LARGEST_ANSWER_BYTES)
+        if error.code >= 500:
+            raise _TemporaryError(f"{where} fails with HTTP {error.code}") from None
+        raise ClientError(f"{where} {_refusal(endpoint, error.code, body)}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise ClientError(_untrusted(where, error)) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = getattr(error, "reason", error)
+        if isinstance(why, ssl.SSLCertVerificationError):
+            raise ClientError(_untrusted(where, why)) from None
+        raise _TemporaryError(
+            f"{where} cannot be reached ({type(why).__name__}: {why}): is {URL} right?"
+        ) from None
+
+
+def _untrusted(where: str, error: ssl.SSLCertVerificationError) -> str:
+    return (
+        f"{where} has a certificate that is not trusted ({error.verify_message}): does "
+        "https.ca.location name the CA that signed it?"
+    )
+
+
+def _refusal(endpoint: TokenEndpoint, status: int, body: bytes) -> str:
+    """Describe the answer of an endpoint that gives no token (RFC 6749, section 5.2)."""
+    try:
+        answer = json.loads(body)
+        code, text = str(answer.get("error", "")), str(answer.get("error_description", ""))
+    except (ValueError, AttributeError):
+        code, text = "", ""
+    said = ": ".join(part for part in (f"HTTP {status}", code, text[:200]) if part)
+    if endpoint.client_secret:
+        said = said.replace(endpoint.client_secret, "[hidden]")
+    if 300 <= status < 400:
+        return f"redirects (HTTP {status}), which is not followed: is {URL} right?"
+    if code == "invalid_scope":
+        return f"refused the scope {endpoint.scope!r} ({said}): check sasl.oauthbearer.scope"
+    if code in ("invalid_client", "unauthorized_client") or status == 401:
+        return (
+            f"refused the client {endpoint.client_id!r} ({said}): check "
+            "sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
+        )
+    return f"gave no token ({said})"
+
+
+def _token(endpoint: TokenEndpoint, body: bytes) -> Token:
+    where = f"the token endpoint {endpoint.url}"
+    try:
+        answer: Mapping[str, Any] = json.loads(body)
+        value = answer["access_token"]
+        claims = claims_of(value)
+        expires_s = claims.get("exp")
+        if expires_s is None:
+            expires_s = time.time() + float(answer["expires_in"])
+        return Token(
+            value=value,
+            expires_s=float(expires_s),
+            principal=str(claims.get("sub", endpoint.client_id)),
+            extensions=dict(endpoint.extensions),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ClientError(
+            f"{where} answers without an access_token and its expiry: is {URL} right?"
+        ) from None

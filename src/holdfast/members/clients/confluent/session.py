@@ -1,0 +1,241 @@
+"""The session of a ``confluent_kafka.Consumer``: what a poll does, reports and commits.
+
+**Rules.** Everything here runs on the application's thread, inside a call of the consumer. An
+exception of a callback does not affect the assignment, and the call raises it once everything is
+done. Errors of a membership are messages that ``poll`` returns:
+
+- a failure once a second at most, and a fatal one once;
+- a topic that does not exist, or that a pattern has matched and that is deleted, once;
+- an application that has not polled for ``max.poll.interval.ms``, at its next poll.
+
+A later poll calls ``on_commit``, with the offsets and an error or None: for every commit that did
+not wait, for automatic ones and for that of a revocation.
+
+References: confluent-kafka-python, ``Consumer.commit``; librdkafka, ``offset_commit_cb`` and
+``rd_kafka_consumer_err``; KIP-62 (``max.poll.interval.ms``).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, Message, TopicPartition
+
+from holdfast.core.machine.codes import ErrorCode
+from holdfast.errors import HoldfastError
+from holdfast.members.clients.confluent import errors
+from holdfast.members.clients.confluent.adapter import ConfluentAdapter
+from holdfast.members.clients.librdkafka.adapter import listed, offsets_of
+from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.session.client_adapter import ClientTraits, InFlight
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import PollSession
+
+_TRAITS = ClientTraits(reports_empty_changes=False, error_stops_commit=False, deleted_are_lost=True)
+_NO_PARTITION = TopicPartition("any").partition
+_REPORT_EVERY_S = 1.0
+_NOT_EAGER = (
+    "Changes to the current assignment must be made using assign() when rebalance protocol type is "
+    "EAGER"
+)
+_NOT_OF_ITS_KIND = {
+    "assign": "Failed to set assignment: Local: Erroneous state",
+    "unassign": "Failed to remove assignment: Local: Erroneous state",
+    "incremental_assign": _NOT_EAGER,
+    "incremental_unassign": _NOT_EAGER,
+}
+
+
+class ConfluentSession(PollSession):
+    """The session of one membership of a ``confluent_kafka.Consumer``."""
+
+    adapter: ConfluentAdapter
+
+    def __init__(self, membership: Membership, adapter: ConfluentAdapter, in_flight: InFlight):
+        super().__init__(
+            membership,
+            adapter,
+            _TRAITS,
+            in_flight,
+            lambda offsets, error: self._answer(error, listed(offsets)),
+        )
+        self._served_at = time.monotonic()
+        self._reported_at = 0.0
+        self._has_reported_fatal = False
+        self._reported_missing: set[str] = set()
+        self._subscribed: tuple[str, ...] = ()
+        self._deleted_topics: list[str] = []  # topics of a pattern, still to be reported
+
+    # Between two slices of a poll
+
+    def serve(self, now: float) -> Message | None:
+        """Do what is due; return a message that is not librdkafka's."""
+        too_late = self._late(now - self._served_at)
+        self._served_at = now
+        if self.membership.member_thread is not None:
+            self.note_polled()
+            if too_late is not None:
+                return too_late
+            if (missing := self._missing_topic()) is not None:
+                return missing
+            if (raised := self.begin_poll()) is not None:
+                raise raised
+            self.adapter.look_again()
+            self._served_at = time.monotonic()
+            if (sent := self.commit_by_clock()) is not None:
+                self._answer_later(sent[1], listed(sent[0]))
+        return None
+
+    def _late(self, seconds: float) -> Message | None:
+        """Return the message for an application that has polled too late, None if in time."""
+        if self.membership.runtime is None:
+            return None
+        most_ms: int = self.settings["max.poll.interval.ms"]
+        over_ms = int(seconds * 1000) - most_ms
+        if over_ms < 0:
+            return None
+        text = f"Application maximum poll interval ({most_ms}ms) exceeded by {over_ms}ms"
+        return errors.error_message(KafkaError(errors.MAX_POLL_EXCEEDED, text))
+
+    def _missing_topic(self) -> Message | None:
+        """Return the next message about a missing topic; others come with later polls."""
+        runtime = self.membership.runtime
+        if runtime is None:
+            return None
+        if (subscribed := runtime.subscribed) is not self._subscribed:
+            gone = {topic for topic in self._subscribed if not runtime.exists(topic)}
+            self._deleted_topics += sorted(gone - set(subscribed) - self._reported_missing)
+            self._subscribed = subscribed
+        if self._deleted_topics:
+            return _not_available(self._deleted_topics.pop(0))
+        if set(missing := runtime.missing) == self._reported_missing:
+            return None
+        reported = self._reported_missing & set(missing)
+        topic = min(set(missing) - reported, default=None)
+        if topic is None:
+            self._reported_missing = reported
+            return None
+        self._reported_missing = reported | {topic}
+        return _not_available(topic)
+
+    def failed(self) -> Message | None:
+        """Return the message of a member that has failed, if it is due."""
+        failure, now = self.membership.failure, time.monotonic()
+        if failure is None or self._has_reported_fatal or now - self._reported_at < _REPORT_EVERY_S:
+            return None
+        self._reported_at, error = now, errors.kafka_error(failure)
+        self._has_reported_fatal = error.fatal()
+        return errors.error_message(error)
+
+    def check_change(self, name: str, *, is_step: bool) -> None:
+        """Refuse a change of the assignment that does not fit the group's rebalance protocol.
+
+        Parameters
+        ----------
+        name : str
+            The method of the consumer.
+        is_step : bool
+            Whether it adds or removes partitions, as a cooperative group does, or replaces all.
+
+        Raises
+        ------
+        KafkaException
+            With ``_STATE``, as the original.
+        """
+        if self.membership.is_leaving or not self.membership.is_member:
+            return
+        if self.is_cooperative != is_step:
+            raise errors.exception(errors.STATE, _NOT_OF_ITS_KIND[name])
+
+    # Commits
+
+    def commit_as_called(self, offsets: list[Any] | None, *, waits: bool) -> list[Any] | None:
+        """Commit ``offsets``, or the stored offsets, as ``Consumer.commit`` does."""
+        wanted, origin = self.wanted(None if offsets is None else offsets_of(offsets))
+        if offsets is None:  # for the others the original reports that there is nothing to commit
+            answer = listed(wanted)
+            answer += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
+        else:
+            answer = [_again(part) for part in offsets]
+        answer.sort(key=lambda part: (part.topic, part.partition))
+        try:
+            sent = self.commits.begin(wanted, origin, timeout_s=self.settings.call_timeout_s)
+            if waits:
+                sent.result()
+        except HoldfastError as error:
+            if waits:
+                raise errors.commit_failed(error) from error
+            self._answer(error, answer)
+            return None
+        if waits and not wanted:
+            raise errors.exception(errors.NO_OFFSET, "Commit failed: Local: No offset stored")
+        if waits:
+            return answer
+        if wanted:
+            self._answer_later(sent, answer)
+        else:
+            self._answer(errors.exception(errors.NO_OFFSET, "Local: No offset stored"), answer)
+        return None
+
+    def _answer_later(self, sent: Future[None], answer: list[Any]) -> None:
+        """Call ``on_commit`` once the commit is answered."""
+        if self.adapter.on_commit is not None:
+            sent.add_done_callback(lambda done: self._answer(done.exception(), answer))
+
+    def _answer(self, error: BaseException | None, answer: list[Any]) -> None:
+        """Queue a call of ``on_commit`` for a later poll, as the original does."""
+        if (on_commit := self.adapter.on_commit) is not None:
+            reported = None if error is None else errors.kafka_error(error)
+            self.tasks.put(ApplicationTask(Once(partial(on_commit, reported, answer))))
+
+
+def _not_available(topic: str) -> Message:
+    code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    text = f"Subscribed topic not available: {topic}: {errors.text_of(code)}"
+    return errors.error_message(KafkaError(code, text), topic)
+
+
+def _again(part: Any) -> Any:
+    """Return a copy of a partition with offset, epoch and metadata."""
+    epoch = {} if part.leader_epoch is None else {"leader_epoch": part.leader_epoch}
+    beside = epoch if part.metadata is None else {**epoch, "metadata": part.metadata}
+    return TopicPartition(part.topic, part.partition, part.offset, **beside)
+
+
+def after(message: Any) -> Any:
+    """Return the offset to commit once ``message`` is processed; none without an offset."""
+    offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
+    beside = {} if epoch is None else {"leader_epoch": epoch}
+    return TopicPartition(
+        message.topic(),
+        _NO_PARTITION if partition is None else partition,
+        (OFFSET_INVALID if offset is None else offset) + 1,  # the original adds one as well
+        **beside,
+    )
+
+
+def check_record(message: Any, what: str) -> None:
+    """Refuse a message that is an error, as the original does."""
+    if (error := message.error()) is not None:
+        text = f"Cannot {what} offsets for message with error: '{error.str()}'"
+        raise errors.exception(errors.INVALID_ARG, text)
+
+
+def commit_arguments(
+    message: Any = None, offsets: Any = None, *waits: Any, **named: Any
+) -> tuple[Any, Any, bool]:
+    """Return message, offsets, and whether to wait, read as the original reads its arguments."""
+    for key in named:
+        if key not in ("async", "asynchronous"):
+            raise TypeError(f"'{key}' is an invalid keyword argument for this function")
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is not None:
+        if type(message) not in errors.MESSAGES:
+            raise TypeError("expected confluent_kafka.cimpl.Message")
+        check_record(message, "commit")
+    flags = (*waits, *named.values())
+    return message, offsets, bool(flags) and not flags[-1]

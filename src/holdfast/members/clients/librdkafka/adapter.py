@@ -1,0 +1,403 @@
+"""The client adapter of librdkafka, which fetches what the group assigns to this member.
+
+**Rules.** librdkafka never joins the group, nor commits while there is a subscription. Its
+assignment changes on the thread of the application's calls alone. Positions are librdkafka's, read
+on demand; no record is inspected.
+
+A partition without a start offset of the application starts at the committed offset of the group,
+else by ``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits
+include the start offset, so the next owner continues there, even if no record has come. The call
+that assigns waits only briefly for the answer. A partition whose start offset is not known by then
+appears assigned to the application, and librdkafka gets it with the answer.
+
+**Strategy.** The consumer is referred to weakly: the member's threads refer to the adapter, and a
+forgotten consumer must end.
+
+librdkafka does not look up start offsets itself, because 2.16 may never retry. If its assignment
+has changed by the time that the request fails (a broker dies, or answers too late), it keeps the
+partitions of that request on a list of open requests, and sends no other one while there are any:
+nothing assigned from then on is ever fetched.
+
+References: KIP-429; librdkafka, "Rebalancing" (``rebalance_cb``),
+``rd_kafka_assignment_handle_OffsetFetch`` and ``rd_kafka_assignment_serve_pending``.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message, TopicPartition
+
+from holdfast.cluster.lookup import EARLIEST, LATEST
+from holdfast.cluster.signal_safe import and_then
+from holdfast.core.machine.events import ListenerCall
+from holdfast.core.model.partitions import Resource
+from holdfast.errors import HoldfastError
+from holdfast.members.clients.librdkafka.recreation import STALLED, ClientRecreation, has_gate
+from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
+from holdfast.members.runtime.member_log import NAME
+from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
+from holdfast.members.session.session import GroupSession
+
+_log = logging.getLogger(NAME)
+_MOST_INTRODUCED = 16  # more requests would take as long as they save
+_REQUEST_S = 0.25  # for one topic's metadata
+_WAITED_S = 0.25  # for start offsets
+_NO_START = (OFFSET_INVALID, OFFSET_STORED)
+SLICE_S = 0.025
+"""How long one slice of a poll may wait, and so how long a change may wait, in s."""
+_Original: Any = confluent_kafka.Consumer
+
+
+class StartOffset(NamedTuple):
+    """The start offset of a partition.
+
+    Attributes
+    ----------
+    offset : int
+        librdkafka's: also a logical one, or ``OFFSET_INVALID``, for which librdkafka looks it up.
+    committed : int
+        The group's committed offset, -1 for none.
+    """
+
+    offset: int
+    committed: int = -1
+
+
+StartOffsets = Mapping[Resource, StartOffset]
+OnStart = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
+
+
+class StartPositions:
+    """Start positions of one consumer.
+
+    Parameters
+    ----------
+    request : callable
+        As for :class:`~holdfast.members.session.client_adapter.StartOffsetsRequest`.
+    refused : callable
+        Takes the error of a request that no broker will ever answer, and the partitions; returns
+        start offsets to use instead.
+    began : callable
+        Takes the start offsets of partitions; returns those to give to librdkafka.
+    paused : callable
+        Returns what the application has paused, which starts paused.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[Collection[Resource]], Future[dict[Resource, StartOffset]] | None],
+        refused: Callable[[BaseException, Collection[Resource]], StartOffsets],
+        began: Callable[[StartOffsets], StartOffsets],
+        paused: Callable[[], Collection[Resource]],
+    ):
+        self._request: StartOffsetsRequest[StartOffset] = StartOffsetsRequest(request)
+        self._refused = refused
+        self._began = began
+        self._paused = paused
+        self._with_start: set[Resource] = set()
+        self._waiting: set[Resource] = set()  # for the answer
+
+    @property
+    def waiting(self) -> Collection[Resource]:
+        """Assigned partitions that librdkafka does not have yet."""
+        return self._waiting
+
+    def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        """Assign partitions, now or once their start offset is known; see :meth:`look_again`."""
+        blank = [p for p in partitions if p.offset in _NO_START]
+        given = [p for p in partitions if p.offset not in _NO_START]
+        if given:
+            _Original.incremental_assign(consumer, given)
+            self.forget(_named(given))
+        if not blank:
+            return
+        self._waiting |= _named(blank)
+        self._request.begin()
+        self._begin_known(consumer, _WAITED_S)
+
+    def look_again(self, consumer: Any) -> None:
+        """Assign waiting partitions, if an answer has come; never wait for one."""
+        if self._waiting or self._request.is_open:
+            self._begin_known(consumer, 0.0)
+
+    def _begin_known(self, consumer: Any, wait_s: float) -> None:
+        requested = set(self._waiting)
+        try:
+            answer = self._request.answer(requested, wait_s)
+        except HoldfastError as error:
+            answer = self._refused(error, requested)
+        start_offsets = {tp: answer[tp] for tp in sorted(requested) if tp in answer}
+        self.forget(start_offsets)
+        self._with_start |= {
+            tp for tp, start in start_offsets.items() if start.offset != OFFSET_INVALID
+        }
+        self._request.take(answer, requested)
+        if start_offsets:
+            given = self._began(start_offsets)
+            _Original.incremental_assign(
+                consumer, [TopicPartition(*tp, start.offset) for tp, start in given.items()]
+            )
+            begun = start_offsets.keys() & self._paused()
+            _Original.pause(consumer, [TopicPartition(*tp) for tp in sorted(begun)])
+
+    def without(self, partitions: Sequence[Any]) -> list[Any]:
+        """Forget waiting partitions among ``partitions``, and return the others."""
+        waiting = self._waiting & _named(partitions)
+        self.forget(waiting)
+        return [p for p in partitions if (p.topic, p.partition) not in waiting]
+
+    def forget(self, partitions: Collection[Resource]) -> None:
+        """Forget partitions that are unassigned, or need not wait."""
+        for noted in (self._with_start, self._waiting):
+            noted.difference_update(partitions)
+
+    def hide(self, assignment: list[Any]) -> list[Any]:
+        """Return an assignment as the original does: a partition without an offset is stored."""
+        for part in assignment:
+            if (part.topic, part.partition) in self._with_start:
+                part.offset = OFFSET_STORED
+        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self._waiting)]
+        return sorted([*assignment, *more]) if more else assignment
+
+
+Listener = Callable[[list[Resource]], object]
+"""A callback of the application; takes partitions in order."""
+
+
+class LibrdkafkaAdapter:
+    """librdkafka's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
+
+    Parameters
+    ----------
+    plane : mapping of str to object
+        librdkafka's configuration, for a recreated client.
+    reset : int or None
+        The logical offset of ``auto.offset.reset``; None if it is an error. If the coordinator
+        refuses the request for committed offsets, librdkafka sends it too, and reports the error to
+        the application.
+    """
+
+    def __init__(self, consumer: Any, plane: Mapping[str, Any], *, reset: int | None):
+        self._ref = weakref.ref(consumer)
+        self._reset = OFFSET_INVALID if reset is None else reset
+        self.start_positions = StartPositions(
+            self.request_starts, self.refused, self.began, lambda: self.paused
+        )
+        self.recreation = ClientRecreation(plane)
+        self._known: set[str] = set()
+        self._held_back: set[Resource] = set()
+        self.paused: set[Resource] = set()  # by the application; librdkafka does not report pauses
+        self.session: GroupSession
+
+    @property
+    def consumer(self) -> Any:
+        """The consumer, None once it is forgotten."""
+        return self._ref()
+
+    def listener_for(self, call: ListenerCall) -> Listener | None:
+        """Return the application's callback for ``call``, None for none."""
+        raise NotImplementedError
+
+    # Queries
+
+    def fetched(self) -> set[Resource]:
+        """Return the partitions that librdkafka fetches."""
+        return {(p.topic, p.partition) for p in _Original.assignment(self.consumer)}
+
+    def assigned_now(self) -> set[Resource]:
+        """Return the partitions that appear assigned to the application."""
+        return self.fetched().union(self.start_positions.waiting)
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        held = [TopicPartition(*tp) for tp in sorted(self.fetched().intersection(partitions))]
+        return offsets_of(_Original.position(self.consumer, held)) if held else {}
+
+    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
+        return before(positions, in_flight)
+
+    def firsts(self, held: Any) -> Offsets:
+        messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
+        found: dict[Resource, OffsetToCommit] = {}
+        for message in messages:
+            if message.error() is None:
+                start = message.topic(), message.partition()
+                found.setdefault(start, OffsetToCommit(message.offset()))
+        return found
+
+    # Changes
+
+    def hold_back(self, partitions: Collection[Resource]) -> None:
+        held = sorted(self.fetched().intersection(partitions))
+        self._held_back.update(partitions)
+        _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
+
+    def hide(self, partitions: Collection[Resource]) -> None:
+        """Do nothing: a slice of a poll is short, and the task of the loss follows it."""
+
+    def drop(self, partitions: Collection[Resource]) -> None:
+        self.unassign(partitions)
+
+    def unassign(self, partitions: Collection[Resource]) -> None:
+        """Unassign the assigned ones among ``partitions``."""
+        self.start_positions.forget(partitions)
+        self.recreation.forget(partitions)
+        gone = sorted(self.fetched().intersection(partitions))
+        held = self.to_resume(gone)
+        self._held_back.difference_update(partitions)
+        if not gone:
+            return
+        if held:  # librdkafka keeps a pause for ever
+            _Original.resume(self.consumer, [TopicPartition(*tp) for tp in sorted(held)])
+        _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
+
+    def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
+        """Return partitions paused by the member, not the application, to resume."""
+        return self._held_back.intersection(gone) - self.paused
+
+    def recreate_if_stalled(self) -> None:
+        """Recreate librdkafka if it is stalled."""
+        membership = self.session.membership
+        runtime, member_thread = membership.runtime, membership.member_thread
+        answered_at = 0.0 if member_thread is None else member_thread.answered_at
+        if runtime is None or not self.recreation.is_stalled(self.consumer, answered_at):
+            return
+        if not has_gate:
+            runtime.log.warning("%s: this process reads nothing until it is restarted", STALLED)
+            return
+        runtime.log.warning("%s: recreating the client", STALLED)
+        self.recreation.recreate(self.consumer, self.paused, self.forget_fetched())
+
+    def forget_fetched(self) -> Mapping[Resource, int] | None:
+        """Forget undelivered records; return where to start, None for librdkafka's positions."""
+        self.session.note()
+        self._known.clear()
+        return None
+
+    # Start offsets
+
+    def request_starts(
+        self, partitions: Collection[Resource]
+    ) -> Future[dict[Resource, StartOffset]] | None:
+        """Request start offsets: the committed ones, or by ``auto.offset.reset``."""
+        runtime = self.session.membership.runtime
+        if runtime is None:
+            return None
+        return and_then(self.session.request_committed(partitions), self.by_reset)
+
+    def by_reset(self, committed: Mapping[Resource, int]) -> OnStart:
+        """Return start offsets: the given ones, or, for -1, by ``auto.offset.reset``.
+
+        librdkafka would look up the first or the last offset as well, but not report it.
+        """
+        runtime = self.session.membership.runtime
+        assert runtime is not None
+        start_offsets = {tp: StartOffset(at, at) for tp, at in committed.items() if at >= 0}
+        blank = sorted(committed.keys() - start_offsets.keys())
+        if not blank or self._reset not in (EARLIEST, LATEST):
+            return start_offsets | {tp: StartOffset(self._reset) for tp in blank}
+
+        def at_ends(ends: Mapping[Resource, int]) -> dict[Resource, StartOffset]:
+            for tp in set(blank) - ends.keys():
+                # A topic that was just created, or moves: its leader answers soon.
+                _log.info("%s-%s has no leader that answers yet: it starts later", *tp)
+            return start_offsets | {tp: StartOffset(at) for tp, at in ends.items()}
+
+        return and_then(runtime.lookup.list_offsets(blank, self._reset), at_ends)
+
+    def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
+        """Return start offsets where no broker will ever answer: librdkafka looks them up."""
+        return {tp: StartOffset(OFFSET_INVALID) for tp in partitions}
+
+    def began(self, start_offsets: StartOffsets) -> StartOffsets:
+        """Record start offsets, and return those at which librdkafka starts."""
+        subscription_state = self.session.subscription_state
+        subscription_state.stands({tp: start.committed for tp, start in start_offsets.items()})
+        new = {tp: at for tp, (at, committed) in start_offsets.items() if committed < 0 <= at}
+        subscription_state.resets(new, as_processed=self.commits_starts())
+        return start_offsets
+
+    def commits_starts(self) -> bool:
+        """Return whether every commit includes start offsets; else only a revocation's commit."""
+        return True
+
+    def assign_new(self, partitions: Sequence[Any]) -> None:
+        """Assign partitions that are not assigned yet, each at its offset or the group's."""
+        now = self.fetched()
+        new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
+        self.start_positions.assign(self.consumer, new)
+
+    def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
+        """Return whether a partition needs no start offset, where ``now`` is fetched."""
+        return tp in now
+
+    def _introduce(self, topics: set[str]) -> None:
+        """Request new topics: librdkafka fetches a known topic at once, others a second later."""
+        new = sorted(topics - self._known)
+        self._known |= topics
+        try:
+            for topic in new[:_MOST_INTRODUCED]:
+                _Original.list_topics(self.consumer, topic, _REQUEST_S)
+        except KafkaException:
+            return  # it retries by itself
+
+    # Callbacks
+
+    def has_callback(self, call: ListenerCall) -> bool:
+        return self.listener_for(call) is not None
+
+    def notify(self, callback: Callback) -> BaseException | None:
+        """Run the callback, unless it has no partitions."""
+        return self._run(callback) if callback.resources else None
+
+    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+        """Run the callback, then begin to fetch the partitions."""
+        if not callback.has_begun:
+            self._introduce({topic for topic, _ in callback.resources})
+        error = self._run(callback) if is_news else None
+        self._assign_rest(callback)
+        return error
+
+    def _assign_rest(self, callback: Callback) -> None:
+        """Assign what the callback has not assigned itself."""
+        self.assign_new([TopicPartition(*tp) for tp in callback.in_order()])
+
+    def _run(self, callback: Callback) -> BaseException | None:
+        listener = self.listener_for(callback.call)
+        return None if listener is None else callback(listener, callback.in_order())
+
+
+def offsets_of(partitions: Sequence[Any]) -> dict[Resource, OffsetToCommit]:
+    """Return the offsets of confluent-kafka's partitions, with their metadata."""
+    return {(p.topic, p.partition): offset_to_commit(p) for p in partitions if p.offset >= 0}
+
+
+def offset_to_commit(part: Any) -> OffsetToCommit:
+    """Return an offset with its metadata as confluent-kafka writes it: a 0 byte ends it.
+
+    confluent-kafka reads until that byte, so metadata of another client without it is followed by
+    whatever comes after it in memory.
+    """
+    note, epoch = part.metadata, part.leader_epoch
+    return OffsetToCommit(
+        part.offset, "" if note is None else f"{note}\0", -1 if epoch is None else epoch
+    )
+
+
+def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
+    """Return offsets as confluent-kafka's partitions."""
+    return [TopicPartition(*tp, at.offset, **_beside(at)) for tp, at in sorted(offsets.items())]
+
+
+def _beside(at: OffsetToCommit) -> dict[str, Any]:
+    epoch = {"leader_epoch": at.epoch} if at.epoch >= 0 else {}
+    return epoch | ({"metadata": at.note.removesuffix("\0")} if at.note else {})
+
+
+def _named(partitions: Sequence[Any]) -> set[Resource]:
+    return {(p.topic, p.partition) for p in partitions}

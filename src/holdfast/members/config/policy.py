@@ -1,0 +1,316 @@
+"""The policy and the assignors that a member's settings mean, and its machine.
+
+**Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policy`), and
+``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
+is sent to the group, in order, so each step of KIP-726's two bounces can be configured. Under the
+policy of a design only one assignor computes targets. A policy and a list that contradict each
+other are refused.
+
+The location of a member is unique to its process, and the same after a restart.
+``holdfast.location`` sets it. Without the key it consists of the host name, ``client.id``, and the
+name that a supervisor gives the process: each is the same after a restart, and different for each
+process that the supervisor runs. On Kubernetes the host is the pod; only a pod with the network of
+its node has the node's name, and there ``POD_NAME`` from the downward API distinguishes pods of one
+node. Process ids and container ids are not used: both change.
+
+References: KIP-429; KIP-726; Incremental Cooperative Rebalancing, "Member bounces";
+systemd.unit(5), templates.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.assignors.registry import Named, find
+from holdfast.core.machine.leader.assignor_protocol import Assignor, choose_rebalance_protocol
+from holdfast.core.machine.leader.designs import DesignAssignor, why_no_target
+from holdfast.core.machine.leader.subscriptions import digest_of
+from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.member.member_data import LAST_COMMIT_MS, MemberOptions
+from holdfast.core.machine.policy import (
+    DEFAULTS,
+    DESIGNS,
+    POLICIES,
+    KindPolicy,
+    Policy,
+    PolicyInfo,
+    When,
+    find_policy,
+    worker_policy,
+)
+from holdfast.core.machine.supported_protocols import (
+    AssignorSpec,
+    assignors_for,
+    check_agreement,
+    computes,
+    of_group,
+    supported_assignors,
+)
+from holdfast.core.model.designs import Design
+from holdfast.core.model.limits import INT32_MAX
+from holdfast.errors import ConfigError
+from holdfast.members.config.own_assignors import resolve, resolve_policy, resolve_target
+from holdfast.members.config.settings import OF_WORKERS, Settings
+
+_POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
+
+
+def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy:
+    """Return the options of a design.
+
+    Parameters
+    ----------
+    listed : sequence of str or Assignor
+        ``partition.assignment.strategy``, resolved; one assignor of the registry, or of the user,
+        computes targets, unless ``holdfast.target.assignor`` names another one.
+    """
+    alone = [a for a in listed if computes(a)]
+    target: Named = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
+    if (named := settings["holdfast.target.assignor"]) is not None:
+        target = resolve_target(named)
+    kinds: Mapping[str, Mapping[str, Any]] = settings["holdfast.kinds"]
+    policy = Policy(
+        delay_ms=settings["scheduled.rebalance.max.delay.ms"],
+        first_member=When(settings["holdfast.first.member"]),
+        first_member_delay_ms=settings["holdfast.first.member.delay.ms"],
+        successor_delay_ms=settings["holdfast.successor.delay.ms"],
+        batch=settings["holdfast.incremental.batch"],
+        group_batch=settings["holdfast.incremental.group.batch"],
+        interval_ms=settings["holdfast.incremental.interval.ms"],
+        stabilization_ms=settings["holdfast.damped.stabilization.ms"],
+        assignor=target,
+        options=settings["holdfast.assignor.options"],
+        memory_limit_bytes=settings["holdfast.memory.limit.bytes"],
+        record_limit_bytes=settings["holdfast.record.limit.bytes"],
+        isolate=bool(settings["holdfast.isolate"]),
+        weights={kind: own["weight"] for kind, own in kinds.items() if "weight" in own},
+        kinds={kind: _kind_policy(kind, own) for kind, own in kinds.items()},
+    )
+    _check_targets(policy)
+    return policy
+
+
+def design_of(policy: str | PolicyInfo, who: str) -> Design:
+    """Return the design that a policy's name means for one kind, or for a worker.
+
+    Raises
+    ------
+    ConfigError
+        If the policy is not a design, such as ``eager``; the text begins with ``who``.
+    """
+    runs = worker_policy(policy)
+    if runs is None or runs.design is None:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"{who} takes {known}, found {find_policy(policy).name}")
+    return runs.design
+
+
+def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
+    name = own.get("holdfast.policy")
+    if name is not None:
+        row = resolve_policy(name)
+        if row.failback or row.damps or row.resolver is not None:
+            raise ConfigError(f"holdfast.kinds: {kind}: {row.name} is a policy of a whole group")
+    return KindPolicy(
+        design=None if name is None else design_of(name, f"holdfast.kinds: {kind}: a kind"),
+        delay_ms=own.get("scheduled.rebalance.max.delay.ms"),
+    )
+
+
+def _check_targets(policy: Policy) -> None:
+    """Refuse weights and isolation with an assignor that would ignore them."""
+    if not (policy.isolate or policy.weights):
+        return
+    assignor = find(policy.assignor)
+    if not isinstance(policy.assignor, str):
+        raise ConfigError(
+            f"assignor {assignor.name}: it alone decides the assignment, and takes no "
+            "holdfast.isolate and no weights"
+        )
+    if assignor.uses_lags and policy.weights:
+        raise ConfigError(f"holdfast.kinds: {assignor.name} balances by lag, and takes no weights")
+
+
+def listed_in(settings: Settings) -> tuple[AssignorSpec, ...]:
+    """Return the entries of ``partition.assignment.strategy``; none if the user wrote none.
+
+    Raises
+    ------
+    ConfigError
+        If an entry is neither an assignor's name nor a factory or an assignor of the user.
+    """
+    if "partition.assignment.strategy" not in settings.given:
+        return ()
+    return tuple(resolve(entry) for entry in settings["partition.assignment.strategy"])
+
+
+def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
+    """Return the assignors that a consumer supports, in order of preference.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, or for a list that contradicts ``holdfast.policy`` or that has no
+        rebalance protocol in common; for a key of workers.
+    """
+    for key in sorted(settings.given.intersection(OF_WORKERS)):
+        raise ConfigError(f"{key}: only a Worker has work to start and to stop")
+    listed = listed_in(settings)
+    policy = policy_of(settings, listed)
+    row = resolve_policy(settings["holdfast.policy"])
+    if not listed or "holdfast.policy" in settings.given:
+        made = assignors_for(row, policy, listed)
+        check_agreement(row.name, made)
+    else:
+        made = supported_assignors(listed, policy)
+    choose_rebalance_protocol(made)
+    for key in ("holdfast.kinds", "holdfast.isolate"):
+        if settings[key] and not any(isinstance(a, DesignAssignor) for a in made):
+            raise ConfigError(
+                f"{key}: only the leader of a design treats topics by themselves: set "
+                "holdfast.policy to deferred or incremental"
+            )
+    check_leave(settings, made)
+    return tuple(of_group(a, settings["group.id"]) for a in made)
+
+
+def check_leave(settings: Settings, offered_: Sequence[Assignor]) -> None:
+    """Refuse ``holdfast.clean.leave=deferred`` if the group never waits for a departed member.
+
+    Such a group always behaves as for ``immediate``. For a static member the key says whether it
+    stays in its group until its session ends.
+    """
+    key = "holdfast.clean.leave"
+    is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, offered_))
+    if key in settings.given and settings.comes_back and not is_honoured:
+        raise ConfigError(
+            f"{key}: found deferred, but no member waits for one that left: set holdfast.policy "
+            "to deferred, incremental or failback, or give a group.instance.id"
+        )
+
+
+def worker_assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
+    """Return the assignors that a worker supports under its policy."""
+    policy_row = resolve_policy(settings["holdfast.policy"])
+    design_of(policy_row, "holdfast.policy: a worker")
+    for kind in settings["holdfast.kinds"]:
+        if kind not in resources:
+            raise ConfigError(
+                f"holdfast.kinds: {kind}: not one of the resources {', '.join(sorted(resources))}"
+            )
+    listed = listed_in(settings)
+    policy = policy_of(settings, listed)
+    if settings["holdfast.isolate"] is None:
+        policy = replace(policy, isolate=not policy.weights)
+    # Only members read the assignments of this protocol type.
+    policy = replace(policy, omit_unchanged=True)
+    own = worker_policy(policy_row) or policy_row
+    if find(policy.assignor).uses_lags and isinstance(settings["holdfast.lag.source"], str):
+        raise ConfigError(
+            f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "
+            "from kinds and counts to the load of each resource"
+        )
+    named = [a for a in listed if isinstance(a, str)]
+    if not listed or (len(listed) == 1 and computes(listed[0])):
+        others = [
+            name
+            for name, design in DESIGNS.items()
+            if name not in own.protocols and not why_no_target(replace(policy, design=design))
+        ]
+        return assignors_for(own, policy, (*own.protocols, *others))
+    if kafkas := [a for a in named if a not in DESIGNS]:
+        raise ConfigError(
+            f"partition.assignment.strategy: a worker supports {', '.join(DESIGNS)}, or takes one "
+            f"assignor that computes its targets; found {kafkas[0]} in a list"
+        )
+    is_named = "holdfast.policy" in settings.given
+    made = assignors_for(own, policy, listed) if is_named else supported_assignors(listed, policy)
+    choose_rebalance_protocol(made)
+    return made
+
+
+def make_member(
+    settings: Settings, assignors: Sequence[Assignor], *, is_worker: bool = False
+) -> Member:
+    """Return a machine that has not started.
+
+    Parameters
+    ----------
+    settings : Settings
+        Timeouts, identity, commit rules.
+    is_worker : bool
+        Whether the member shares resources. Then its group has the protocol type ``holdfast``, so
+        tools for consumer groups leave it alone, and its application neither polls nor commits.
+    """
+    poll_ms: int = settings["max.poll.interval.ms"]
+    beat_ms: int = settings["heartbeat.interval.ms"]
+    drain_ms: int | None = settings["holdfast.drain.timeout.ms"]
+    is_shorter = drain_ms is not None and drain_ms < poll_ms
+    drain = _DRAIN if is_shorter else _POLL
+    options = MemberOptions(
+        protocol_type="holdfast" if is_worker else "consumer",
+        instance_id=settings["group.instance.id"],
+        rack=settings["client.rack"] or None,
+        session_timeout_ms=settings["session.timeout.ms"],
+        heartbeat_interval_ms=beat_ms,
+        # A round begins up to a heartbeat before the member is notified, and ends for the member
+        # with its last commit. A shorter time would expel a member that is in time.
+        rebalance_timeout_ms=min(poll_ms + beat_ms + LAST_COMMIT_MS, INT32_MAX),
+        max_poll_interval_ms=0 if is_worker else poll_ms,
+        drain_timeout_ms=max(1, settings[drain]),
+        drain_setting=settings.word(drain),
+        poll_setting=settings.word(_POLL),
+        request_timeout_ms=settings["request.timeout.ms"],
+        retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
+        retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),
+        error_timeout_ms=settings["holdfast.error.timeout.ms"],
+        auto_commit=not is_worker and settings["enable.auto.commit"],
+        announce_leave=frozenset(a.name for a in assignors if _carries_state(a)),
+        location=location_of(settings),
+    )
+    return Member(assignors, options)
+
+
+def _carries_state(assignor: Assignor) -> bool:
+    """Return whether an assignor's leader keeps state, and so waits for departed members."""
+    return isinstance(assignor, DesignAssignor) and assignor.policy.carries_state
+
+
+_NAMES = ("POD_NAME", "SUPERVISOR_PROCESS_NAME", "NOMAD_ALLOC_NAME", "DYNO")
+"""Variables with a name that is the same after a restart: Kubernetes's downward API (as in its
+documentation), supervisord, Nomad, Heroku.
+"""
+_UNIT = re.compile(r"/([^/]+\.service)$")
+_CGROUPS = Path("/proc/self/cgroup")
+
+
+def location_of(settings: Settings) -> bytes:
+    """Return the digest of a member's location, from the key or by default."""
+    said: str | None = settings["holdfast.location"]
+    if said:
+        return digest_of(said)
+    return digest_of(socket.gethostname(), settings["client.id"], *supervisor_names(os.environ))
+
+
+def supervisor_names(environ: Mapping[str, str], cgroups: Path = _CGROUPS) -> tuple[str, ...]:
+    """Return the names that a supervisor has given this process, none without a supervisor.
+
+    Parameters
+    ----------
+    environ : mapping of str to str
+        The environment variables of the process.
+    cgroups : Path
+        The file in which Linux lists the cgroups, and so the systemd service, of the process.
+    """
+    names = [f"{name}={value}" for name in _NAMES if (value := environ.get(name))]
+    with suppress(OSError):  # not Linux, or no permission to read
+        lines = cgroups.read_text(errors="replace").splitlines()
+        names += sorted({found[1] for line in lines if (found := _UNIT.search(line))})
+    return tuple(names)

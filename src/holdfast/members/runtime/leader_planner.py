@@ -1,0 +1,414 @@
+"""The work of a member that leads: it plans rounds, and logs what its rounds leave out.
+
+**Rules.** A topic that cannot be described is left out of the round, without other effects. A
+leader that cannot look up topics or plan at all lets every member keep what it claims. If a lag
+source is slow or fails, the leader plans by counts (the fall-back of KAFKA-5337): no round waits
+for lags longer than ``holdfast.lag.timeout.ms``.
+
+References: KIP-429, "Consumer leader"; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative
+Rebalancing, "Leader process", Designs II and III; Kafka's ConsumerCoordinator,
+``onLeaderElected``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.cluster.lookup import FoundTopics
+from holdfast.core.assignors.registry import ASSIGNORS, find
+from holdfast.core.machine import actions, events
+from holdfast.core.machine.actions import ComputeAssignment
+from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.core.machine.events import AssignmentComputed, JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound
+from holdfast.core.machine.leader.designs import (
+    CooperativeAssignor,
+    DesignAssignor,
+    EagerAssignor,
+    compute,
+    named_in_round,
+    read_round,
+    stay,
+)
+from holdfast.core.machine.leader.subscriptions import subscribers_of
+from holdfast.errors import HoldfastError
+from holdfast.members.config.settings import Settings
+from holdfast.members.metrics import Wait
+from holdfast.members.runtime.lags import LagSource, TimedLagSource
+from holdfast.members.runtime.member_log import Log, MemberLog
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.counts import VersionedCounts
+    from holdfast.core.machine.leader.subscriptions import SubscribedMember
+
+
+Racks = Mapping[str, Sequence[Sequence[str]]]
+
+
+class LeaderPlanner:
+    """Plans the rounds of a member that leads.
+
+    Parameters
+    ----------
+    settings : Settings
+        Settings with the time-out of the lag source.
+    count_partitions : callable
+        Takes topics; returns their current partition counts, and the reason for each missing topic.
+    lag_source : callable, optional
+        Called if the assignor uses lags.
+    find_racks : callable, optional
+        Takes topics; returns the racks with a replica of each of their partitions. Called when a
+        member has a rack.
+    version : callable, optional
+        Returns the version of a worker's own resources.
+    log : MemberLog, optional
+        The log of the member.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        count_partitions: Callable[[frozenset[str]], FoundTopics],
+        *,
+        lag_source: LagSource | None = None,
+        find_racks: Callable[[frozenset[str]], Racks] | None = None,
+        version: Callable[[], int | None] | None = None,
+        log: MemberLog | None = None,
+    ):
+        self.log = self._log = log or MemberLog(settings)
+        self._assignors = assignors
+        self._count = count_partitions
+        self._ask = TimedLagSource(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
+        self._find_racks = find_racks
+        self._version = version
+        self.newest_version: int | None = None  # reported in the last round
+        self._missing = MissingTopics(self._log)
+        self._wants_lags = any(map(uses_lags, assignors))
+        self.waits = PlannedWaits(self._log)
+        self._shared = SharedLocations(settings, self._log)
+
+    def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
+        """Plan a round; topics of other members are looked up."""
+        done = self._computed(request)
+        self.waits.note(request, done)
+        return done
+
+    def _computed(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
+        counts = dict(request.partitions)
+        try:
+            done = self._planned(request, counts)
+        except (HoldfastError, TimeoutError) as error:
+            done = stay(self._assignors, _of_existing(request, counts), error)
+        except Exception as error:  # our bug; the group continues
+            self._log.exception("the leader's plan failed")
+            done = stay(self._assignors, _of_existing(request, counts), error)
+        return replace(done, partitions=tuple(sorted(counts.items())))
+
+    def _planned(
+        self, request: actions.ComputeAssignment, counts: dict[str, int]
+    ) -> events.AssignmentComputed:
+        """Plan with ``counts``, which get the topics of the round; 0 for a missing topic."""
+        known = {topic: count for topic, count in counts.items() if count}
+        topics = frozenset(named_in_round(request))
+        counts.clear()
+        counts |= {topic: known.get(topic, 0) for topic in topics}
+        refused: Mapping[str, int] = {}
+        if not topics <= known.keys():
+            found = self._count(topics)
+            counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
+            refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
+        self._missing.warn(refused, request.members, request.member_id)
+        fresh = _of_existing(request, counts)
+        existing = dict(fresh.partitions)
+        lags = self._ask(existing) if self._wants_lags else None
+        leader_round = read_round(self._assignors, fresh)
+        self._shared.warn(
+            leader_round.said or ()
+        )  # under a stock assignor no member sends its location
+        if self._version is not None:
+            leader_round = replace(leader_round, newer=self._newer(leader_round, self._version()))
+        racks = self._racks(existing) if leader_round.has_racks else None
+        return compute(self._assignors, fresh, lags=lags, racks=racks, leader_round=leader_round)
+
+    def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
+        """Return the group's newest version if newer than this leader's; log it once."""
+        from holdfast.core.machine.leader.counts import newest_reported
+
+        newest = newest_reported(leader_round.subscribed_members())
+        before, self.newest_version = self.newest_version, newest.version if newest else None
+        if newest is None or newest.version <= (-1 if own is None else own):
+            return None
+        if newest.version != before:
+            self._log.warning(
+                "this leader has %s of the resources, and another worker version %d: new ones run "
+                "on the workers that report that version, and removed ones stay where they are, "
+                "until this worker gets that version or leaves",
+                "no version" if own is None else f"version {own}",
+                newest.version,
+            )
+        return newest
+
+    def _racks(self, counts: Mapping[str, int]) -> Racks | None:
+        if self._find_racks is None:
+            return None
+        try:
+            return _fitting(self._find_racks(frozenset(counts)), counts)
+        except (HoldfastError, TimeoutError) as error:
+            self._log.warning("racks are not known (%s): this round is planned without", error)
+            return None
+
+
+def _of_existing(
+    request: actions.ComputeAssignment, counts: Mapping[str, int]
+) -> actions.ComputeAssignment:
+    """Return the request with the counts of the topics that exist, sorted by name."""
+    return replace(request, partitions=tuple(sorted((t, n) for t, n in counts.items() if n)))
+
+
+def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
+    """Return racks for exactly the counted partitions: a topic may grow between two requests."""
+    return {
+        topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
+        for topic, count in counts.items()
+    }
+
+
+_SHOWN, _SOON_S = 5, 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """A wait that has begun and not ended."""
+
+    name: str
+    partitions: Mapping[str, tuple[int, ...]]
+    until_s: float  # by the monotonic clock
+
+
+class PlannedWaits:
+    """Partitions that wait for departed members, as a leader plans: for the log and for metrics.
+
+    The log has one line when a wait begins, one when it ends, and none in between. A new leader
+    logs the waits that it finds as if they had just begun. A failed plan changes nothing. Written
+    on one thread, read on any.
+    """
+
+    def __init__(self, log: Log):
+        self._log = log
+        self.n_reassigned = 0  # partitions that others have until their members are back
+        self._open: dict[str, _Open] = {}
+        self._members: tuple[JoinedMember, ...] = ()  # of the last round that was planned
+
+    def read(self) -> tuple[Wait, ...]:
+        """Return the current waits."""
+        now_s = time.monotonic()
+        return tuple(
+            Wait(departed=o.name, partitions=o.partitions, seconds_left=max(0.0, o.until_s - now_s))
+            for o in self._open.values()
+        )
+
+    def note(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
+        """Record a planned round."""
+        if done.failure is not None:
+            return
+        self.n_reassigned = sum(len(own) for who in done.reassigned for _, own in who.owned or ())
+        if request.led is None:  # other members may have led since
+            self._open, self._members = {}, ()
+        if done.waiting or self._open:
+            self._compare(request, done)
+        self._members = request.members
+
+    def _compare(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
+        now_s, before = time.monotonic(), self._open
+        keys = [_key(wait.identity, before) for wait in done.waiting]
+        names = _names(self._members) if {*keys} - before.keys() else {}
+        now: dict[str, _Open] = {}
+        for key, wait in zip(keys, done.waiting, strict=True):
+            old = now.get(key)
+            name = before[key].name if key in before else _name(key, names, wait.static)
+            own = dict(wait.owned or ())
+            until_s = now_s + wait.delay_ms / 1000
+            if old is not None:  # kinds with delays of their own
+                own, until_s = {**old.partitions, **own}, max(until_s, old.until_s)
+            now[key] = _Open(name=name, partitions=own, until_s=until_s)
+        self._open = now
+        for key, begun in now.items():
+            if key not in before:
+                left_s = begun.until_s - now_s
+                end = datetime.now(UTC) + timedelta(seconds=left_s)
+                self._log.info(
+                    "waiting for %s until %s UTC (%.0f s): %s",
+                    begun.name,
+                    f"{end:%H:%M:%S}",
+                    left_s,
+                    _shown(begun.partitions),
+                )
+        if ended := before.keys() - now.keys():
+            present = _names(request.members)
+            for key in sorted(ended):
+                self._log.info("%s", _end_of(before[key], key, present, now_s))
+
+
+def _key(identity: str, before: Iterable[str]) -> str:
+    """Return the key of a known wait: rounds cut one identity to different lengths."""
+    from holdfast.core.machine.leader.successors import alike
+
+    return next((key for key in before if key == identity or alike(key, identity)), identity)
+
+
+def _end_of(wait: _Open, identity: str, present: Mapping[str, str], now_s: float) -> str:
+    if identity and any(each.startswith(identity) for each in present):
+        why = "it is back"
+    elif wait.until_s - now_s < _SOON_S:
+        why = "its time is up"
+    else:
+        why = "others have taken what waited"
+    return f"the wait for {wait.name} is over: {why}"
+
+
+def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
+    """Return names of members by their identities in the leader state."""
+    from holdfast.core.machine.leader.ring import identities_of
+    from holdfast.core.machine.leader.subscriptions import subscribed_members
+
+    found = subscribed_members(tuple(members), "", 0)
+    return {whole: m.instance_id or m.member_id for m in found for whole in identities_of(m)}
+
+
+def _name(identity: str, names: Mapping[str, str], static: bool) -> str:
+    if not identity:
+        return "the first members" if static else "an unknown member"
+    from holdfast.core.machine.leader.ring import shown
+
+    found = (name for whole, name in names.items() if whole.startswith(identity))
+    return next(found, f"member {shown(identity)}")
+
+
+def _shown(partitions: Mapping[str, tuple[int, ...]]) -> str:
+    every = [f"{topic}-{number}" for topic, own in sorted(partitions.items()) for number in own]
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return f"{', '.join(every[:_SHOWN])}{more}"
+
+
+MAX_REPORTED = 10
+_MOST_NAMES = 3
+_LONGEST = 249  # characters of a topic's name that Kafka allows
+
+_REASONS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "this leader may not describe it (TOPIC_AUTHORIZATION_FAILED); grant DESCRIBE on the topic "
+        "to the principal of every member, since each of them may lead"
+    ),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist (UNKNOWN_TOPIC_OR_PARTITION)",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have this name (INVALID_TOPIC_EXCEPTION)",
+}
+
+
+class MissingTopics:
+    """Logs which topics have no owner in a round, why, and who subscribes to them.
+
+    A topic that is left out affects only its own subscribers. A topic is logged once, and again
+    when the reason or the members change. A topic that does not exist, and that the leader
+    subscribes to, is left to the leader's metadata watch, which names the nearest existing topic. A
+    round logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does
+    not fill a log.
+    """
+
+    def __init__(self, log: MemberLog):
+        self._log = log
+        self._reported: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def warn(
+        self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
+    ) -> None:
+        """Log what has changed about topics that are left out.
+
+        Parameters
+        ----------
+        refused : mapping of str to int
+            Kafka's error code of every topic that is left out of this round.
+        members : sequence of JoinedMember
+            The members of the round.
+        leader : str
+            The member id of this leader.
+        """
+        if not refused:
+            self._reported = {}
+            return
+        asked_by = subscribers_of(members, refused)
+        now = {
+            topic: (refused[topic], asked_by.get(topic, ()))
+            for topic in sorted(refused)
+            if asked_by.get(topic)  # named by a message that cannot be read: no member needs it
+            and not (
+                refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                and leader in asked_by.get(topic, ())
+            )
+        }
+        news = [topic for topic in now if self._reported.get(topic) != now[topic]]
+        self._reported = now
+        for topic in news[:MAX_REPORTED]:
+            code, member_ids = now[topic]
+            self._log.warning(
+                "topic %s gets no owner in this round: %s; subscribed by %s",
+                _quoted(topic),
+                _REASONS.get(code) or describe(code),
+                _listed(member_ids),
+            )
+        if len(news) > MAX_REPORTED:
+            self._log.warning("and %d more topics get no owner", len(news) - MAX_REPORTED)
+
+
+def _quoted(name: str) -> str:
+    """Return another member's name, quoted and cut to the length limit of topic names."""
+    return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
+
+
+def _listed(member_ids: tuple[str, ...]) -> str:
+    rest = len(member_ids) - _MOST_NAMES
+    names = ", ".join(map(_quoted, member_ids[:_MOST_NAMES]))
+    return f"{names} and {rest} more members" if rest > 0 else names
+
+
+class SharedLocations:
+    """The warning of a leader that sees several members with one location; logged once."""
+
+    def __init__(self, settings: Settings, log: Log):
+        self._words = settings.word("holdfast.location"), settings.word("client.id")
+        self._log = log
+        self._has_reported = False
+
+    def warn(self, members: Iterable[SubscribedMember]) -> None:
+        """Check the members of a round, and warn."""
+        from holdfast.core.machine.leader.subscriptions import shared_locations
+
+        if self._has_reported or not (shared := shared_locations(members)):
+            return
+        self._has_reported = True
+        alike = shared[0]
+        more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
+        self._log.warning(
+            "%d members have one host name and one %s: %s%s. After the group has grown, a restart "
+            "of one of them looks like the end of a process that was replaced, and its partitions "
+            "move. Set %s, different for each process and the same after its restart",
+            len(alike),
+            self._words[1],
+            ", ".join(alike[:_SHOWN]),
+            more,
+            self._words[0],
+        )
+
+
+def uses_lags(assignor: Assignor) -> bool:
+    """Return whether the targets of an assignor depend on lags (``uses_lags`` of a user's own)."""
+    if isinstance(assignor, DesignAssignor):
+        return find(assignor.policy.assignor).uses_lags
+    own = assignor.own if isinstance(assignor, EagerAssignor | CooperativeAssignor) else None
+    if (row := own or ASSIGNORS.get(assignor.name)) is not None:
+        return row.uses_lags
+    return bool(getattr(assignor, "uses_lags", False))
