@@ -31,8 +31,8 @@ from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, Runn
 from holdfast.members.clients.aiokafka.config import settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
+from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.keywords import DELAY, is_ours
-from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file
@@ -399,18 +399,5 @@ def _signature() -> inspect.Signature:
 AIOKafkaConsumer.__signature__ = _signature()
 
 
-def install(**keywords: Any) -> Callable[[], None]:
-    """Replace aiokafka's consumer by holdfast's; the returned function undoes it.
-
-    It replaces the class in every loaded module that has it as a global. Classes already derived
-    from the original before, and consumers that exist, stay as they are: call it first. The
-    keywords go over those of every consumer of a group that is made later. With
-    ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
-    is given here as well.
-
-    Warns
-    -----
-    RuntimeWarning
-        For each class already derived from the original.
-    """
-    return INSTALLED.install({_ORIGINAL: AIOKafkaConsumer}, keywords)
+install = INSTALLED.by_keywords(_ORIGINAL, AIOKafkaConsumer)
+"""Replace aiokafka's consumer by holdfast's in every loaded module; the result undoes it."""

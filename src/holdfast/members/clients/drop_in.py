@@ -1,9 +1,13 @@
-"""Replaces a client's class by holdfast's, for programs whose framework makes the consumer.
+"""What the public module of a drop-in has besides its consumers: the client's names, ``install()``.
 
-**Rules.** Every loaded module that has the client's class as a global gets holdfast's, under the
-same name. Modules of holdfast keep the original, and so do modules that the caller names. A class
-already derived from the original stays as it is, and a warning names it. Replacements are undone in
-reverse order, so installations may be nested.
+**Rules.** A program changes the module in its import, so every public name of the client exists:
+holdfast's where it has one, else the client's. A consumer class of the client that holdfast does
+not replace is not forwarded: every consumer of a drop-in is a member of holdfast.
+
+``install()`` is for a program whose framework makes the consumer. Every loaded module that has the
+client's class as a global gets holdfast's, under the same name. Modules of holdfast keep the
+original, and so do modules that the caller names. A class already derived from the original stays
+as it is, and a warning names it. Installations may be nested: they are undone in reverse order.
 
 **Strategy.** :meth:`ClassReplacement.install` looks through ``sys.modules`` once. Modules that are
 loaded later find holdfast's class in the client's package. It also holds options for every later
@@ -15,8 +19,38 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+
+def name_of(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
+    """Return the object of a drop-in's ``module`` for a name that is not a global.
+
+    Parameters
+    ----------
+    late : mapping of str to str
+        Names of holdfast that are imported on first use: each as ``module:name``.
+    client : module
+        The client.
+
+    Raises
+    ------
+    AttributeError
+        If the name does not exist, or this version of the client lacks what it needs.
+    """
+    missing = f"module {module!r} has no attribute {name!r}"
+    if name in late:
+        home, _, own = late[name].partition(":")
+        try:
+            return getattr(import_module(home), own)
+        except (ImportError, AttributeError) as error:
+            raise AttributeError(missing) from error
+    if name not in client.__all__ or name.endswith("Consumer"):
+        raise AttributeError(missing)
+    if hasattr(client, name):
+        return getattr(client, name)
+    return import_module(f"{client.__name__}.{name}")  # some of the names are modules
 
 
 class ClassReplacement:
@@ -82,6 +116,27 @@ class ClassReplacement:
                 self.options = before.pop()
 
         return undo
+
+    def by_keywords(self, original: type, mine: type) -> Callable[..., Callable[[], None]]:
+        """Return the ``install()`` of a client whose options are keywords."""
+
+        def install(**keywords: Any) -> Callable[[], None]:
+            """Replace the client's consumer by holdfast's; the returned function undoes it.
+
+            It replaces the class in every loaded module that has it as a global. Classes already
+            derived from the original, and existing consumers, stay as they are: call it first. The
+            keywords override those of every later consumer of a group. With ``holdfast_policy`` the
+            ``partition_assignment_strategy`` of a framework is dropped, unless it is given here as
+            well.
+
+            Warns
+            -----
+            RuntimeWarning
+                For each class already derived from the original.
+            """
+            return self.install({original: mine}, keywords)
+
+        return install
 
 
 def _replace_classes(
