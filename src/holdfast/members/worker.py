@@ -135,7 +135,8 @@ class Worker:
             else a
             for a in worker_assignors(settings, declared.counts)
         )
-        check_leave(settings, assignors[:1])  # the others only serve a bounce
+        if "holdfast.clean.leave" in settings.given:
+            check_leave(settings, assignors[:1])  # the others only serve a bounce
         clear_ready_file(settings)
         self._session = WorkerSession(settings, assignors, declared, self._supervisor, log)
         self._closing = Closing(self._end)

@@ -93,9 +93,6 @@ class _Screen:
             f"stopped by Ctrl-C; batch {self._batch} is done, the same command continues after it"
         )
 
-    def starts_spark(self) -> None:
-        """Say nothing."""
-
     def shown(self, spark: Any) -> AbstractContextManager[None]:
         """Return a progress bar."""
         return spark_bar(spark, "watch", lambda: self._n_offsets, quiet=self._quiet)
