@@ -32,10 +32,10 @@ from holdfast.core.machine.leader.assignor_protocol import (
 )
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
-from holdfast.members.clients.aiokafka.config import settings_of
+from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
-from holdfast.members.clients.keywords import DELAY, is_ours
+from holdfast.members.clients.keywords import DELAY, is_ours, with_login
 from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
@@ -92,6 +92,11 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     def __init__(self, *topics: str, **options: Any):
         if options.get("group_id") is not None:
             options = INSTALLED.over(options)
+        try:
+            options = with_login(options, AiokafkaTokens)
+        except ConfigError as error:
+            self._closed = None  # it was never open
+            raise ValueError(str(error)) from error
         self._reports_full_assignment = bool(options.pop(WHOLE, False))
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         hide_logins()
