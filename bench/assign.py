@@ -5,7 +5,7 @@ usage: python -m bench.assign [--peers holdfast,franz-go,java,kafka-python] [--s
 
 Peers take turns on one pinned core, ``--rounds`` times, each a new process that runs for
 ``--seconds``; a line has the smallest of all turns, the median, the mean (which has in it what
-collects garbage), the first turn of a process, and holdfast's ratio to the others. ``--quality``
+collects garbage), the first round of a process, and holdfast's ratio to the others. ``--quality``
 compares balance and kept claims of the eager assignors as well.
 The peers are built on first use: franz-go with ``go``, Kafka's client with ``javac`` and the jars
 of :mod:`holdfast.local`.

@@ -76,7 +76,7 @@ def measured(group: Group, name: str, seconds: float) -> dict[str, Any]:
     end = time.perf_counter() + seconds
     result = None
     while len(times) < 2 or (time.perf_counter() < end and len(times) < MAX_ROUNDS):
-        fresh = replace(group)  # nothing of the turn before is remembered
+        fresh = replace(group)  # nothing of the round before is kept
         gc.collect()
         used = time.process_time()
         try:

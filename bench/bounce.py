@@ -13,7 +13,7 @@ are spread evenly over a second, counted from the last assignment: otherwise cha
 the partitions of a member have no owner, by more than clients differ.
 
 *No progress*: over all partitions, the sum of gaps of more than 0.3 s between two batches, from the
-first bounce to 4 s after all members read again; member 0's work on a batch is progress. *Nothing
+first bounce to 4 s after all members read again. Member 0's work on a batch is progress. *Nothing
 written*: the part of these gaps in which there was nothing to read, because the writer stood still
 too. *Undisturbed*: gaps of partitions that stay with their reader, where no member began, ended,
 gained or gave up anything from a second before the gap to its end: what the machine and the client
@@ -175,7 +175,7 @@ class Bounce:
         time.sleep((max(assigned) + moment - time.time()) % HEARTBEAT_SECONDS)
 
     def _more_lines(self, files: dict[Path, int]) -> list[Line]:
-        """What the diaries say beyond these positions, which move on."""
+        """Return the lines of the event logs beyond these positions, and advance the positions."""
         found: list[Line] = []
         for path in self.folder.glob(f"{self.kind}.*.jsonl"):
             with path.open("rb") as file:
@@ -213,10 +213,10 @@ class Bounce:
             time.sleep(max(0.0, due - time.monotonic()))
         producer.flush(60)
 
-    # What the diaries say
+    # The event logs
 
     def lines(self) -> list[Line]:
-        """All diaries in one, by time; a killed member ends when it was killed."""
+        """Return all event logs in one, by time; a killed member ends when it was killed."""
         found = self._more_lines({})
         if self.options.crash:
             found += [(gone, f"{slot}.0", "closed", []) for slot, gone, _ in self.away]
@@ -391,7 +391,7 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--crash", action="store_true")
     parser.add_argument("--static", action="store_true")
-    parser.add_argument("--folder", type=Path, help="keep the diaries there")
+    parser.add_argument("--folder", type=Path, help="keep the event logs there")
     parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND")
     play_all(Bounce, parser.parse_args())
 

@@ -1,7 +1,7 @@
-"""One member of the live group of ``bounce.py``: it keeps a diary of its batches and callbacks.
+"""One member of the live group of ``bounce.py``: it logs its batches and callbacks.
 
-``python bench/bounce_member.py '{"kind": ..., "name": ..., "recorder": ..., ...}'``. A line of the
-diary is ``[seconds, "read", partition, first offset, last offset]`` or ``[seconds, "assigned" |
+``python bench/bounce_member.py '{"kind": ..., "name": ..., "event_log": ..., ...}'``. A line of the
+event log is ``[seconds, "read", partition, first offset, last offset]`` or ``[seconds, "assigned" |
 "revoked" | "lost" | "joins" | "closed", partitions]``. State is rebuilt for a partition only when
 this process does not hold it already. The member joins when standard input has a line, or ends.
 SIGTERM closes the member, SIGKILL does not.
@@ -63,11 +63,11 @@ class EventRecorder:
         """Add a line."""
         self._file.write(json.dumps([time.time(), what, *more]) + "\n")
 
-    def process(self, places: Iterable[tuple[int, int]]) -> None:
+    def process(self, records: Iterable[tuple[int, int]]) -> None:
         """Note the (partition, offset) of a batch, and work on it."""
         first: dict[int, int] = {}
         last: dict[int, int] = {}
-        for partition, offset in places:
+        for partition, offset in records:
             first.setdefault(partition, offset)
             last[partition] = offset
         for partition, offset in first.items():
@@ -118,7 +118,7 @@ def _policy(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_confluent(task: dict[str, Any], recorder: EventRecorder) -> None:
-    """confluent_kafka.Consumer, or ours in its place."""
+    """confluent_kafka.Consumer, or holdfast's."""
     from confluent_kafka import Consumer
 
     coop = task["kind"].endswith("coop")
@@ -146,7 +146,7 @@ def run_confluent(task: dict[str, Any], recorder: EventRecorder) -> None:
 
 
 def run_kafka_python(task: dict[str, Any], recorder: EventRecorder) -> None:
-    """kafka.KafkaConsumer with its own assignors, or ours in its place."""
+    """kafka.KafkaConsumer with its own assignors, or holdfast's."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -174,7 +174,7 @@ def run_kafka_python(task: dict[str, Any], recorder: EventRecorder) -> None:
 
 
 def run_aiokafka(task: dict[str, Any], recorder: EventRecorder) -> None:
-    """aiokafka.AIOKafkaConsumer, whose default is eager, or ours in its place."""
+    """aiokafka.AIOKafkaConsumer, whose default is eager, or holdfast's."""
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
     more = {}

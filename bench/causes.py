@@ -146,7 +146,7 @@ class LiveGroup:
             command = [str(find_java().executable), *options, *program]
         else:
             task = {"kind": self.kind, "topic": self.topic, "restore": 0.0, "work": 0.0}
-            task |= {"kafka": kafka, "event_log": str(self.folder / f"{name}.diary")}
+            task |= {"kafka": kafka, "event_log": str(self.folder / f"{name}.jsonl")}
             member = Path(__file__).with_name("bounce_member.py")
             command = [sys.executable, str(member), json.dumps(task)]
         self.note(slot, "start")

@@ -1,4 +1,4 @@
-"""Throughput and memory of our consumers beside the clients they stand for, as JSON lines.
+"""Throughput and memory of our consumers beside the clients that they replace, as JSON lines.
 
 ``python bench/consume.py [--records 1000000] [--size 100] [--batch 0,500,5000] [--repeat 5]``. The
 script starts a broker and fills it once. The clients take turns; every run is a new process and a
@@ -39,7 +39,7 @@ LIMIT_SECONDS = 120.0
 
 
 class OfKafkaPython:
-    """A consumer of kafka-python, or one of ours like it, that hands out lists."""
+    """A consumer of kafka-python, or holdfast's, that returns lists."""
 
     def __init__(self, kind: Any, bootstrap: str, group: str):
         self._consumer = kind(
@@ -236,7 +236,7 @@ def versions() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Fill a broker, run the clients in turn, compare."""
+    """Fill a broker, run one client after the other, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of a record")

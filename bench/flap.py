@@ -2,10 +2,10 @@
 
 ``python bench/flap.py [--flaps 2] [--restore 0.5] POLICY...``. Two members share 24 partitions, and
 a producer writes all the time. When both have been there for 70 s, three more members begin, and
-end after 34 s; the next three begin 33 s later, ``--flaps`` times. They are new processes each
+end after 34 s; the next three begin 33 s later, ``--flaps`` times. The three are new processes each
 time, as the pods of a Deployment are, and end by SIGTERM.
 
-What is counted, and the settings of members, are those of ``bench/bounce.py``; *no progress* is
+The figures and the settings of members are those of ``bench/bounce.py``; *no progress* is
 counted from the first flap to 33 s after the last one. ``damped`` has its default window of 60 s,
 ``deferred`` a delay of 20 s.
 """
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=24)
     parser.add_argument("--flaps", type=int, default=2)
     parser.add_argument("--restore", type=float, default=0.0)
-    parser.add_argument("--folder", type=Path, help="keep the diaries there")
+    parser.add_argument("--folder", type=Path, help="keep the event logs there")
     parser.add_argument("kinds", nargs="+", choices=POLICIES, metavar="POLICY")
     parser.set_defaults(slow=0.0, crash=False, static=False)
     play_all(Flap, parser.parse_args())

@@ -1,4 +1,4 @@
-"""CPU seconds of an import, beside the import of the client whose place it takes.
+"""CPU seconds of an import, beside the import of the client that it replaces.
 
 ``python bench/imports.py`` starts each statement in a process of its own, ``--repeat`` times, in
 turns. It prints one JSON line a statement: the median of the CPU seconds that the statement took

@@ -100,7 +100,7 @@ def _binary(rows: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def write_commits(writer: Writer, n_commits: int, n_groups: int, rng: np.random.Generator) -> None:
-    """Write commits: value version 4, 100 partitions a group, each group committing in turn."""
+    """Write commits: value version 4, 100 partitions a group, one group after the other."""
     base = encode_record(
         Record(
             record_type=1,

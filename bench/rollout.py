@@ -2,12 +2,12 @@
 
 ``python bench/rollout.py [SCENARIO...]``. Three pods share 12 partitions, and a producer writes all
 the time. A pod is a process with the loop of the README and ``holdfast.ready.file``. To end one is
-SIGTERM, the grace period, and SIGKILL for one that still runs. A new pod's process starts 3 s after
-it is asked for, as if it were scheduled and its container made. Sessions last 10 s, heartbeats come
+SIGTERM, the grace period, and SIGKILL for one that still runs. A new pod's process starts 3 s
+late, as if it were scheduled and its container made. Sessions last 10 s, heartbeats come
 every second, Design II's delay is 20 s, the grace period is 15 s.
 
 ``surge-POLICY``: a Deployment with ``maxSurge: 1`` and ``maxUnavailable: 0``. The next new pod
-starts as soon as the last one is ready and an old one was told to end. ``swap-POLICY``: a
+starts as soon as the last one is ready and the end of an old one has begun. ``swap-POLICY``: a
 Deployment with ``maxSurge: 0`` and ``maxUnavailable: 1``. ``static-POLICY``: a StatefulSet, whose
 pods keep their names, and have them as ``group.instance.id``. ``hang-POLICY``: one pod of a
 Deployment hangs and is deleted. Under Design II the three old pods have been there for longer than
@@ -15,7 +15,9 @@ the delay before. All eight take about five minutes.
 
 *changes*: changes of owner, over all partitions; a Deployment of new pods needs 12, a StatefulSet
 none. *unowned*: over all partitions, the sum of the seconds without an owner. *standstill*: the
-longest time between two records of one partition. *lost* and *twice*: records that nobody read, and
+longest time between two records of one partition.
+
+*lost* and *twice*: records that nobody read, and
 that two pods read. *killed*: pods that got SIGKILL.
 """
 

@@ -1,4 +1,4 @@
-"""One pod of ``bench/rollout.py``: the loop of the README, a journal and a ready file.
+"""One pod of ``bench/rollout.py``: the loop of the README, an event log and a ready file.
 
 Argument: its configuration as JSON. SIGTERM ends the ``with`` block in order. While the file
 ``NAME.hang`` is in its folder it works on a list without end, and says so by ``NAME.hangs``.
@@ -19,7 +19,7 @@ from holdfast.members.consumer_queries import TopicPartition
 
 
 def main(given: dict[str, object]) -> None:
-    """Consume until SIGTERM, or until the process that started this one is gone."""
+    """Consume until SIGTERM, or until the process that started this one has ended."""
     name, folder = str(given["name"]), Path(str(given["folder"]))
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
@@ -33,7 +33,7 @@ def main(given: dict[str, object]) -> None:
                 event_log.write("assigned", [tp.partition for tp in partitions])
 
             def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-                """Note a hand-over."""
+                """Note a revocation."""
                 event_log.write("revoked", [tp.partition for tp in partitions])
 
             def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:

@@ -5,7 +5,7 @@ plays each case with as many members on raw connections, in one process: all joi
 closed and started again one after the other, and ``--killed`` of them end at once without a word
 and are started again. A JSON line a case: what each of the bounced got back,
 the largest record that the broker stored, the bytes of subscriptions and assignments in it, and CPU
-seconds of a leader's turn. The last line compares the bytes with those of ``simple``, which is
+seconds of a leader's round. The last line compares the bytes with those of ``simple``, which is
 Kafka's cooperative-sticky. Three brokers, because a partition is an open file of its broker; with
 ``--no-topics`` one is enough (``--brokers 1``).
 

@@ -1,4 +1,4 @@
-"""Follow the offsets topic of a cluster; a new start goes on where the last run ended.
+"""Follow the offsets topic of a cluster; a new start continues where the last run ended.
 
 ``spark-submit --py-files holdfast.zip --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0
 --conf spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true jobs/watch.py HOST:PORT OUT

@@ -1,8 +1,8 @@
 """CPU seconds of each test, its fixtures and the children that it waits for, as JSON lines.
 
 ``make test ARGS="-p tools.cpu_of_tests"`` writes the file; ``python -m tools.cpu_of_tests`` prints
-the sums of the rooms and the dearest tests. A broker, a browser and Spark's JVM end with the run,
-so their seconds are in no test.
+the sums of the packages and the most expensive tests. A broker, a browser and Spark's JVM end with
+the run, so their seconds are in no test.
 """
 
 from __future__ import annotations

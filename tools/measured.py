@@ -1,7 +1,7 @@
-"""What the benches measured: the one file of figures, and how a run gets into it.
+"""The one file of measured figures, and how the lines of a bench get into it.
 
-``python -m tools.measured python bench/rollout.py`` runs a bench, and its JSON lines take the place
-of what the same command had in ``bench/measured.jsonl``, with the command and the day.
+``python -m tools.measured python bench/rollout.py`` runs a bench, and its JSON lines replace
+the lines of the same command in ``bench/measured.jsonl``, with the command and the day.
 
 **Rules.** A figure of README or of a page for users is in that file, once, and a test compares
 them. Pages of ``docs/measured/`` that the code writes read it.
@@ -29,7 +29,7 @@ def kept(command: str = "", **fields: object) -> list[dict[str, Any]]:
 
 
 def replaced(command: str, measured: str, lines: Sequence[Mapping[str, Any]]) -> str:
-    """The text of the file with these lines in place of what the command had."""
+    """Return the text of the file with these lines instead of the command's old ones."""
     others = [line for line in kept() if line["command"] != command]
     own = [{"command": command, "measured": measured, **line} for line in lines]
     return "".join(json.dumps(line) + "\n" for line in [*others, *own])

@@ -1,4 +1,4 @@
-"""The pictures of the docs, drawn anew by a browser: ``python -m tools.pictures``.
+"""Draw the pictures of the docs with a browser: ``python -m tools.pictures``.
 
 ``docs/serve.png`` is the list of the labelled fleet of the doctor's tests, ``docs/report.png`` the
 report of a rolling bounce. Look at both before they are committed.

@@ -42,7 +42,7 @@ class Page:
     by_hand_from : str
         Heading at which the part by hand begins; "" where there is no such part.
     between_marks : bool
-        The code writes only what stands between the two :data:`MARKS`.
+        The code writes only the text between the two :data:`MARKS`.
     """
 
     text: Callable[[], str]
@@ -72,7 +72,7 @@ PAGES: Mapping[str, Page] = {
 
 
 def whole_text(name: str) -> str:
-    """A page as its file must be: what the code writes, then the part by hand as it stands."""
+    """A page as its file must be: what the code writes, then the part by hand, unchanged."""
     page, file = PAGES[name], ROOT / name
     if page.between_marks:
         before, begin, rest = file.read_text(encoding="utf-8").partition(MARKS[0])

@@ -1,6 +1,6 @@
-"""One leader turn in Python: of holdfast, or of kafka-python's own assignors.
+"""One round of a leader in Python: of holdfast, or of kafka-python's own assignors.
 
-usage: python_turn.py PEER ASSIGNOR SECONDS CASE OUTPUT; prints one JSON line, writes the
+usage: python_round.py PEER ASSIGNOR SECONDS CASE OUTPUT; prints one JSON line, writes the
 assignments.
 """
 

@@ -21,8 +21,7 @@ import pytest
 import yaml
 from bench import rollout
 from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, admin_of, fresh
 from tests.live.waiting import until
 from tests.suites import further
 from tools.measured import kept
@@ -165,8 +164,7 @@ def test_a_program_runs_as_its_manifest_says(broker, tmp_path, name, program):
 
 def committed_of(bootstrap, group):
     """The committed offsets of a group."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    asked = admin_of(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     return [at.offset for at in asked[group].result(60).topic_partitions]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown.extensions.toc import slugify
-from tools.measured import kept, replaced
+from tools.measured import kept
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -116,7 +115,7 @@ FIGURES = [
     ("fleet.md", r"shown within ([\d.]+) s", {"page": "list"}, "first_paint_ms", 1000),
     *(
         ("install.md", rf"{extra}`? \|.*\| (\d+) MB", {"extra": extra}, "downloaded_mb", 1)
-        for extra in ("none", "members", "fleet", "all")
+        for extra in ("none", "members", "fleet", "spark", "all")
     ),
     ("../README.md", r"downloads ([\d.]+) GB", {"set_up": "packages"}, "downloaded_mb", 1000),
     ("pipeline.md", r"takes ([\d.]+) cores all day", {"stage": "commits"}, PER_MILLION, 1),
@@ -124,28 +123,11 @@ FIGURES = [
 """A figure of a page for users; its line in ``bench/measured.jsonl``, the field of it, and how many
 of the field's unit make one."""
 
-RUNS = [
-    ("assign.md", r"W1, [^|]*leaves \| ([\d.]+)", {"case": "W1"}, "holdfast_cpu_ms"),
-    ("assign.md", r"W4, [^|]*\| ([\d.]+)", {"case": "W4"}, "holdfast_cpu_ms"),
-    ("assign.md", r"`lag-sticky` (?:\| \d+ ){2}\| (\d+)", {"case": "W5a.mix5"}, "min_cpu_ms"),
-    (
-        "upgrade.md",
-        r"bounced \| [^|]*\| ([\d.]+)",
-        {"step": BOUNCED},
-        "longest_without_a_read_seconds",
-    ),
-    ("serve.md", r"132 to (\d+) ms", {"page": "list"}, "first_paint_ms"),
-    ("pipeline.md", r"`offset_commits` \| ([\d.]+)", {"stage": "commits"}, PER_MILLION),
-    ("pipeline.md", r"pauses \| ([\d.]+)", {"stage": "groups"}, PER_MILLION),
-    ("pipeline.md", r"crooked \| ([\d,]+)", {"stage": "plan"}, "groups_per_cpu_second"),
-]
-"""The same lines on the pages of runs that people write."""
-
 SIMULATED = [
-    ("policies.md", r"even: (\d+) s\s", r"time to balance is ([\d.]+) s"),
-    ("policies.md", r"in\s+place of (\d+) s", r"more\s+than the (1[\d.]+\d)"),
+    ("policies.md", r"even: (\d+) s\s", "Design III"),
+    ("policies.md", r"in\s+place of (\d+) s", "Design II"),
 ]
-"""A figure that the code computes anew: on the page for users, and on measured/designs.md."""
+"""A time to balance that the code computes: on the page for users, and of which policy."""
 
 
 def one_of(page: Path, pattern: str) -> str:
@@ -167,18 +149,13 @@ def test_a_figure_is_that_of_its_run(
     assert rounded(run[field] / unit, one_of(DOCS / page, said))
 
 
-@pytest.mark.parametrize(("page", "seen", "line", "field"), RUNS)
-def test_a_page_of_runs_has_the_figure_that_is_kept(
-    page: str, seen: str, line: dict[str, Any], field: str
+@pytest.mark.parametrize(("page", "said", "policy"), SIMULATED)
+def test_a_simulated_figure_is_that_of_the_page_of_designs(
+    page: str, said: str, policy: str
 ) -> None:
-    (run,) = kept(**line)
-    assert float(one_of(DOCS / "measured" / page, seen)) == run[field]
-
-
-@pytest.mark.parametrize(("page", "said", "seen"), SIMULATED)
-def test_a_simulated_figure_is_that_of_the_page_of_designs(page: str, said: str, seen: str) -> None:
-    text = (DOCS / "measured/designs.md").read_text(encoding="utf-8")
-    assert rounded(float(re.findall(seen, text)[0]), one_of(DOCS / page, said))
+    text = (DOCS / "measured/designs.md").read_text(encoding="utf-8").split("\n## Scale up\n")[1]
+    (row,) = re.findall(rf"^\| {policy} \| (.*) \|$", text.split("\n## ")[0], re.M)
+    assert rounded(float(row.split(" | ")[6]), one_of(DOCS / page, said))
 
 
 def test_every_figure_that_is_kept_has_its_command_and_its_day() -> None:
@@ -186,35 +163,6 @@ def test_every_figure_that_is_kept_has_its_command_and_its_day() -> None:
     for line in kept():
         assert re.match(r"(python|pytest) \S", line["command"]), line
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", line["measured"]), line
-
-
-def test_a_run_replaces_what_its_command_had() -> None:
-    text = replaced("python bench/rollout.py", "2030-01-01", [{"scenario": "surge-simple"}])
-    lines = [json.loads(line) for line in text.splitlines()]
-    own = [line for line in lines if line["command"] == "python bench/rollout.py"]
-    assert own == [
-        {"command": "python bench/rollout.py", "measured": "2030-01-01", "scenario": "surge-simple"}
-    ]
-    assert len(lines) == len(kept()) - len(kept("python bench/rollout.py")) + 1
-
-
-def test_what_a_fleet_needs_is_the_sum_of_the_runs() -> None:
-    """Rows, commits and plans of a day, each times what it costs."""
-    text = (DOCS / "pipeline.md").read_text(encoding="utf-8")
-    rows, commits, plans = (
-        int(n)
-        for n in re.findall(
-            r"^\| .* \| [\d,]+(?: million| groups) \| ([\d,]+) \|",
-            text.replace("1,310", "1310"),
-            re.M,
-        )
-    )
-    ((commit,), (row,)) = (kept(stage=name) for name in ("commits", "groups"))
-    (planned,) = kept(stage="plan")
-    assert rows == pytest.approx(250 * row[PER_MILLION], abs=1)
-    assert commits == pytest.approx(20_000 * 86_400 / 1e6 * commit[PER_MILLION], rel=0.01)
-    assert plans >= 240_000 / planned["groups_per_cpu_second"] > plans - 5
-    assert f"The sum is {round((rows + commits + plans) / 60)} minutes of one core a day" in text
 
 
 def test_every_page_with_a_run_has_its_figures_compared() -> None:

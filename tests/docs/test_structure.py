@@ -41,7 +41,7 @@ PRIVATE_ON_PURPOSE = {
 """Files that read private attributes of a client library or of PySpark, and why."""
 
 SET_BY_NAME = {
-    "holdfast.members.clients.replacement": "modules have a client's classes under any name",
+    "holdfast.members.clients.drop_in": "modules have a client's classes under any name",
 }
 """Files that set an attribute whose name is computed, and why."""
 

@@ -34,9 +34,9 @@ class RollingApp(Processes):
     bootstrap : str
         The broker.
     command : list of str
-        Starts the app; topic, group, process and journal are appended.
+        Starts the app; topic, group, process and event log are appended.
     folder : Path
-        For journals, and for what the processes say.
+        For event logs, and for what the processes say.
     """
 
     def __init__(self, bootstrap: str, command: list[str], folder: Path):
@@ -89,7 +89,7 @@ class RollingApp(Processes):
         }
 
     def processed(self) -> list[tuple[int, int, str]]:
-        """(partition, offset, process) of all journals, as they were written."""
+        """(partition, offset, process) of all event logs, as they were written."""
         return [
             (entry.partitions[0], entry.first, entry.member)
             for entry in self._event_log.read()
@@ -130,13 +130,13 @@ class RollingApp(Processes):
         until(check, lambda: f"{what}; {len(self.unprocessed())} missing{self._all_said()}")
 
     def unprocessed(self) -> list[tuple[int, int]]:
-        """(partition, offset) of what was sent and is in no journal."""
+        """(partition, offset) of what was sent and is in no event log."""
         seen = {(partition, offset) for partition, offset, _ in self.processed()}
         sent = ((p, offset) for p, n in self.sent.items() for offset in range(n))
         return [place for place in sent if place not in seen]
 
     def twice(self) -> dict[tuple[int, int], list[str]]:
-        """(partition, offset) -> processes, of what is in the journals more than once."""
+        """(partition, offset) -> processes, of what is in the event logs more than once."""
         found: dict[tuple[int, int], list[str]] = {}
         for partition, offset, process in self.processed():
             found.setdefault((partition, offset), []).append(process)

@@ -38,7 +38,7 @@ def test_a_rolling_bounce(name, wheel, broker, tmp_path):
     packages = FRAMEWORKS[name]
     holdfast = f"kafka-holdfast[members] @ {wheel.as_uri()}"
     python = environment(tmp_path / "venv", [holdfast, *packages])
-    folder = tmp_path / "journals"
+    folder = tmp_path / "event-logs"
     folder.mkdir()
     with RollingApp(broker.bootstrap, [str(python), str(HERE / f"{name}_app.py")], folder) as app:
         owned = bounce_all(app)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from tests.live.chaos_clients import CLIENTS
+from tests.live.clients import CLIENTS
 from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, SPOILED, THREE_BROKERS, fire
 from tests.live.member_group import CUT, POLL_SESSIONS, MemberGroup
@@ -37,7 +37,7 @@ KAFKA_SECONDS = 60.0  # a node stops and starts
 def run(
     client: str, design: str, n_brokers: int, folder: Path, options: argparse.Namespace
 ) -> dict:
-    """One design of one client on one cluster; journals go to ``folder``."""
+    """One design of one client on one cluster; event logs go to ``folder``."""
     faults = ONE_BROKER if n_brokers == 1 else THREE_BROKERS
     wanted = options.fault or faults
     with cluster(n_brokers, options.kafka) as (broker, cut):
@@ -113,10 +113,10 @@ def main() -> int:
     )
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--partitions", type=int, default=60)
-    parser.add_argument("--folder", type=Path, help="keep every journal here")
+    parser.add_argument("--folder", type=Path, help="keep every event log here")
     options = parser.parse_args()
     wrong = False
-    clients = options.client or ["holdfast"]
+    clients = options.client or ["consumer"]
     for n_brokers in options.brokers or (1, 3):
         for client, design in product(clients, options.design or DESIGNS):
             began = time.monotonic()

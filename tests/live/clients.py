@@ -64,12 +64,14 @@ class Client:
     name: ClassVar[str]
     kinds: ClassVar[tuple[Any, Any]]  # the original, and ours
     recorder: EventRecorder | None = None  # of what it has subscribed to
+    passes: Callable[[KafkaError], bool] = staticmethod(lambda error: error.code() in _PASSING)
 
     def __init__(self, topic: str, config: Mapping[str, Any], *, is_original: bool = False):
         self.topic, self.is_original = topic, is_original
         self.kind = self.kinds[0 if is_original else 1]
         self.records: list[Place] = []
         self.topics: set[str] = set()  # of these records
+        self.passed: list[KafkaError] = []  # errors that were messages
         self.consumer = self.made({**QUICK, **config})
 
     def made(self, config: dict[str, Any]) -> Any:
@@ -190,7 +192,7 @@ class Consumer(Client):
 
 
 class Confluent(Client):
-    """``holdfast.confluent``. Errors that are messages are raised; passing ones are in ``told``."""
+    """``holdfast.confluent``. Errors that are messages are raised; passing ones are kept."""
 
     name = "confluent"
     kinds = (confluent_kafka.Consumer, holdfast.confluent.Consumer)
@@ -202,7 +204,10 @@ class Confluent(Client):
             keys["auto.offset.reset"] = "error"
         if (provide := keys.pop(TOKENS, None)) is not None:
             keys["oauth_cb"] = lambda _: provide()
-        self.told: list[Any] = []
+        if keys.get("group.protocol") == "consumer":  # the broker decides on both
+            del keys["heartbeat.interval.ms"], keys["session.timeout.ms"]
+        if (timeout_ms := keys.pop("request.timeout.ms", None)) is not None:
+            keys["socket.timeout.ms"] = timeout_ms
         return self.kind({"log_level": 0, **keys})
 
     @property
@@ -222,9 +227,9 @@ class Confluent(Client):
     def take(self, timeout_s: float, n: int) -> list[tuple[str, Place]]:
         found = self.consumer.consume(n, timeout_s)
         bad = [m.error() for m in found if m.error() is not None]
-        self.told += bad
+        self.passed += bad
         for error in bad:
-            if error.code() not in _PASSING:
+            if not self.passes(error):
                 raise KafkaException(error)
         good = [m for m in found if m.error() is None]
         return [(m.topic(), (m.partition(), m.offset())) for m in good]

@@ -7,11 +7,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import confluent_kafka
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.live.event_recorder import held_after
+from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast import Consumer
 from holdfast.core.machine import actions
@@ -29,10 +32,55 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
+@cache
+def admin_of(bootstrap: str) -> AdminClient:
+    """One admin client for the questions to a cluster."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
 def group_of(bootstrap: str, group: str) -> Any:
-    """What its coordinator says of a group."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return admin.describe_consumer_groups([group])[group].result(60)
+    """The description of a group by its coordinator."""
+    return admin_of(bootstrap).describe_consumer_groups([group])[group].result(60)
+
+
+def commit_alone(
+    bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
+) -> None:
+    """Commit as a group without members does; a coordinator that loads is asked again."""
+    lone = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}
+    )
+    wanted = [TopicPartition(*tp, at, metadata) for tp, at in offsets.items()]
+
+    def is_done() -> bool:
+        try:
+            return bool(lone.commit(offsets=wanted, asynchronous=False))
+        except KafkaException:
+            return False
+
+    until(is_done, f"{group} has committed")
+    lone.close()
+
+
+def transaction(bootstrap: str, **config: object) -> confluent_kafka.Producer:
+    """A producer whose transaction has begun."""
+    own = {"transactional.id": fresh("transaction"), **config}
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0, **own})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    return producer
+
+
+def commit_in(
+    producer: confluent_kafka.Producer, bootstrap: str, group: str, topic: str, offset: int
+) -> None:
+    """Send the offset of partition 0 of a group without members to a transaction."""
+    lone = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}
+    )
+    at = [TopicPartition(topic, 0, offset)]
+    producer.send_offsets_to_transaction(at, lone.consumer_group_metadata(), 60)
+    lone.close()
 
 
 class Topic:
@@ -44,18 +92,24 @@ class Topic:
         *,
         name: str = "",
         n_copies: int = -1,
+        placed: list[list[int]] | None = None,
+        config: Mapping[str, str] | None = None,
     ):
-        """Create it; without a number of copies it has as many as the cluster's topics have."""
+        """Create it; without a number of copies it has as many as the cluster's topics have.
+
+        ``placed`` has the nodes of each partition.
+        """
         self.name = name or fresh("topic")
         self.n_partitions = n_partitions
         client = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._admin = AdminClient(client)
+        self._admin = admin_of(bootstrap)
         # A batch that is sent again counts once.
         self._client = {**client, "enable.idempotence": True}
         self._producer = confluent_kafka.Producer(self._client)
         self.sent: Counter[int] = Counter()
-        config = {"min.insync.replicas": "2"} if n_copies > 1 else {}
-        wanted = NewTopic(self.name, n_partitions, n_copies, config=config)
+        own = {"min.insync.replicas": "2"} if n_copies > 1 else {}
+        copies = {"replica_assignment": placed} if placed else {"replication_factor": n_copies}
+        wanted = NewTopic(self.name, n_partitions, **copies, config={**own, **(config or {})})
         self._admin.create_topics([wanted])[self.name].result(60)
         if n_each:
             self.produce(n_each)
@@ -68,48 +122,45 @@ class Topic:
 
     def produce(self, n_each: int, value: bytes = b"x") -> None:
         """Write so many records to every partition."""
-        for partition in range(self.n_partitions):
-            for _ in range(n_each):
+        self.write(dict.fromkeys(range(self.n_partitions), n_each), value)
+
+    def write(self, counts: Mapping[int, int], value: bytes = b"x") -> None:
+        """Write so many records to these partitions."""
+        for partition, n in counts.items():
+            for _ in range(n):
                 self._producer.produce(self.name, value, partition=partition)
-            self.sent[partition] += n_each
+            self.sent[partition] += n
         left = self._producer.flush(60)
         assert left == 0, f"{left} records to {self.name} have no answer after 60 s"
 
 
-class ConsumerThread:
-    """One consumer on a thread of its own.
+class PollingThread:
+    """A thread that polls a member until its end; it can be held, as by work on a batch."""
 
-    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
-    processed.
-    """
-
-    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
-        settings = {k.replace("_", "."): v for k, v in config.items()}
-        self.consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
-        )
-        self.recorder: list[tuple[float, str, list[int]]] = []
-        self.read: list[tuple[str, int, int]] = []
+    def __init__(self) -> None:
         self.error: BaseException | None = None
         self.work_s = 0.0
-        self.on_assigned: Callable[[list[Any]], None] | None = None
-        self._topics = topics
         self._end = threading.Event()
         self._hold = threading.Event()
         self.is_held = threading.Event()
-        self._returns = True
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> ConsumerThread:
-        self.consumer.subscribe(self._topics, self)
+    def poll_once(self) -> None:
+        """Poll, and note what a test looks at."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the member, on its thread."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
         self._thread.start()
         return self
 
     def _run(self) -> None:
         try:
             while not self._end.is_set():
-                for m in self.consumer.poll(0.1):
-                    self.read.append((m.topic(), m.partition(), m.offset()))
+                self.poll_once()
                 while self._hold.is_set() and not self._end.is_set():
                     self.is_held.set()
                     time.sleep(0.02)
@@ -118,7 +169,51 @@ class ConsumerThread:
         except BaseException as error:  # the test looks at it
             self.error = error
         finally:
-            self.consumer.close(returns=self._returns)
+            self.close()
+
+    def hold(self) -> None:
+        """Keep the application busy with its batch until :meth:`release`."""
+        self._hold.set()
+
+    def release(self) -> None:
+        self._hold.clear()
+
+    def stop(self) -> Self:
+        self._end.set()
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive(), "the consumer did not close"
+        return self
+
+
+class ConsumerThread(PollingThread):
+    """A ``holdfast.Consumer`` on a thread of its own.
+
+    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
+    processed.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
+        super().__init__()
+        settings = {k.replace("_", "."): v for k, v in config.items()}
+        self.consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
+        )
+        self.recorder: list[tuple[float, str, list[int]]] = []
+        self.read: list[tuple[str, int, int]] = []
+        self.on_assigned: Callable[[list[Any]], None] | None = None
+        self._topics = topics
+        self._returns = True
+
+    def start(self) -> Self:
+        self.consumer.subscribe(self._topics, self)
+        return super().start()
+
+    def poll_once(self) -> None:
+        for m in self.consumer.poll(0.1):
+            self.read.append((m.topic(), m.partition(), m.offset()))
+
+    def close(self) -> None:
+        self.consumer.close(returns=self._returns)
 
     def on_partitions_assigned(self, partitions: list[Any]) -> None:
         self.recorder.append((time.monotonic(), "assigned", [p.partition for p in partitions]))
@@ -133,26 +228,16 @@ class ConsumerThread:
 
     @property
     def owns(self) -> list[int]:
-        """Partitions by the diary."""
+        """Partitions by its callbacks."""
         return sorted(held_after((what, found) for _, what, found in list(self.recorder)))
 
     def words(self) -> list[str]:
         """What happened, callbacks for nothing left out."""
         return [what for _, what, partitions in list(self.recorder) if partitions]
 
-    def hold(self) -> None:
-        """Keep the application busy with its batch until :meth:`release`."""
-        self._hold.set()
-
-    def release(self) -> None:
-        self._hold.clear()
-
-    def stop(self, *, returns: bool = True) -> ConsumerThread:
+    def stop(self, *, returns: bool = True) -> Self:
         self._returns = returns
-        self._end.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the consumer did not close"
-        return self
+        return super().stop()
 
 
 class Held:
@@ -190,7 +275,7 @@ def spread(consumer_threads: list[ConsumerThread], topic: Topic) -> bool:
 
 
 def overlaps(consumer_threads: list[ConsumerThread]) -> list[tuple[int, float]]:
-    """Partitions that two hands owned at once, by their diaries, with the moment."""
+    """Partitions that two threads owned at once, by their callbacks, with the moment."""
     events = sorted(
         (when, i, what, p)
         for i, consumer_thread in enumerate(consumer_threads)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from tests.live.crew import Topic
+from tests.live.crew import Topic, group_of
 from tests.live.disturbed_member import run_members
 from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
@@ -38,7 +38,7 @@ CONFLUENT, KAFKA_PYTHON, AIOKAFKA, JAVA = "confluent", "kafka-python", "aiokafka
 
 
 class Writer:
-    """Writes a record to every partition of its topics each second, until it is closed."""
+    """Writes a record to every partition of its topics at an interval, until it is closed."""
 
     def __init__(self, bootstrap: str, every_s: float = 1.0):
         self._producer = Producer({"bootstrap.servers": bootstrap, **QUIET})
@@ -52,10 +52,12 @@ class Writer:
         self._partitions += [(topic, p) for p in partitions]
 
     def _run(self) -> None:
-        while not self._end.wait(self._every_s):
+        for n in count():
+            if self._end.wait(self._every_s):
+                return
             for topic, partition in list(self._partitions):
                 with suppress(BufferError):
-                    self._producer.produce(topic, b"x", partition=partition)
+                    self._producer.produce(topic, b"x", key=str(n % 7), partition=partition)
             self._producer.poll(0)
 
     def close(self) -> None:
@@ -198,8 +200,7 @@ class Stage(Processes):
 
     def _stable(self) -> int:
         try:
-            told = admin_of(self.bootstrap).describe_consumer_groups([self.group])
-            found = told[self.group].result(60)
+            found = group_of(self.bootstrap, self.group)
         except (KafkaException, TimeoutError):  # its coordinator is not ready yet, or slow
             return -1
         return len(found.members) if found.state.name == "STABLE" else -1
@@ -215,12 +216,6 @@ class Stage(Processes):
         for name in list(self.forks):
             self.kill(name)
         super().__exit__()
-
-
-@cache
-def admin_of(bootstrap: str) -> AdminClient:
-    """One client for the questions of all stages."""
-    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.live.crew import Topic
+from confluent_kafka.admin import OffsetSpec
+from tests.live.crew import Topic, admin_of
 from tests.live.cut import Cut
 from tests.live.offsets_log import Generation, read_group
 from tests.live.ownership_log import OwnershipLog
@@ -101,7 +101,7 @@ class MemberGroup(Processes):
     """Members of one group, by slot: a slot's process may be another one from time to time.
 
     The last two slots are static members; the three before them reach the broker through a proxy.
-    ``client`` is a name of :data:`tests.live.chaos_clients.CLIENTS`, or some with a ``+`` between
+    ``client`` is a name of :data:`tests.live.clients.CLIENTS`, or some with a ``+`` between
     them, which the slots take in turns.
     """
 
@@ -112,7 +112,7 @@ class MemberGroup(Processes):
         folder: Path,
         *,
         design: str,
-        client: str = "holdfast",
+        client: str = "consumer",
         n_members: int,
         n_partitions: int,
         session_ms: int = 6_000,
@@ -161,6 +161,7 @@ class MemberGroup(Processes):
             "heartbeat.interval.ms": 500,
             "auto.commit.interval.ms": 500,
             "request.timeout.ms": 10_000,
+            "metadata.max.age.ms": 300_000,
             **self._design,
         }
         if listener == CUT and self.broker.settings.brokers == 1:
@@ -170,7 +171,7 @@ class MemberGroup(Processes):
         spec = {
             "name": name,
             "topic": self.topic,
-            "event_log": str(self.folder / f"{name}.journal"),
+            "event_log": str(self.folder / f"{name}.jsonl"),
             "config": config,
             "work_s": 0.02,
             "client": self._clients[slot % len(self._clients)],
@@ -243,29 +244,28 @@ class MemberGroup(Processes):
         lines.append(f"the broker's ends: {self._ends()}")
         self._ask(names)
         for name in sorted(names):
-            lines.append(f"{name} stands at {self.ownership_log.stands.get(name, 'no answer')}")
+            lines.append(f"{name}: {self.ownership_log.states.get(name, 'no answer')}")
             lines.append(f"{name} said {self.said(name)}")
         (self.folder / "in-vain.txt").write_text("\n".join(lines))
         return "\n".join(lines)
 
     def _ends(self) -> dict[int, int]:
         """End of each partition, as the broker knows it."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         asked = {
             confluent_kafka.TopicPartition(self.topic, p): OffsetSpec.latest()
             for p in range(self.n_partitions)
         }
-        found = admin.list_offsets(asked)
+        found = admin_of(self.broker.bootstrap).list_offsets(asked)
         return {tp.partition: future.result(60).offset for tp, future in found.items()}
 
     def _ask(self, names: set[str]) -> None:
-        """Have members tell where they stand; who does not answer tells what its threads do."""
+        """Have members write their state; one that does not answer writes its threads' stacks."""
         for name in names:
-            self.ownership_log.stands.pop(name, None)
+            self.ownership_log.states.pop(name, None)
             self.running[name].send_signal(signal.SIGHUP)
         with suppress(AssertionError):
-            until(lambda: names <= set(self.ownership_log.read().stands), "answers", seconds=30)
-        for name in names - set(self.ownership_log.stands):
+            until(lambda: names <= set(self.ownership_log.read().states), "answers", seconds=30)
+        for name in names - set(self.ownership_log.states):
             self.running[name].send_signal(signal.SIGQUIT)
 
     # The end

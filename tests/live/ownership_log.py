@@ -31,7 +31,7 @@ class OwnershipLog:
         self.n_partitions = n_partitions
         self.held: defaultdict[str, set[int]] = defaultdict(set)
         self.failed: dict[str, str] = {}
-        self.stands: dict[str, dict[str, str]] = {}
+        self.states: dict[str, dict[str, str]] = {}
         self.times_read = [np.zeros(0, np.int32) for _ in range(n_partitions)]
         self.batch_times: list[list[float]] = [[] for _ in range(n_partitions)]
         self.in_flight: Counter[int] = Counter()
@@ -45,7 +45,7 @@ class OwnershipLog:
 
     def read(self) -> OwnershipLog:
         """Take in what was added."""
-        for path in sorted(self._folder.glob("*.journal")):
+        for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read_to.get(path, 0))
                 whole, newline, _ = file.read().rpartition(b"\n")
@@ -79,11 +79,11 @@ class OwnershipLog:
                 self.held.pop(name, None)
             case "failed", (text,):
                 self.failed[name] = text
-            case "stands", (answers,):
-                self.stands[name] = answers
+            case "state", (answers,):
+                self.states[name] = answers
 
     def note(self, name: str, when: float, event: str, partitions: Iterable[int] = ()) -> None:
-        """Put an event between those of the journals: a kill, a freeze."""
+        """Put an event between those of the event logs: a kill, a freeze."""
         self._entries.append(
             Entry(time_seconds=when, member=name, event=event, partitions=tuple(partitions))
         )
@@ -165,7 +165,7 @@ class OwnershipLog:
         return self._late
 
     def two_owners(self, allowed: set[tuple[str, str]]) -> list[str]:
-        """Partitions that two members held at once by their own journals."""
+        """Partitions that two members held at once by their own event logs."""
         entries = sorted(self._entries, key=lambda entry: entry.time_seconds)
         return [
             f"partition {a.partition}: {b.member} from {b.start:.3f}, {a.member} to {a.stop:.3f}"

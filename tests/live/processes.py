@@ -23,6 +23,11 @@ from holdfast.local.jars import broker_jars
 HERE = Path(__file__).parent
 
 
+def event_member(kind: str, *arguments: str) -> list[str]:
+    """The command of a member with an event log (``event_member.py``)."""
+    return [sys.executable, str(HERE / "event_member.py"), kind, *arguments]
+
+
 def create_topic(bootstrap: str, partitions: int, prefix: str = "t") -> str:
     """A topic of its own for one test."""
     return Topic(bootstrap, partitions, name=fresh(prefix)).name
@@ -87,7 +92,7 @@ class Processes:
 
 
 class Crew(Processes):
-    """Processes of one group on one topic; journals in a folder."""
+    """Processes of one group on one topic, with their event logs."""
 
     def __init__(self, bootstrap: str, partitions: int, folder: Path):
         super().__init__(folder)
@@ -100,21 +105,19 @@ class Crew(Processes):
 
     def python(self, name: str, strategy: str) -> None:
         """Start kafka-python's; ``strategy`` is an expression such as ``CooperativeSticky()``."""
-        arguments = (*self._arguments(name), strategy)
-        self.launch(name, [sys.executable, str(HERE / "plugin_member.py"), *arguments])
+        self._member("python", name, strategy)
 
     def own(self, name: str, strategy: str = "cooperative-sticky", **more: object) -> None:
         """Start a holdfast.Consumer; ``more`` are settings, a dot written as ``_``."""
-        settings = json.dumps({key.replace("_", "."): value for key, value in more.items()})
-        arguments = (*self._arguments(name), strategy, settings)
-        self.launch(name, [sys.executable, str(HERE / "own_member.py"), *arguments])
+        self._member("own", name, strategy, **more)
 
-    def worker(self, name: str, **config: object) -> None:
+    def worker(self, name: str, **more: object) -> None:
         """Start a holdfast.Worker, whose resources are as many shards as there are partitions."""
-        settings = json.dumps({key.replace("_", "."): value for key, value in config.items()})
-        arguments = (self.bootstrap, self.group, *self._arguments(name)[3:], settings)
-        shards = json.dumps({"shard": self.partitions})
-        self.launch(name, [sys.executable, str(HERE / "worker_member.py"), *arguments, shards])
+        self._member("worker", name, json.dumps({"shard": self.partitions}), **more)
+
+    def _member(self, kind: str, name: str, strategy: str, **more: object) -> None:
+        settings = json.dumps({key.replace("_", "."): value for key, value in more.items()})
+        self.launch(name, event_member(kind, *self._arguments(name), strategy, settings))
 
     def java(self, name: str, assignors: str) -> None:
         """Start a Java member with classes such as ``CooperativeStickyAssignor``."""
@@ -128,7 +131,7 @@ class Crew(Processes):
         return code
 
     def holdings(self) -> dict[str, set[int]]:
-        """What the living members hold, by their own journals."""
+        """What the living members hold, by their own event logs."""
         held = holdings(self.event_log.read())
         return {name: held.get(name, set()) for name in self.running}
 
@@ -168,7 +171,7 @@ class Crew(Processes):
         return self.records.sent.total() - len(seen)
 
     def overlaps(self) -> list[object]:
-        """Two owners of one partition at once, by everybody's journal."""
+        """Two owners of one partition at once, by everybody's event log."""
         return overlaps(intervals(self.event_log.read(), time.time()))
 
     def _arguments(self, name: str) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from confluent_kafka.admin import AdminClient, NewTopic
-from tests.live.crew import ConsumerThread, closing, fresh
-from tests.live.stock import Stock
+from tests.live.crew import ConsumerThread, Topic, closing, fresh
+from tests.live.polled import Stock
 from tests.live.waiting import until
 
 from holdfast.members.clients.kafka.assignors import CooperativeSticky
@@ -15,12 +14,8 @@ N_PARTITIONS = 6
 
 def topic_across(bootstrap: str) -> str:
     """A topic whose partition ``p`` is in rack ``p mod 3``, nowhere else."""
-    name = fresh("racks")
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     placed = [[p % 3 + 1] for p in range(N_PARTITIONS)]
-    made = admin.create_topics([NewTopic(name, N_PARTITIONS, replica_assignment=placed)])
-    made[name].result(60)
-    return name
+    return Topic(bootstrap, N_PARTITIONS, placed=placed).name
 
 
 def check_that_members_read_in_their_racks(bootstrap: str, *, stock_leads: bool) -> None:

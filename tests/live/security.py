@@ -20,12 +20,11 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 from cryptography.hazmat.primitives import serialization
-from tests.live.crew import QUICK, fresh
+from tests.live.crew import QUICK, admin_of, fresh
 from tests.token_server import AUDIENCE, ISSUER, write_keys
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ def entries(
     user: str = USER,
 ) -> Iterator[None]:
     """Entries of access lists for our user, while the block lasts."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin = admin_of(broker.bootstrap)
     written = [
         (*_place(resource, name), f"User:{user}", "*", AclOperation[operation], permission)
         for resource, name, operation in rules

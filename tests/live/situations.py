@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
+from tests.live.crew import admin_of
 from tests.live.disturbed import (
     AIOKAFKA,
     CONFLUENT,
@@ -23,7 +24,6 @@ from tests.live.disturbed import (
     KAFKA_PYTHON,
     QUIET,
     Stage,
-    admin_of,
 )
 
 

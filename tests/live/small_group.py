@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+from tests.live.clients import CLIENTS
+from tests.live.crew import Topic
 from tests.live.waiting import until
 
 N_READ = 3
@@ -14,35 +15,16 @@ N_READ = 3
 @contextmanager
 def small_group(bootstrap: str, group: str) -> Iterator[tuple[str, Callable[[int], None]]]:
     """Name of a topic of two partitions, 2 and 1 records of it read, and a way to write more."""
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-    from kafka.admin import NewTopic
+    topic = Topic(bootstrap, 2)
 
-    topic = f"t-{uuid.uuid4().hex}"
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
-        admin.create_topics([NewTopic(topic, 2, 1)])
-    with closing(KafkaProducer(bootstrap_servers=bootstrap)) as producer:
+    def produce(n: int) -> None:
+        topic.write({0: n - n // 2, 1: n // 2})
 
-        def produce(n: int) -> None:
-            for i in range(n):
-                producer.send(topic, b"x", partition=i % 2).get(30)
-
-        produce(N_READ)
-        consumer = KafkaConsumer(
-            topic,
-            group_id=group,
-            bootstrap_servers=bootstrap,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )
-        with closing(consumer):  # left by the end: or it is thrown out while a test looks at it
-            # A client that leads before it knows the topic joins again (tests/live/stock.py).
-            until(lambda: consumer.partitions_for_topic(topic), "the topic's metadata")
-            read: list[object] = []
-
-            def has_read() -> bool:
-                read.extend(record for batch in consumer.poll(500).values() for record in batch)
-                return len(read) >= N_READ
-
-            until(has_read, lambda: f"{N_READ} records of {topic}; {len(read)} read")
-            consumer.commit()
-        yield topic, produce
+    produce(N_READ)
+    config = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    # It has left by the end: or it is thrown out while a test looks at it.
+    with closing(CLIENTS["kafka"](topic.name, config, is_original=True)) as client:
+        client.subscribe([topic.name])
+        until(lambda: client.poll(0.5) is not None and len(client.records) >= N_READ, client.seen)
+        client.commit()
+    yield topic.name, produce

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer as Committer
-from confluent_kafka import TopicPartition
 from tests.cli.running import run
 from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS, keywords
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, commit_alone, fresh
 from tests.live.every_command import OF_ITS_OWN
 from tests.live.run_broker import RunBroker, holding
 from tests.live.security import PASSWORD, WAYS, Rule, entries
@@ -198,19 +196,12 @@ def test_one_group_that_may_not_be_described_takes_no_other_away(spark, strict, 
     assert said in done.err
 
 
-def commit(bootstrap: str, group: str, *topics: str) -> None:
-    """Commit the offset 1 of partition 0 of topics, as a group without members does."""
-    lone = Committer({"bootstrap.servers": bootstrap, "group.id": group})
-    lone.commit(offsets=[TopicPartition(topic, 0, 1) for topic in topics], asynchronous=False)
-    lone.close()
-
-
 def test_lag_shows_what_may_be_seen_and_names_what_may_not(strict, lived, credentials):
     """A group that may not be described, and a topic, take nothing of the others away."""
     shown, secret = fresh("shown"), fresh("secret")
     topics = [Topic(strict.bootstrap, 1, 3).name for _ in range(2)]
     for group in (shown, secret):
-        commit(strict.bootstrap, group, *topics)
+        commit_alone(strict.bootstrap, group, {(topic, 0): 1 for topic in topics})
     rules = {("group", shown, "DESCRIBE"), ("cluster", "kafka-cluster", "DESCRIBE")}
     at = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
     both = ("--group", shown, "--group", secret)

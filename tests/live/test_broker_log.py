@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run
 from tests.live.crew import Topic, fresh
 from tests.live.disturbed import left_by
-from tests.live.held_member import StockMember
+from tests.live.polled import StockMember
 from tests.live.test_rebalance_now import n_members
 from tests.live.waiting import until
 

@@ -25,9 +25,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
-from tests.live.crew import group_of
+from tests.live.crew import admin_of, group_of
 from tests.live.cut import Cut
 from tests.live.member_group import CUT, MemberGroup
 from tests.live.offsets_log import OFFSETS_TOPIC, Generation, read_group
@@ -42,7 +41,7 @@ from holdfast.local.jars import KAFKA_VERSION
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 OLD = "3.9.1"
-DESIGNS = {"holdfast": "deferred", "confluent": "deferred", "aiokafka": "simple", "kafka": "eager"}
+DESIGNS = {"consumer": "deferred", "confluent": "deferred", "aiokafka": "simple", "kafka": "eager"}
 """What each client's group runs."""
 N_MEMBERS = 3
 SIZES = {"n_members": N_MEMBERS, "n_partitions": 6, "session_ms": 30_000, "every_s": 0.2}
@@ -120,8 +119,7 @@ class Groups:
 
     def coordinator(self) -> int:
         """Node of the coordinator that all have: who leads the one partition of their records."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        topics = admin.list_topics(OFFSETS_TOPIC, timeout=60).topics
+        topics = admin_of(self.broker.bootstrap).list_topics(OFFSETS_TOPIC, timeout=60).topics
         return int(topics[OFFSETS_TOPIC].partitions[0].leader)
 
     def restart(self, node_id: int) -> None:
@@ -140,7 +138,7 @@ class Groups:
 
 def leads_as_preferred(broker: Broker) -> bool:
     """Ask for every partition to be led by its preferred node, and whether it is."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin = admin_of(broker.bootstrap)
     admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED).result(60)
     return all(
         partition.leader == partition.replicas[0]
@@ -248,7 +246,7 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
         for node_id in others:
             with groups.step(f"node {node_id} is upgraded"):
                 groups.restart(node_id)
-        topic = member_groups["holdfast"].topic
+        topic = member_groups["consumer"].topic
         with member_of_kip_848(broker.bootstrap, topic, "too-early") as consumer:
             assert refusal(consumer) == confluent_kafka.KafkaError._FATAL
         with groups.step("features are raised"):
@@ -257,7 +255,7 @@ def test_a_cluster_is_upgraded_under_its_groups(tmp_path):
         with groups.step("everybody is bounced"):
             groups.bounce()
         with member_of_kip_848(broker.bootstrap, topic, "of-kip-848") as consumer:
-            read_to(consumer, list(member_groups["holdfast"].producing.written))
+            read_to(consumer, list(member_groups["consumer"].producing.written))
             kind = group_of(broker.bootstrap, "of-kip-848").type
         assert kind is confluent_kafka.ConsumerGroupType.CONSUMER
         for client, member_group in member_groups.items():

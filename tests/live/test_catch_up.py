@@ -6,9 +6,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import run
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, commit_alone, fresh
 
 from holdfast.cli import live_lag
 
@@ -17,10 +16,7 @@ pytestmark = pytest.mark.broker
 
 def commit(bootstrap, group, topic, *offsets, metadata=""):
     """Commit an offset of each partition."""
-    lone = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    at = [TopicPartition(topic, p, offset, metadata) for p, offset in enumerate(offsets)]
-    lone.commit(offsets=at, asynchronous=False)
-    lone.close()
+    commit_alone(bootstrap, group, {(topic, p): at for p, at in enumerate(offsets)}, metadata)
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 from tests.live.all_clients import sentence
-from tests.live.crew import fresh
+from tests.live.crew import admin_of, fresh
 from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
 
@@ -229,16 +228,15 @@ def told_of_a_deletion(stage: Any, strategy: str) -> None:
     client = stage.alone(partition_assignment_strategy=strategy)
     client.subscribe(f"^{prefix}-.*", recorder)
     stage.until(lambda: len(client.records) == 4, "a record of every partition", client)
-    del recorder.calls[:], client.told[:]
-    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
-    admin.delete_topics(names[:1])[names[0]].result(60)
+    del recorder.calls[:], client.passed[:]
+    admin_of(stage.bootstrap).delete_topics(names[:1])[names[0]].result(60)
     stage.until(lambda: len(client.consumer.assignment()) == 2, "those of the other", client)
-    stage.until(lambda: client.told, "the error", client)
+    stage.until(lambda: client.passed, "the error", client)
     began = time.monotonic()
     while time.monotonic() - began < 2:  # longer than the topics are asked for again
         client.poll(0.1)
-    assert stage.is_original or len(client.told) == 1
-    stage.says("errors", sorted({(error.code(), error.str()) for error in client.told}))
+    assert stage.is_original or len(client.passed) == 1
+    stage.says("errors", sorted({(error.code(), error.str()) for error in client.passed}))
     stage.says("calls", [call for call in recorder.counts() if call[1]])
 
 
@@ -249,8 +247,8 @@ def test_an_application_that_was_away_for_too_long_hears_by_how_much(stage):
     member = stage.owner(stage.topic(1), **short)
     began = time.monotonic()
     time.sleep(5)
-    stage.until(lambda: member.told, "the error", member)
+    stage.until(lambda: member.passed, "the error", member)
     latest_ms = 1000 * (time.monotonic() - began) - 2_000
-    (error,) = member.told
+    (error,) = member.passed
     (over_ms,) = map(int, re.findall(r"exceeded by (\d+)ms", error.str()))
     assert 3_000 <= over_ms <= latest_ms + 200, "its last call was served 0.1 s before it left"

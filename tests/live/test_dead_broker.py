@@ -6,10 +6,8 @@ import json
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.running import run
-from tests.live.waiting import until
+from tests.live.crew import Topic, commit_alone
 
 from holdfast.local.broker.broker import Broker, BrokerSettings
 
@@ -21,32 +19,15 @@ PATIENCE_S = 40
 """Far more than the few seconds for which a node is tried, far less than a time-out each."""
 
 
-def is_committed(lone, places) -> bool:
-    """Commit; coordinators move while the cluster starts."""
-    try:
-        return bool(lone.commit(offsets=places, asynchronous=False))
-    except KafkaException:
-        return False
-
-
 @pytest.fixture(scope="module")
 def cluster():
     """Three nodes; the controller takes a node for alive for minutes after its death."""
     session = {"broker.session.timeout.ms": "600000"}
     with Broker.start(settings=BrokerSettings(brokers=3, properties=session)) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        topic = NewTopic("t", num_partitions=3, replica_assignment=[[1], [2], [3]])
-        admin.create_topics([topic])["t"].result(60)
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        for partition in range(3):
-            for _ in range(10):
-                producer.produce("t", b"x", partition=partition)
-        producer.flush(60)
+        topic = Topic(broker.bootstrap, 3, name="t", placed=[[1], [2], [3]])
+        topic.produce(10)
         for group in GROUPS:
-            lone = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-            places = [TopicPartition("t", p, 4) for p in range(3)]
-            until(lambda lone=lone, places=places: is_committed(lone, places), group)
-            lone.close()
+            commit_alone(broker.bootstrap, group, {("t", p): 4 for p in range(3)})
         yield broker
 
 

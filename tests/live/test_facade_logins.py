@@ -5,14 +5,13 @@ from itertools import product
 
 import pytest
 from confluent_kafka.admin import (
-    AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
 from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, admin_of, fresh
 from tests.live.security import PASSWORD, WAYS, showing
 from tests.live.waiting import until
 from tests.suites import further
@@ -45,8 +44,7 @@ def give_password(broker, user, password):
     given = UserScramCredentialUpsertion(
         user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
     )
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for done in admin.alter_user_scram_credentials([given]).values():
+    for done in admin_of(broker.bootstrap).alter_user_scram_credentials([given]).values():
         done.result(60)
 
 

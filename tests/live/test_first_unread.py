@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.running import run
-from tests.live.crew import fresh
+from tests.live.crew import Topic, commit_alone, fresh, transaction
 from tests.live.kinds import ask, tables_of
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
@@ -22,10 +21,10 @@ from tests.pipeline.kinds import printed
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.first_unread import Wanted
 from holdfast.cluster.lookup import Lookup
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.findings.finding import Finding, Limits, Severity
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.pipeline.history.lag import with_record_ages
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
-from holdfast.fleet.report.findings.finding import Finding, Limits, Severity
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import read_tables
 
@@ -44,9 +43,7 @@ class Log:
         self.group = f"g-{self.topic}"
         self.client = {"bootstrap.servers": bootstrap, "log_level": 0}
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(self.topic, 1, 1, config={**ANY_CLOCK, **settings})
-        admin = AdminClient(self.client)
-        admin.create_topics([new])[self.topic].result(60)
+        Topic(bootstrap, 1, name=self.topic, config={**ANY_CLOCK, **settings})
 
     def write(self, *ages_s: float, value: bytes = b"x", key: bytes | None = None) -> None:
         """Write records of these ages, each in a batch of its own."""
@@ -58,9 +55,7 @@ class Log:
 
     def transaction(self, n: int, *, end: str = "commit") -> Producer:
         """Write records in a transaction, and commit, abort or leave it."""
-        producer = Producer({**self.client, "transactional.id": fresh("tx")})
-        producer.init_transactions(60)
-        producer.begin_transaction()
+        producer = transaction(self.bootstrap)
         for _ in range(n):
             producer.produce(self.topic, b"x")
         assert producer.flush(60) == 0
@@ -71,9 +66,7 @@ class Log:
         return producer
 
     def commit(self, offset: int) -> Log:
-        consumer = Consumer({**self.client, "group.id": self.group})
-        consumer.commit(offsets=[TopicPartition(self.topic, 0, offset)], asynchronous=False)
-        consumer.close()
+        commit_alone(self.bootstrap, self.group, {(self.topic, 0): offset})
         self.committed = offset
         return self
 
@@ -160,9 +153,9 @@ def test_a_member_that_has_read_a_transaction_is_not_stuck(broker, tmp_path):
         if asks:
             cluster = LiveCluster(bootstrap=broker.bootstrap)
             held["lag"] = with_record_ages(held["lag"], cluster.first_unread, now_us)
-        facts = read_facts(read_tables(held), log.group, now_us // 1_000)
+        history = read_group(read_tables(held), log.group, now_us // 1_000)
         impatient = Limits(stuck_s=0.5, hesitant_s=0.5)
-        return {one.code: one for one in examine(facts, impatient).findings}
+        return {one.code: one for one in examine(history, impatient).findings}
 
     try:
         read = []

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import run
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, admin_of, commit_alone, fresh, transaction
 from tests.live.kinds import ask
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
@@ -36,12 +35,6 @@ COLUMNS = {
     "HOST": "client_host",
     "CLIENT-ID": "client_id",
 }
-
-
-def commit(bootstrap, group, *places):
-    lone = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    lone.commit(offsets=[TopicPartition(*place) for place in places], asynchronous=False)
-    lone.close()
 
 
 class Members:
@@ -78,15 +71,6 @@ class Members:
             consumer.close()
 
 
-def write_transaction(bootstrap, topic, n_records):
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": fresh("agrees")})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    for _ in range(n_records):
-        producer.produce(topic, b"x", partition=0)
-    producer.commit_transaction(60)
-
-
 def live_members(members, topic, group):
     members.join(group, topic.name, 4, client_id="one")
     members.join(group, topic.name, 2, client_id="two")
@@ -107,16 +91,18 @@ def set_up(bootstrap, members, groups):
     live_members(members, four, groups["live members"])
     members.join(groups["a KIP-848 group"], two.name, 2, group_protocol="consumer")
     commit_of_owner(members, groups["a KIP-848 group"], two.name)
-    commit(bootstrap, groups["an empty group"], (one.name, 0, 4))
+    commit_alone(bootstrap, groups["an empty group"], {(one.name, 0): 4})
     members.join(groups["no commit"], two.name, 2)
-    commit(bootstrap, groups["committed at the end"], (one.name, 0, 10))
+    commit_alone(bootstrap, groups["committed at the end"], {(one.name, 0): 10})
     gone = Topic(bootstrap, 1, 10)
-    commit(bootstrap, groups["a topic deleted"], (gone.name, 0, 2), (one.name, 0, 2))
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.delete_topics([gone.name])[gone.name].result(60)
+    commit_alone(bootstrap, groups["a topic deleted"], {(gone.name, 0): 2, (one.name, 0): 2})
+    admin_of(bootstrap).delete_topics([gone.name])[gone.name].result(60)
     marked = Topic(bootstrap, 1)
-    write_transaction(bootstrap, marked.name, 3)
-    commit(bootstrap, groups["transaction markers"], (marked.name, 0, 3))
+    producer = transaction(bootstrap)
+    for _ in range(3):
+        producer.produce(marked.name, b"x", partition=0)
+    producer.commit_transaction(60)
+    commit_alone(bootstrap, groups["transaction markers"], {(marked.name, 0): 3})
     members.join(groups["a static member"], two.name, 2, group_instance_id="pod-0")
     commit_of_owner(members, groups["a static member"], two.name)
 

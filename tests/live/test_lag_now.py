@@ -10,6 +10,7 @@ import json
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import run
+from tests.live.crew import commit_alone
 from tests.live.kinds import Members, ask, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_kinds import produce
@@ -18,8 +19,8 @@ from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.suites import further
 
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.group.group_history import read_group
 
 pytestmark = pytest.mark.broker
 
@@ -84,9 +85,7 @@ def test_every_kind_has_the_rows_of_the_pipeline_and_of_kafkas_tools(broker, tmp
     groups = {name: f"{name}-{topic}" for name in names}
     settings = ["--entity-type", "groups", "--entity-name", groups["share"], "--alter"]
     ask("configs", bootstrap, *settings, "--add-config", "share.auto.offset.reset=earliest")
-    left = Consumer({"bootstrap.servers": bootstrap, "group.id": groups["left"]})
-    left.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
-    left.close()
+    commit_alone(bootstrap, groups["left"], {(topic, 0): 3})
     desk = Desk(broker, groups["worker"], {"job": 2}).start()
     with Members(bootstrap, tmp_path) as crew:
         for kind in ("classic", "consumer"):
@@ -197,7 +196,7 @@ def test_commits_of_a_topic_that_the_members_left_are_marked(broker, tmp_path, p
         seen = {}
         until(of_the_topic, lambda: f"the same marks: {seen['marks']}")
         found = seen["tables"]
-        codes = [f.code for f in examine(read_facts(found, group)).findings]
+        codes = [f.code for f in examine(read_group(found, group)).findings]
         assert codes == ["HF129"]
         said = tool_says("consumer", bootstrap, group)
         assert said[left, 0] == ("0", "50"), "Kafka's tool counts it"
@@ -208,9 +207,7 @@ def test_commits_of_a_topic_that_the_members_left_are_marked(broker, tmp_path, p
 def test_a_group_that_nobody_has_is_an_error_with_those_that_are_there(broker):
     bootstrap, topic = broker.bootstrap, create_topic(broker.bootstrap, 1)
     group = f"there-{topic}"
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
-    consumer.close()
+    commit_alone(bootstrap, group, {(topic, 0): 0})
     done = run("lag", "-b", bootstrap, "--group", f"thare-{topic}")
     assert (done.code, done.out) == (3, "")
     assert done.err == f"error: no group 'thare-{topic}' here; did you mean {group}?\n"

@@ -11,9 +11,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient
 from tests.live.all_clients import Stage, sentence
-from tests.live.crew import fresh
+from tests.live.crew import fresh, group_of
 from tests.live.waiting import until
 
 import holdfast
@@ -86,15 +85,6 @@ def test_a_close_says_otherwise_than_the_key(stage):
     waits(stage, first)
 
 
-def members_of(stage: Stage) -> int:
-    admin = KafkaAdminClient(bootstrap_servers=stage.bootstrap)
-    try:
-        (told,) = admin.describe_groups([stage.group]).values()
-        return len(told["members"])
-    finally:
-        admin.close()
-
-
 @sentence()
 def test_a_static_member_stays_in_its_group_unless_it_leaves_for_good_or_unsubscribes(stage):
     topic = stage.topic(4)
@@ -107,7 +97,7 @@ def test_a_static_member_stays_in_its_group_unless_it_leaves_for_good_or_unsubsc
         return other
 
     second().close()
-    assert members_of(stage) == 2
+    assert len(group_of(stage.bootstrap, stage.group).members) == 2
     for leaves in (
         lambda: second().close(returns=False),
         lambda: second(holdfast_clean_leave="immediate").close(),

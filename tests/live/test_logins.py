@@ -39,9 +39,10 @@ def server(security):
 
 
 @pytest.fixture(scope="module")
-def stores(security, tmp_path_factory):
+def stores(certificates, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stores")
-    write_stores(security.folder / "ca.pem", security.folder / "client.pem", folder, PASSWORD)
+    made = certificates.folder
+    write_stores(made / "ca.pem", made / "client.pem", folder, PASSWORD)
     return folder
 
 

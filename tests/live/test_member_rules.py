@@ -5,10 +5,21 @@ from __future__ import annotations
 import contextlib
 import logging
 
-import confluent_kafka
 import pytest
-from tests.live.crew import ConsumerThread, Held, Topic, account, closing, fresh, overlaps, spread
-from tests.live.stock import Stock
+from tests.live.crew import (
+    ConsumerThread,
+    Held,
+    Topic,
+    account,
+    closing,
+    commit_alone,
+    commit_in,
+    fresh,
+    overlaps,
+    spread,
+    transaction,
+)
+from tests.live.polled import Stock
 from tests.live.waiting import until
 
 from holdfast.core.machine import actions
@@ -45,14 +56,8 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
 
 def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
     topic, group = Topic(broker.bootstrap, 1, 8), fresh("group")
-    client = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
-    reader = confluent_kafka.Consumer({**client, "group.id": group})
-    producer = confluent_kafka.Producer({**client, "transactional.id": fresh("writer")})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    at = confluent_kafka.TopicPartition(topic.name, 0, 6)
-    producer.send_offsets_to_transaction([at], reader.consumer_group_metadata(), 60)
-    reader.close()
+    producer = transaction(broker.bootstrap)
+    commit_in(producer, broker.bootstrap, group, topic.name, 6)
     consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     coordinator = consumer_thread.consumer._runtime.coordinator
     asked, fetch = [], coordinator._fetch_committed
@@ -188,17 +193,8 @@ def test_what_is_logged_carries_group_member_and_generation(broker, caplog):
 def lagging(broker, group: str, topic: Topic, lags: list[int]) -> None:
     """A group that has committed so far behind."""
     topic.produce(max(lags))
-    reader = confluent_kafka.Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0}
-    )
-    reader.commit(
-        offsets=[
-            confluent_kafka.TopicPartition(topic.name, p, max(lags) - lag)
-            for p, lag in enumerate(lags)
-        ],
-        asynchronous=False,
-    )
-    reader.close()
+    behind = {(topic.name, p): max(lags) - lag for p, lag in enumerate(lags)}
+    commit_alone(broker.bootstrap, group, behind)
 
 
 def test_the_ready_source_reads_lags_from_the_broker(broker):

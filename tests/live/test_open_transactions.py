@@ -19,16 +19,15 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cli.running import run
-from tests.live.crew import Topic, fresh
+from tests.live.crew import Topic, commit_alone, commit_in, fresh, transaction
 from tests.live.kinds import ask, tools
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.report.served import following, serving
 
 from holdfast.cli.histories import OLD_TRANSACTION_S
-from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import offsets_partition
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
@@ -38,37 +37,15 @@ ENDS = ("commit", "abort", "never")
 
 DYING = """
 import sys
-from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.live.crew import commit_in, transaction
 
 bootstrap, group, topic, name = sys.argv[1:]
-reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-producer = Producer({
-    "bootstrap.servers": bootstrap,
-    "transactional.id": name,
-    "transaction.timeout.ms": 900_000,
-})
-producer.init_transactions(60)
-producer.begin_transaction()
-at = [TopicPartition(topic, 0, 5)]
-producer.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 60)
+long = {"transactional.id": name, "transaction.timeout.ms": 900_000}
+commit_in(transaction(bootstrap, **long), bootstrap, group, topic, 5)
 print("open", flush=True)
 sys.stdin.read()
 """
 """A producer that is killed while its transaction is open."""
-
-
-def commit(bootstrap, group, topic, offset):
-    lone = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    places = [TopicPartition(topic, 0, offset)]
-
-    def is_done():
-        try:
-            return bool(lone.commit(offsets=places, asynchronous=False))
-        except KafkaException:  # the coordinator of a new broker loads
-            return False
-
-    until(is_done, f"{group} has committed")
-    lone.close()
 
 
 def beside(group):
@@ -80,14 +57,9 @@ def beside(group):
 
 def opened(bootstrap, group, topic, name):
     """A producer whose transaction, with a commit of 5, is open."""
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     own = {"transactional.id": name, "transaction.timeout.ms": 600_000}
-    producer = Producer({"bootstrap.servers": bootstrap, **own})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    at = [TopicPartition(topic, 0, 5)]
-    producer.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 60)
-    reader.close()
+    producer = transaction(bootstrap, **own)
+    commit_in(producer, bootstrap, group, topic, 5)
     return producer
 
 
@@ -151,15 +123,15 @@ class Fleet:
 
     def begin(self):
         names = {end: fresh(end) for end in ENDS}
-        commit(self.bootstrap, self.live, self.topic, 3)
+        commit_alone(self.bootstrap, self.live, {(self.topic, 0): 3})
         left_open(self.bootstrap, self.waiting["never"], self.topic, names["never"])
         self.producers = {
             end: opened(self.bootstrap, self.waiting[end], self.topic, names[end])
             for end in ("commit", "abort")
         }
         self.began = time.monotonic()
-        commit(self.bootstrap, self.live, self.topic, 7)
-        commit(self.bootstrap, self.newcomer, self.topic, 2)  # its first one
+        commit_alone(self.bootstrap, self.live, {(self.topic, 0): 7})
+        commit_alone(self.bootstrap, self.newcomer, {(self.topic, 0): 2})  # its first one
         self.named = {
             end: f"a transaction of producer {producer_id(self.bootstrap, names[end])} is open"
             for end in ENDS

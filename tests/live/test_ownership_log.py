@@ -13,10 +13,10 @@ from tests.live.ownership_log import OwnershipLog
 
 
 def ownership_log_of(folder, **event_logs):
-    """A ledger of two partitions; times count up over all journals, line by line."""
+    """The log of two partitions; times count up over all event logs, line by line."""
     clock = 0
     for name, lines in event_logs.items():
-        with (folder / f"{name}.journal").open("w") as file:
+        with (folder / f"{name}.jsonl").open("w") as file:
             for line in lines:
                 clock += 1
                 file.write(json.dumps([float(clock), *line]) + "\n")
@@ -76,7 +76,7 @@ def test_a_hole_and_an_end_that_was_not_read_are_found(tmp_path):
 
 
 def write(folder, name, *lines):
-    (folder / f"{name}.journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_a_loss_counts_from_when_nothing_more_is_handed_out(tmp_path):
@@ -104,7 +104,7 @@ def test_two_owners_are_found_unless_allowed(tmp_path):
     a = [("assigned", [0]), ("end",)]
     ownership_log = ownership_log_of(tmp_path, a=a, b=[("assigned", [0])])
     assert ownership_log.two_owners(set()) == []
-    (tmp_path / "c.journal").write_text('[1.5, "assigned", [0]]\n')
+    (tmp_path / "c.jsonl").write_text('[1.5, "assigned", [0]]\n')
     ownership_log.read()
     assert len(ownership_log.two_owners(set())) == 2
     assert len(ownership_log.two_owners({("a", "c")})) == 1
@@ -190,6 +190,6 @@ def test_a_run_that_waits_in_vain_names_every_hole(tmp_path):
     assert ownership_log.holes(1, 0) == []
 
 
-def test_where_a_member_stands_is_what_it_said_last(tmp_path):
-    said = [("stands", {"paused": "set()"}), ("stands", {"paused": "{0}"})]
-    assert ownership_log_of(tmp_path, a=said).stands == {"a": {"paused": "{0}"}}
+def test_the_state_of_a_member_is_the_last_one_that_it_wrote(tmp_path):
+    said = [("state", {"paused": "set()"}), ("state", {"paused": "{0}"})]
+    assert ownership_log_of(tmp_path, a=said).states == {"a": {"paused": "{0}"}}

@@ -6,17 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import run
-from tests.live.crew import ConsumerThread, Topic, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, commit_in, fresh, spread, transaction
 from tests.live.crew import closing as stopped
 from tests.live.kinds import CONSUMER, ask, tools
 from tests.live.waiting import until
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import offsets_partition
 from holdfast.fleet.pipeline.ingest.dump import write_dump
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
 from holdfast.fleet.pipeline.ingest.printed.dumps import write_printed
 
 pytestmark = pytest.mark.broker
@@ -46,17 +45,10 @@ def printed_records(bootstrap: str, formatter: str) -> str:
 
 def in_transactions(bootstrap: str, group: str, topic: str) -> None:
     """Commit 5 in a transaction that is committed, and 77 in one that is aborted."""
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    reader.subscribe([topic])
-    until(lambda: (reader.poll(0.1) and False) or reader.assignment(), "an assignment")
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": fresh("printed")})
-    producer.init_transactions(60)
-    for offset, end in ((5, producer.commit_transaction), (77, producer.abort_transaction)):
-        producer.begin_transaction()
-        at = [TopicPartition(topic, 0, offset)]
-        producer.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 60)
-        end(60)
-    reader.close()
+    for offset, end in ((5, "commit"), (77, "abort")):
+        producer = transaction(bootstrap)
+        commit_in(producer, bootstrap, group, topic, offset)
+        getattr(producer, f"{end}_transaction")(60)
 
 
 def rows(*words):
@@ -99,12 +91,11 @@ def records_of(dump, groups):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
-def test_a_printed_log_makes_the_tables_of_a_dump(spark, broker, lived, tmp_path):
+def test_a_printed_log_makes_the_tables_of_a_dump(broker, lived, tmp_path):
     (working, exact), _ = lived
-    cluster = LiveCluster(bootstrap=broker.bootstrap)
+    feed = KafkaFeed(cluster=LiveCluster(bootstrap=broker.bootstrap))
     for group in (working, exact):
-        dump = write_dump(spark, cluster, tmp_path / group / "dump", groups=[group])
+        dump = write_dump(feed, tmp_path / group / "dump", groups=[group])
         text = tmp_path / f"{group}.txt"
         text.write_text(printed_log(broker, group), "utf-8", newline="")
         printed = write_printed(text, tmp_path / group / "printed", print)

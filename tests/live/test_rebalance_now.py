@@ -14,14 +14,14 @@ from typing import Any
 import confluent_kafka
 import pytest
 from tests.cli.running import run
-from tests.live.crew import Topic, fresh, group_of
-from tests.live.held_member import StockMember
+from tests.live.crew import Topic, admin_of, fresh, group_of
+from tests.live.polled import StockMember
 from tests.live.waiting import until
 
 from holdfast.cli.live_states import GroupStatePoller
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.snapshot import JOINING
-from holdfast.fleet.report.findings.finding import Limits
+from holdfast.fleet.analysis.findings.finding import Limits
 
 pytestmark = pytest.mark.broker
 
@@ -147,7 +147,6 @@ def test_a_group_that_was_deleted_is_gone_and_one_that_never_was_is_too(broker):
     until(
         lambda: states.query(lambda _: True, [group]).of(group).seen.state == "Empty", "no member"
     )
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_consumer_groups([group])[group].result(60)
+    admin_of(bootstrap).delete_consumer_groups([group])[group].result(60)
     live = states.query(lambda _: True, [group]).of(group)
     assert (live.seen, live.is_gone) == (None, True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
 from tests.live.all_clients import COOPERATIVE, MANUAL, Stage, sentence
 from tests.live.clients import word
+from tests.live.crew import admin_of, commit_alone
 from tests.live.event_recorder import EventRecorder
 
 pytestmark = pytest.mark.broker
@@ -136,15 +136,10 @@ def fails_once(stage: Stage, member: Any, wanted: int) -> list[str]:
 
 def out_of_range(stage: Stage, topic: Any, partition: int) -> None:
     """Commit 3 for every partition, and delete records of one beyond that."""
-    group = confluent_kafka.Consumer(
-        {"bootstrap.servers": stage.bootstrap, "group.id": stage.group}
-    )
-    parts = [confluent_kafka.TopicPartition(topic.name, p, 3) for p in range(topic.n_partitions)]
-    group.commit(offsets=parts, asynchronous=False)
-    group.close()
-    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
-    gone = confluent_kafka.TopicPartition(topic.name, partition, 10)
-    admin.delete_records([gone])[gone].result(60)
+    starts = {(topic.name, p): 3 for p in range(topic.n_partitions)}
+    commit_alone(stage.bootstrap, stage.group, starts)
+    gone = TopicPartition(topic.name, partition, 10)
+    admin_of(stage.bootstrap).delete_records([gone])[gone].result(60)
 
 
 @sentence(client_names=("consumer", "confluent"))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -21,11 +20,11 @@ from pathlib import Path
 
 import pytest
 from tests.kips.ways import plan_upgrade, settings_of_java
-from tests.live import clients
 from tests.live.crew import Topic, group_of
+from tests.live.polled import Polled
 from tests.live.processes import Crew
 from tests.live.run_broker import RunBroker
-from tests.live.waiting import PATIENCE_SECONDS, until
+from tests.live.waiting import until
 
 from holdfast.core.machine.upgrade import (
     Client,
@@ -40,11 +39,6 @@ from holdfast.local.java import find_java
 pytestmark = pytest.mark.broker
 
 CONFIGURED = Path(__file__).parents[1] / "java" / "Configured.java"
-CLIENTS = {
-    "confluent": clients.Confluent,
-    "aiokafka": clients.Aiokafka,
-    "kafka": clients.KafkaPython,
-}
 STRATEGY = "partition.assignment.strategy"
 N_PARTITIONS = 6
 JAVAS = "org.apache.kafka.clients.consumer."
@@ -109,47 +103,16 @@ def test_from_range_to_cooperative_sticky_to_design_ii_and_back(broker, tmp_path
         assert group.overlaps() == []
 
 
-class Rolled(threading.Thread):
+def rolled(broker: RunBroker, group: str, topic: str, config: Config) -> Polled:
     """A member of a Python client, configured as a plan prints it."""
-
-    def __init__(self, broker: RunBroker, group: str, topic: str, config: Config):
-        super().__init__(daemon=True)
-        library = config.client.rpartition(".")[2]
-        kind = {"kafka-python": "kafka"}.get(library, library)
-        is_ours = config.client.startswith("holdfast.")
-        text = config.setting.partition("=")[2]
-        if is_ours:
-            given = {STRATEGY: text if kind == "confluent" else eval(text)}
-        else:
-            assert config.assignors == default_assignors(config.client)
-            given = {}
-        self.client = CLIENTS[kind](
-            topic,
-            {"bootstrap.servers": broker.bootstrap, "group.id": group, **given},
-            is_original=not is_ours,
-        )
-        self.client.subscribe([topic])
-        if kind == "kafka":  # as a stock member of it: before its first round
-            until(lambda: self.client.does("partitions_for_topic", topic), "the topic's metadata")
-        self.owned: set[int] = set()
-        self.error: BaseException | None = None
-        self._ends = threading.Event()
-
-    def run(self) -> None:
-        try:
-            while not self._ends.is_set():
-                self.client.poll(1.0)  # kafka-python forgets a join that ends between two calls
-                self.owned = self.client.owns()
-        except BaseException as error:  # the test raises it
-            self.error = error
-        finally:
-            self.client.close()
-
-    def end(self) -> None:
-        self._ends.set()
-        self.join(PATIENCE_SECONDS)
-        assert self.error is None, self.error
-        assert not self.is_alive()
+    library = config.client.rpartition(".")[2]
+    kind = {"kafka-python": "kafka"}.get(library, library)
+    if not config.client.startswith("holdfast."):
+        assert config.assignors == default_assignors(config.client)
+        return Polled(kind, broker.bootstrap, group, topic, is_original=True).start()
+    text = config.setting.partition("=")[2]
+    strategy = {STRATEGY: text if kind == "confluent" else eval(text)}
+    return Polled(kind, broker.bootstrap, group, topic, is_original=False, **strategy).start()
 
 
 def roll(broker: RunBroker, client: Client) -> None:
@@ -159,19 +122,16 @@ def roll(broker: RunBroker, client: Client) -> None:
     theirs = Config(client=client, assignors=default_assignors(client))
     design = replace(theirs, assignors=("holdfast-deferred",))
     stages = [theirs, *plan_upgrade(theirs, design), *plan_upgrade(design, theirs)]
-    members: list[Rolled] = []
-    ended: list[Rolled] = []
+    members: list[Polled] = []
+    ended: list[Polled] = []
 
     def start(config: Config) -> None:
-        members.append(Rolled(broker, group, topic.name, config))
-        members[-1].start()
+        members.append(rolled(broker, group, topic.name, config))
 
     def await_balance(stage: Config) -> None:
         def is_even() -> bool:
-            loads = [len(m.owned) for m in members]
+            loads = [len(m.owns) for m in members]
             everything = set().union(*(m.owned for m in members))
-            errors = [m.error for m in members if m.error is not None]
-            assert not errors, errors
             return sum(loads) == len(everything) == N_PARTITIONS and max(loads) - min(loads) <= 1
 
         until(is_even, lambda: f"balance at {stage}; now {[m.owned for m in members]}")
@@ -182,8 +142,8 @@ def roll(broker: RunBroker, client: Client) -> None:
         await_balance(theirs)
         for stage in stages[1:]:
             for _ in range(3):
-                members[0].end()
-                ended.append(members.pop(0))
+                ended.append(members.pop(0).stop())
+                assert ended[-1].error is None, ended[-1].error
                 topic.produce(5)
                 start(stage)
                 await_balance(stage)
@@ -196,7 +156,7 @@ def roll(broker: RunBroker, client: Client) -> None:
         until(lambda: not unread(), lambda: f"unread by {client}: {sorted(unread())[:9]}")
     finally:
         for member in members:
-            member.end()
+            member.stop()
 
 
 @pytest.mark.every

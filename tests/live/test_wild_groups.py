@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
+from tests.live.disturbed import Writer
 from tests.live.kinds import Members, ask, assigned, described, rows_of, streams_tasks, tables_of
 from tests.live.processes import create_topic
 from tests.live.test_more_kinds import admin_view, lags, our_lags
@@ -39,29 +38,6 @@ N_GROUPS, PARTITIONS, ACTS = 5, 6, 5
 def logged():
     with broker_with_short_sessions() as broker:
         yield broker
-
-
-class Writer(threading.Thread):
-    """Writes to every partition of these topics until it is halted."""
-
-    def __init__(self, bootstrap, topics):
-        super().__init__(daemon=True)
-        self.producer = Producer({"bootstrap.servers": bootstrap})
-        self.topics, self.over = topics, threading.Event()
-
-    def run(self):
-        n = 0
-        while not self.over.wait(0.2):
-            n += 1
-            for topic in self.topics:
-                for partition in range(PARTITIONS):
-                    self.producer.produce(topic, b"x", key=str(n % 7), partition=partition)
-            self.producer.poll(0)
-
-    def halt(self):
-        self.over.set()
-        self.join()
-        self.producer.flush(60)
 
 
 def shared(bootstrap, group):
@@ -117,8 +93,9 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
             topic = create_topic(bootstrap, PARTITIONS, kind)
             own = random.Random(chance.random())
             groups.append(WildGroup(kind, f"g-{topic}", topic, crew, own))
-        writer = Writer(bootstrap, [group.topic for group in groups])
-        writer.start()
+        writer = Writer(bootstrap, 0.2)
+        for group in groups:
+            writer.add(group.topic, list(range(PARTITIONS)))
         for group in groups:
             group.fill()
         for group in groups:  # else who is ended has never been a member
@@ -133,7 +110,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
             list(pool.map(live, groups))
         for group in groups:
             group.fill()
-        writer.halt()
+        writer.close()
         for group in groups:
             until(
                 lambda group=group: is_still(bootstrap, group),

@@ -16,8 +16,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from tests.live.crew import ConsumerThread, Topic
+from tests.live.crew import ConsumerThread, Topic, admin_of
 from tests.live.offsets_log import commits_by_group
 from tests.live.processes import Processes
 from tests.live.waiting import until
@@ -78,8 +77,7 @@ class Zombies(Processes):
         super().__init__(folder)
         self.bootstrap, self.cases = broker.bootstrap, cases
         self.topic = Topic(broker.bootstrap, 2, N_HELD)
-        self._event_log = folder / "zombies.journal"
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        self._event_log = folder / "zombies.jsonl"
         self.consumer_threads: dict[str, ConsumerThread] = {}
         self.workers: dict[str, Worker] = {}
         self._open = ExitStack()
@@ -155,7 +153,7 @@ class Zombies(Processes):
         empty = [self.group(c) for c in self.cases if c.other == "none"]
         if any(
             answer.result().members
-            for answer in self._admin.describe_consumer_groups(empty).values()
+            for answer in admin_of(self.bootstrap).describe_consumer_groups(empty).values()
         ):
             return False
         if any(len(worker.owned) < 2 for worker in self.workers.values()):

@@ -20,10 +20,10 @@ from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from tests.cli.running import run
 from tests.live.chaos import cluster
-from tests.live.crew import ConsumerThread, Topic, fresh, spread
+from tests.live.crew import ConsumerThread, Topic, admin_of, fresh, spread
 from tests.live.crew import closing as stopped
 from tests.live.cut import Cut
 from tests.live.every_command import CODES, run_all
@@ -38,7 +38,7 @@ from holdfast.fleet.tables.reading import read_tables
 from holdfast.local import jars
 from holdfast.local.broker.broker import Broker
 
-CLIENTS = "holdfast+confluent+aiokafka+kafka"
+CLIENTS = "consumer+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")
 MARK = "<!-- written by tests.live.versions -->"
 
@@ -77,7 +77,7 @@ class Kafka:
     """What Kafka's Admin API says of one group."""
 
     def __init__(self, bootstrap: str, group: str):
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin = admin_of(bootstrap)
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
         committed = asked[group].result(60).topic_partitions
         self.committed = {(tp.topic, tp.partition): tp.offset for tp in committed}
@@ -161,7 +161,7 @@ def examine(version: str, folder: Path) -> dict:
         began = time.monotonic()
         try:
             sizes = {"n_members": 8, "n_partitions": 24, "delay_ms": 5_000}
-            row |= members(broker, cut, folder / "journals", FAULTS, **sizes)
+            row |= members(broker, cut, folder / "event-logs", FAULTS, **sizes)
             workers(broker.bootstrap)
             commands(broker.bootstrap, folder)
             codes = exit_codes(broker.bootstrap, folder)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.live.kinds import Members
+from tests.live.processes import event_member
 
 from holdfast.local.broker import broker as brokers
 
@@ -72,7 +73,7 @@ PYTHON = {
     "kafka-python-coop",
     "kafka-python-range",
 }
-"""Kinds that ``bench/bounce_member.py`` runs; they keep a diary."""
+"""Kinds that ``bench/bounce_member.py`` runs; they keep an event log."""
 
 
 @dataclass
@@ -137,19 +138,17 @@ class WildGroup:
         if not kind.endswith("848"):
             kafka |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000}
         task = {"kind": kind, "topic": self.topic, "restore": 0.0, "work": 0.0, "delay_ms": 5_000}
-        task |= {"event_log": str(self.crew.folder / f"{name}.diary"), "kafka": kafka}
+        task |= {"event_log": str(self.crew.folder / f"{name}.jsonl"), "kafka": kafka}
         return [sys.executable, str(BENCH / "bounce_member.py"), json.dumps(task)]
 
     def _worker(self, name: str) -> list[str]:
         config = {
-            "client.id": name,
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": 1_000,
         }
-        member = str(Path(__file__).with_name("worker_member.py"))
-        event_log = str(self.crew.folder / f"{name}.journal")
-        words = [self.crew.bootstrap, self.name, name, event_log, json.dumps(config)]
-        return [sys.executable, member, *words, json.dumps({"shard": 6})]
+        event_log = str(self.crew.folder / f"{name}.jsonl")
+        words = (self.crew.bootstrap, "-", self.name, name, event_log, json.dumps({"shard": 6}))
+        return event_member("worker", *words, json.dumps(config))
 
     def leave(self, slot: int) -> None:
         """SIGTERM."""
@@ -205,7 +204,7 @@ class WildGroup:
         """Partition -> the members that said that they got it, in order, repeats left out."""
         lines = [
             (at, path.stem, partition)
-            for path in self.crew.folder.glob(f"{self.kind}-*.diary")
+            for path in self.crew.folder.glob(f"{self.kind}-*.jsonl")
             for at, what, *more in map(json.loads, whole_lines(path))
             if what == "assigned"
             for partition in more[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.live.crew import ConsumerThread, Topic, fresh
-from tests.live.held_member import StockMember
+from tests.live.polled import StockMember
 from tests.live.waiting import until
 from tests.report.browser import browser
 

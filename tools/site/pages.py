@@ -107,7 +107,7 @@ def _name(module: str, name: str) -> str:
 
 
 def _of_private_bases(thing: Any, module: str) -> list[str]:
-    """Public members of a class that its bases give which have no place of their own here."""
+    """Public members that a class inherits from bases that have no page."""
     shown = [getattr(import_module(module), name) for name in names_of(module)]
     bases = takewhile(lambda base: base not in shown, getattr(thing, "__mro__", ())[1:])
     ours = [base for base in bases if base.__module__.startswith("holdfast")]

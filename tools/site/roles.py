@@ -4,7 +4,7 @@
 that name; a name that it has not is code alone. A table of reStructuredText stays as it is typed.
 A last line ``References:`` below a section is a section of its own, as ``Notes`` is.
 
-**Strategy.** Names are looked up from where the docstring stands, as a reader would.
+**Strategy.** Names are looked up in the module of the docstring first, as a reader would.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ designs, the user's own included), ``durations`` and ``settings`` read the user'
 ``printed_texts`` the output of Kafka's own tools, and ``histories`` makes a history of them for a
 command. ``live_lag`` makes rows of the coordinators' answers, and ``live_states`` queries them for
 the present states of groups. ``spark_progress`` shows the progress of Spark, and ``arrow`` loads
-Arrow without pandas. ``wire_json`` is a part of decode, ``simulation_files`` of simulate.
+Arrow without pandas. ``wire_json`` is a part of decode, ``simulation_files`` and
+``simulation_picture`` are parts of simulate.
 ``demo/`` runs the demo on a broker of its own.
 """

@@ -2,5 +2,5 @@
 
 ``run`` is the demo. ``group`` starts the processes, which are ``member`` and ``producer``, and
 ``lifeline`` ends them. All numbers come from the members' own event logs: ``event_log`` has their
-lines, ``ownership`` derives who owned what, and ``accounting`` which records were read.
+lines, and ``ownership`` derives who owned what.
 """

@@ -460,7 +460,7 @@ class DesignAssignor:
             and _same_members(led, leader_round.members),
         )
         if newer is not None:
-            from holdfast.core.machine.leader.new_resources import with_new_resources
+            from holdfast.core.machine.leader.counts import with_new_resources
 
             done = with_new_resources(done, members, newer, known)
         leader_round.notes.extend(done.notes)

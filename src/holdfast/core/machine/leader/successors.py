@@ -17,13 +17,13 @@ a group of A, B and C with a delay of 60 s that has not changed for a long time.
    whatever it reports. The recent joiner is forgotten: each departure needs one of its own. The
    oldest is used first. Example: D joins and gets a fair share of A's, B's and C's. 20 s later A
    leaves: what A owned goes to B, C and D at once. Then C dies, and what C owned waits. A recent
-   joiner with a location (:mod:`holdfast.core.machine.leader.locations`) is a successor at once for
-   30 s only: a roll-out ends an old process as soon as the new one is ready. The group waits for a
-   member that departs later as long as a restart may take (:func:`short_wait_ms`), and the recent
-   joiner succeeds it only if it is not back then. A leader does not know how long a restart takes,
-   but the delay is to be longer than the slowest one: a quarter of it, and no less than 30 s, is
-   the default of ``Policy.successor_delay_ms``. Example: D joins with a location, and two minutes
-   later A is bounced. What A owned waits for A.
+   joiner with a location (:mod:`holdfast.core.machine.leader.subscriptions`) is a successor at once
+   for 30 s only: a roll-out ends an old process as soon as the new one is ready. The group waits
+   for a member that departs later as long as a restart may take (:func:`short_wait_ms`), and the
+   recent joiner succeeds it only if it is not back then. A leader does not know how long a restart
+   takes, but the delay is to be longer than the slowest one: a quarter of it, and no less than 30
+   s, is the default of ``Policy.successor_delay_ms``. Example: D joins with a location, and two
+   minutes later A is bounced. What A owned waits for A.
 3. The group waits for a recent joiner that departs, as for any member. The new member that replaces
    it becomes the recent joiner, with the time that is left.
 4. A departed member whose wait ran out leaves a *vacancy* for another delay. A new member that

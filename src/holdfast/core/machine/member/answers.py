@@ -39,7 +39,6 @@ from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol, Re
 from holdfast.core.machine.leader.counts import handed_out
 from holdfast.core.machine.member.holdings import ordered, topics_of
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
-from holdfast.core.machine.member.requests import new_request, send_sync
 from holdfast.core.machine.member.steps import (
     backoff_ms,
     die,
@@ -47,14 +46,16 @@ from holdfast.core.machine.member.steps import (
     fail,
     is_reported,
     lose,
+    new_request,
     refused,
     retry,
     revoke,
+    send_sync,
     want,
     watch_metadata,
 )
 from holdfast.core.machine.states import ENDED, MemberState
-from holdfast.core.wire.layouts.assignment_entries import names_more
+from holdfast.core.wire.layouts.container import names_more
 from holdfast.errors import WireError
 
 MOST_TOPICS, MOST_MORE = 100, 600

@@ -89,14 +89,16 @@ from holdfast.core.machine.member.holdings import (
     of_an_earlier_term,
     topics_of,
 )
-from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData
-from holdfast.core.machine.member.options import MemberOptions
-from holdfast.core.machine.member.requests import new_request, send_heartbeat, send_join, send_leave
+from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData, MemberOptions
 from holdfast.core.machine.member.steps import (
     die,
     forget_round,
     lose,
+    new_request,
     revoke,
+    send_heartbeat,
+    send_join,
+    send_leave,
     want,
     watch_metadata,
 )

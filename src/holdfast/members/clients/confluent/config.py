@@ -33,8 +33,8 @@ from holdfast.cluster import aws, credentials
 from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
+from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.keywords import NOT_OURS, servers
-from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_log import NAME
 

@@ -8,9 +8,9 @@ that librdkafka had taken, so every partition goes back to the application's pos
 application pauses stays paused in a rebalance that leaves the partition here.
 
 An eager member revokes all its partitions in every round and gets most of them back. A revoked
-partition is *retained*: librdkafka keeps fetching it, and its records are set aside. They are
-delivered if the partition is assigned again at the same offset, and dropped if it starts at another
-one. None of them is delivered before.
+partition is *retained*: librdkafka keeps fetching it, and its records are set aside. The records
+are delivered if the partition is assigned again at the same offset, and dropped if it starts at
+another one. None of them is delivered before.
 
 References: KIP-54, "Motivation" (what is fetched already is not fetched again); KIP-429; KIP-447.
 """
