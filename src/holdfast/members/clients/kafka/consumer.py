@@ -25,13 +25,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaConfigurationError
 from kafka.structs import TopicPartition
 
+from holdfast.cluster.client_configs import kafka_python_tokens
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_what_is_there
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.clients.keywords import is_ours
+from holdfast.members.clients.keywords import is_ours, with_login
 from holdfast.members.runtime.application_tasks import to_the_end
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight
@@ -88,6 +89,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def __init__(self, *topics: str, **configs: Any):
         hide_logins()
+        try:
+            configs = with_login(configs, kafka_python_tokens)
+        except ConfigError as error:
+            raise KafkaConfigurationError(str(error)) from error
         self._in_flight = InFlight()
         self._closing = CrossThreadCalls(self._end)
         self._commits_at_end = True
