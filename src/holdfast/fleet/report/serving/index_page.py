@@ -46,7 +46,7 @@ from holdfast.fleet.report.serving.group_index import (
     cut,
     select,
 )
-from holdfast.fleet.report.serving.live_index import rebalancing_s
+from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 

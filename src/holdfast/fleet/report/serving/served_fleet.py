@@ -7,7 +7,7 @@ gives the error. Nothing is written.
 
 Until the first batch of a folder that an updater has just started to fill, groups are shown from
 their coordinators' answers: their lag, without their history. Present states of groups are polled
-beside the batches (:mod:`~holdfast.fleet.report.serving.live_answers`).
+beside the batches (:mod:`~holdfast.fleet.report.serving.live`).
 
 **Strategy.** One thread polls the folder for changes, reads it and makes the index. Another one
 examines every group of the newest tables, the costliest first, keeps a short verdict of each and
@@ -41,8 +41,14 @@ from holdfast.fleet.report.serving.group_index import (
     read_index,
     select,
 )
-from holdfast.fleet.report.serving.live_answers import NOW_S, LiveAnswers, LiveQuery
-from holdfast.fleet.report.serving.live_index import index_now, of_records, verdicts_now
+from holdfast.fleet.report.serving.live import (
+    NOW_S,
+    LiveAnswers,
+    LiveQuery,
+    index_now,
+    of_records,
+    verdicts_now,
+)
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
