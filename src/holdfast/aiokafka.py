@@ -20,7 +20,7 @@ with needed("members"):
     from aiokafka import ConsumerRebalanceListener, TopicPartition
 
 from holdfast.members.clients.aiokafka.consumer import AIOKafkaConsumer, install
-from holdfast.members.clients.module_names import name_of
+from holdfast.members.clients.drop_in import name_of
 
 if TYPE_CHECKING:
     from holdfast.members.clients.aiokafka.assignors import Range, RoundRobin, Sticky, assignor

@@ -22,7 +22,7 @@ with needed("members"):
 
 from holdfast.members.clients.confluent.config import INSTALLED
 from holdfast.members.clients.confluent.consumer import ConfluentConsumer as Consumer
-from holdfast.members.clients.module_names import name_of
+from holdfast.members.clients.drop_in import name_of
 
 if TYPE_CHECKING:
     from holdfast.members.clients.confluent.async_consumer import (

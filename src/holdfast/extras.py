@@ -17,10 +17,10 @@ BROUGHT: Mapping[str, tuple[str, str]] = {
     "grpc": ("grpcio", "all"),
     "hdfs_native": ("hdfs-native", "all"),
     "kafka": ("kafka-python", "fleet"),
-    "pandas": ("pandas", "fleet"),
+    "pandas": ("pandas", "spark"),
     "prometheus_client": ("prometheus-client", "fleet"),
     "pyarrow": ("pyarrow", "fleet"),
-    "pyspark": ("pyspark", "fleet"),
+    "pyspark": ("pyspark", "spark"),
     "werkzeug": ("Werkzeug", "fleet"),
     "zstandard": ("zstandard", "all"),
 }

@@ -19,8 +19,8 @@ with needed("members"):
     import kafka
     from kafka import ConsumerRebalanceListener, TopicPartition
 
+from holdfast.members.clients.drop_in import name_of
 from holdfast.members.clients.kafka.consumer import KafkaConsumer, install
-from holdfast.members.clients.module_names import name_of
 
 if TYPE_CHECKING:
     from holdfast.members.clients.kafka.assignors import (

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from holdfast.errors import ConfigError
 from holdfast.extras import needed
 
-with needed("fleet"):
+with needed("spark"):
     import pyarrow.parquet as pq
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
@@ -36,6 +36,7 @@ from holdfast.fleet.pipeline.batches.views import frame, register_views
 from holdfast.fleet.pipeline.ingest.json_records import JSON_RECORDS, json_records
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
+    KafkaFeed,
     check_session,
     kafka_records,
 )
@@ -283,11 +284,14 @@ def history(
         The source or a log cannot be read, or no record was read though it has some; or the folder
         contains files that are not ours, or another process writes to it.
     """
-    if not isinstance(source, Dump):
+    if isinstance(source, Dump):
+        records: Dump | KafkaFeed = source
+    else:
         check_session(spark)
+        records = KafkaFeed(cluster=source, session=lambda: spark, most_here=0)
     made = run(
         lambda: spark,
-        source,
+        records,
         out,
         selection=Selection(groups=groups),
         auto_offset_reset=auto_offset_reset,
@@ -330,9 +334,9 @@ def watch(
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
         process writes to the folder; or the session would read nothing (docs/spark.md).
     """
+    check_session(spark)
     kept = _watch.watch(
-        spark,
-        source,
+        KafkaFeed(cluster=source, session=lambda: spark),
         out,
         selection=Selection(groups=groups),
         every_seconds=every_seconds,

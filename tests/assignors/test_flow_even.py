@@ -11,8 +11,8 @@ from tests.oracles import best
 from tests.strategies import snapshots
 
 from holdfast.core.assignors.claims import normalise
-from holdfast.core.assignors.optimal.flow_even import Even, keep_all
 from holdfast.core.assignors.optimal.flow_graph import Graph, build
+from holdfast.core.assignors.optimal.sticky_flow import Even, keep_all
 from holdfast.core.model.group import Group
 
 

@@ -22,7 +22,9 @@ from holdfast.core import command_lines
 
 MAKERS = {"holdfast_line", "kafka_line"}
 """Functions that write a command line."""
-CHOOSERS = {"fleet/report/findings": {"on_group", "describe", "to_cooperative", "_show_rebalances"}}
+CHOOSERS = {
+    "fleet/analysis/findings": {"on_group", "describe", "to_cooperative", "_show_rebalances"}
+}
 """Functions that choose one, by the package that has them."""
 
 

@@ -140,7 +140,7 @@ def test_what_reaches_the_top_is_one_line(
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("holdfast.fleet.report.findings.examination.all_rules", fail)
+    monkeypatch.setattr("holdfast.fleet.analysis.findings.examination.all_rules", fail)
     done = run("explain", width=200)
     assert done.code == code
     assert done.err.strip() == words + (" (--debug shows where)" if code == 70 else "")

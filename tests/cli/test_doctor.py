@@ -11,7 +11,7 @@ from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.schema_check import problems
 from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW
 
-from holdfast.fleet.report.findings.doctor import examinations, to_json, worst_of
+from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
 from holdfast.fleet.tables.reading import read_tables
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "doctor.schema.json"

@@ -201,14 +201,13 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Bars that commands asked for; no Spark is started and nothing is read."""
     asked: list[tuple[Any, ...]] = []
 
-    def stop(session: Any, *_: Any, **__: Any) -> None:
-        if callable(session):
-            session()
+    def stop(read: Any, *_: Any, **__: Any) -> None:
+        getattr(read, "session", read)()
         raise SourceError("far enough")
 
     @contextmanager
-    def bar(spark: Any, what: str, n: int | None = None, *, quiet: bool, **_: Any) -> Any:
-        asked.append((what, n() if callable(n) else n, quiet))
+    def bar(spark: Any, what: str, n_records: Any = None, *, quiet: bool, **_: Any) -> Any:
+        asked.append((what, n_records() if callable(n_records) else n_records, quiet))
         yield
 
     def ends(topic: str, only: Any = None) -> dict[int, PartitionEnds]:
@@ -221,12 +220,18 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         raise SourceError("nobody is asked what groups do now")
         yield
 
-    cluster = SimpleNamespace(check=lambda: None, partition_ends=ends, connected=connected)
+    cluster = SimpleNamespace(
+        bootstrap="broker:1",
+        check=lambda: None,
+        group_names=set,
+        partition_ends=ends,
+        connected=connected,
+    )
     monkeypatch.setattr("holdfast.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
     for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
         monkeypatch.setattr(f"holdfast.fleet.pipeline.{slow}", stop)
-    for module in ("spark_progress", "commands.watch"):
+    for module in ("histories", "commands.dump", "commands.watch"):
         monkeypatch.setattr(f"holdfast.cli.{module}.spark_bar", bar)
     return asked
 

@@ -36,8 +36,15 @@ from holdfast.core.command_lines import CLIENT, DUMP, FOLDER, SERVERS, GivenSour
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
 from holdfast.core.machine import codes
-from holdfast.fleet.report.findings.facts import Age, Facts, read_facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, describe, to_cooperative
+from holdfast.fleet.analysis.findings.finding import (
+    RULES,
+    Finding,
+    Limits,
+    describe,
+    to_cooperative,
+)
+from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
+from holdfast.fleet.analysis.source_times import Age
 from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = TREES
@@ -78,16 +85,16 @@ kept = cache(read_tables)
 """The tables of a folder that stays as it is, read once."""
 
 
-def facts_of(code: str, fleet: Path) -> Facts:
-    """Facts of the group of a code."""
-    return read_facts(kept(fleet), NAMES[code], source=GivenSource(path=str(fleet)))
+def group_of(code: str, fleet: Path) -> GroupHistory:
+    """History of the group of a code."""
+    return read_group(kept(fleet), NAMES[code], source=GivenSource(path=str(fleet)))
 
 
 def as_kind(fleet: Path, code: str, of: GroupKind) -> Any:
     """The same, as if the group were of another kind."""
-    facts = facts_of(code, fleet)
-    object.__setattr__(facts, "kind", of)
-    return facts
+    history = group_of(code, fleet)
+    object.__setattr__(history, "kind", of)
+    return history
 
 
 def no_rows(path: Path) -> None:
@@ -278,11 +285,11 @@ def test_what_tables_cannot_show_any_more(
 
 
 def test_the_way_to_cooperative_from_whatever_a_group_may_have_run(fleet: Path) -> None:
-    facts = facts_of("HF110", fleet)
+    history = group_of("HF110", fleet)
     names = [*ASSIGNORS, "stream", "uniform", "compatible", "my,own 'name'"]
     pairs = [pair for pair in permutations(sorted(names), 2) if "cooperative-sticky" in pair]
     for seen in [*permutations(names, 1), *pairs]:
-        words = parse(to_cooperative(facts, seen))
+        words = parse(to_cooperative(history, seen))
         if words[0] == "upgrade-check":
             at = words.index("--client") + 1
             for client in words[at].split("|"):
@@ -294,7 +301,7 @@ def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
     given = GivenSource(servers="kafka-1:9092,kafka-2:9092", command_config="my client.properties")
     tables = read_tables(fleet)
     for code in CASES:
-        for finding in RULES[code].find(read_facts(tables, NAMES[code], source=given), Limits()):
+        for finding in RULES[code].find(read_group(tables, NAMES[code], source=given), Limits()):
             words = words_of(finding.command)
             if words[1] in ("upgrade-check", "simulate"):
                 continue
@@ -305,8 +312,8 @@ def test_a_cluster_that_was_given_stands_in_every_command(fleet: Path) -> None:
 
 
 def test_a_word_that_looks_like_an_option_keeps_its_position() -> None:
-    facts: Any = SimpleNamespace(kind=CLASSIC, group="--all-groups", source=GivenSource())
-    assert "--group=--all-groups" in words_of(describe(facts))
+    history: Any = SimpleNamespace(kind=CLASSIC, name="--all-groups", source=GivenSource())
+    assert "--group=--all-groups" in words_of(describe(history))
     assert holdfast_line("lag", "--group", "it's") == "holdfast lag --group 'it'\"'\"'s'"
 
 
@@ -317,8 +324,8 @@ def thrown_out(root: Path) -> list[Finding]:
     for row in script.rows["rebalances"]:
         row["silent_seconds"] = 300.0 if row["n_left"] else None
     folder = write_tables(tables(script), root)
-    facts = read_facts(read_tables(folder), "slow", source=GivenSource(path=str(folder)))
-    return [f for f in RULES["HF105"].find(facts, Limits()) if "thrown out" in f.text]
+    history = read_group(read_tables(folder), "slow", source=GivenSource(path=str(folder)))
+    return [f for f in RULES["HF105"].find(history, Limits()) if "thrown out" in f.text]
 
 
 def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> None:
@@ -340,9 +347,9 @@ def without_members(root: Path) -> list[Finding]:
         folder = write_tables(tables(script), root / name)
         end_ms = START_MS + 20 * MINUTES
         source = GivenSource(path=str(folder))
-        facts = read_facts(read_tables(folder), "g", end_ms, source=source)
+        history = read_group(read_tables(folder), "g", end_ms, source=source)
         for code in ("HF115", "HF126"):
-            found += RULES[code].find(facts, Limits())
+            found += RULES[code].find(history, Limits())
     return found
 
 
@@ -355,8 +362,8 @@ def test_what_is_suggested_for_a_group_that_no_record_names_a_member_of(tmp_path
 def restarted_eagerly() -> list[Finding]:
     """Members of an eager group were restarted."""
     script = of_protocol(bounce(away_s=12, visits=True), "range")
-    facts = read_facts(read_tables(tables(script)), "g", START_MS + 20 * MINUTES)
-    return [f for code in ("HF102", "HF111") for f in RULES[code].find(facts, Limits())]
+    history = read_group(read_tables(tables(script)), "g", START_MS + 20 * MINUTES)
+    return [f for code in ("HF102", "HF111") for f in RULES[code].find(history, Limits())]
 
 
 def test_an_eager_group_whose_members_restart_is_shown_the_way_to_cooperative() -> None:
@@ -379,13 +386,13 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         list(findings_of_every_kind(fleet))
         list(
             RULES["HF123"].find(
-                replace(facts_of("HF101", fleet), age=Age(seconds=1e6, is_updated=True)), Limits()
+                replace(group_of("HF101", fleet), age=Age(seconds=1e6, is_updated=True)), Limits()
             )
         )
-        facts = facts_of("HF101", fleet)
-        waits = now.seen(facts.group, JOINING, ["a-1"])
-        live = now.answers((0, [waits]), (20, [waits])).of(facts.group)
-        list(RULES["HF128"].find(replace(facts, live=live), Limits()))
+        history = group_of("HF101", fleet)
+        waits = now.seen(history.name, JOINING, ["a-1"])
+        live = now.answers((0, [waits]), (20, [waits])).of(history.name)
+        list(RULES["HF128"].find(replace(history, live=live), Limits()))
         to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
         read_reads(tmp_path / "reads")
         thrown_out(tmp_path / "out")

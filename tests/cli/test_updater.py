@@ -88,9 +88,7 @@ def test_trouble_stands_since_it_began_until_the_cluster_was_read() -> None:
     first = noted(updater, UpdaterMessage(has_read=True), UpdaterMessage(trouble="nobody listens"))
     assert before_ms <= first.since_ms <= time.time_ns() // 1_000_000
     assert updater_text(first).endswith(" UTC: nobody listens")
-    later = noted(
-        updater, UpdaterMessage(doing="starting Spark"), UpdaterMessage(trouble="no Java")
-    )
+    later = noted(updater, UpdaterMessage(doing="reading"), UpdaterMessage(trouble="no Java"))
     assert (later.trouble, later.since_ms) == ("no Java", first.since_ms)
     assert noted(updater, UpdaterMessage(trouble="no Java")) == later
     assert said == [
@@ -156,7 +154,7 @@ updater.main()
         ("raise JavaError('no usable Java')", "no usable Java"),
         (
             "raise ModuleNotFoundError(name='pyspark')",
-            "pyspark is not installed: pip install 'kafka-holdfast[fleet]'",
+            "pyspark is not installed: pip install 'kafka-holdfast[spark]'",
         ),
         ("raise ValueError('odd')", "a bug in holdfast: ValueError: odd"),
     ],

@@ -10,7 +10,7 @@ from tests.cli.running import run
 from tests.report.captured.capture_disturbed import looks
 
 from holdfast.cli import spark_progress
-from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.analysis.findings.examination import all_rules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keeps-rebalancing.md").read_text(encoding="utf-8")
 

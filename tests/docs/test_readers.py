@@ -115,7 +115,7 @@ FIGURES = [
     ("fleet.md", r"shown within ([\d.]+) s", {"page": "list"}, "first_paint_ms", 1000),
     *(
         ("install.md", rf"{extra}`? \|.*\| (\d+) MB", {"extra": extra}, "downloaded_mb", 1)
-        for extra in ("none", "members", "fleet", "all")
+        for extra in ("none", "members", "fleet", "spark", "all")
     ),
     ("../README.md", r"downloads ([\d.]+) GB", {"set_up": "packages"}, "downloaded_mb", 1000),
     ("pipeline.md", r"takes ([\d.]+) cores all day", {"stage": "commits"}, PER_MILLION, 1),

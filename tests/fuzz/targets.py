@@ -16,8 +16,7 @@ from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, de
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.core.wire.many.name_table import NameTable
 from holdfast.core.wire.many.offsets_batch import decode_batch
-from holdfast.core.wire.many.subscription_columns import decode_subscriptions
-from holdfast.core.wire.many.subscription_slow import NO_TOPICS, claims_of
+from holdfast.core.wire.many.subscription_columns import NO_TOPICS, claims_of, decode_subscriptions
 from holdfast.core.wire.one.reasons import REASONS
 from holdfast.errors import WireError
 

@@ -28,7 +28,7 @@ from holdfast.core.machine.events import (
 )
 from holdfast.core.machine.leader.designs import DesignAssignor, compute
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.model.partitions import TopicPartitions, grouped
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,

@@ -21,9 +21,9 @@ from tests.live.raw_connection import WAITS, RawConnection
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import compute
-from holdfast.core.machine.leader.locations import digest_of
+from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.record_size import estimate_group_bytes

@@ -21,10 +21,10 @@ from tests.pipeline.kinds import printed
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.first_unread import Wanted
 from holdfast.cluster.lookup import Lookup
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.findings.finding import Finding, Limits, Severity
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.pipeline.history.lag import with_record_ages
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
-from holdfast.fleet.report.findings.finding import Finding, Limits, Severity
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import read_tables
 
@@ -153,9 +153,9 @@ def test_a_member_that_has_read_a_transaction_is_not_stuck(broker, tmp_path):
         if asks:
             cluster = LiveCluster(bootstrap=broker.bootstrap)
             held["lag"] = with_record_ages(held["lag"], cluster.first_unread, now_us)
-        facts = read_facts(read_tables(held), log.group, now_us // 1_000)
+        history = read_group(read_tables(held), log.group, now_us // 1_000)
         impatient = Limits(stuck_s=0.5, hesitant_s=0.5)
-        return {one.code: one for one in examine(facts, impatient).findings}
+        return {one.code: one for one in examine(history, impatient).findings}
 
     try:
         read = []

@@ -19,8 +19,8 @@ from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 from tests.suites import further
 
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.group.group_history import read_group
 
 pytestmark = pytest.mark.broker
 
@@ -196,7 +196,7 @@ def test_commits_of_a_topic_that_the_members_left_are_marked(broker, tmp_path, p
         seen = {}
         until(of_the_topic, lambda: f"the same marks: {seen['marks']}")
         found = seen["tables"]
-        codes = [f.code for f in examine(read_facts(found, group)).findings]
+        codes = [f.code for f in examine(read_group(found, group)).findings]
         assert codes == ["HF129"]
         said = tool_says("consumer", bootstrap, group)
         assert said[left, 0] == ("0", "50"), "Kafka's tool counts it"

@@ -15,9 +15,9 @@ from tests.live.test_worker import Desk, close_all, shared
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
 
 pytestmark = pytest.mark.broker
 
@@ -238,9 +238,11 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
     rows = rows_of(tables, "rebalances", group)
     assert {row["cooperative"] for row in rows if row["n_members"]} == {True}
     assert sum(row["n_left"] for row in rows) == 1
-    facts = read_facts(tables, group)
-    assert (facts.kind.name, facts.kind.takes_assignors) == ("worker", False)
-    assert {finding.code for finding in examine(facts).findings} <= {"HF101"}  # many rounds at once
-    rows = {facts.partition_name(row) for row in range(len(facts.timeline.row_partition))}
+    history = read_group(tables, group)
+    assert (history.kind.name, history.kind.takes_assignors) == ("worker", False)
+    assert {finding.code for finding in examine(history).findings} <= {
+        "HF101"
+    }  # many rounds at once
+    rows = {history.partition_name(row) for row in range(len(history.timeline.row_partition))}
     assert rows == {f"{kind}-{n}" for kind, count in kinds.items() for n in range(count)}
     assert group in render(tables, "a title")

@@ -27,7 +27,7 @@ from tests.pipeline.kinds import printed
 from tests.report.served import following, serving
 
 from holdfast.cli.histories import OLD_TRANSACTION_S
-from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import offsets_partition
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 

@@ -13,9 +13,9 @@ from tests.live.kinds import CONSUMER, ask, tools
 from tests.live.waiting import until
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import offsets_partition
 from holdfast.fleet.pipeline.ingest.dump import write_dump
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
 from holdfast.fleet.pipeline.ingest.printed.dumps import write_printed
 
 pytestmark = pytest.mark.broker
@@ -91,12 +91,11 @@ def records_of(dump, groups):
 
 
 @pytest.mark.slow
-@pytest.mark.spark
-def test_a_printed_log_makes_the_tables_of_a_dump(spark, broker, lived, tmp_path):
+def test_a_printed_log_makes_the_tables_of_a_dump(broker, lived, tmp_path):
     (working, exact), _ = lived
-    cluster = LiveCluster(bootstrap=broker.bootstrap)
+    feed = KafkaFeed(cluster=LiveCluster(bootstrap=broker.bootstrap))
     for group in (working, exact):
-        dump = write_dump(spark, cluster, tmp_path / group / "dump", groups=[group])
+        dump = write_dump(feed, tmp_path / group / "dump", groups=[group])
         text = tmp_path / f"{group}.txt"
         text.write_text(printed_log(broker, group), "utf-8", newline="")
         printed = write_printed(text, tmp_path / group / "printed", print)

@@ -21,7 +21,7 @@ from tests.live.waiting import until
 from holdfast.cli.live_states import GroupStatePoller
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.snapshot import JOINING
-from holdfast.fleet.report.findings.finding import Limits
+from holdfast.fleet.analysis.findings.finding import Limits
 
 pytestmark = pytest.mark.broker
 

@@ -26,9 +26,9 @@ from holdfast.cluster.snapshot import JOINING
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
-from holdfast.fleet.report.columns.timeline import window_end_ms
-from holdfast.fleet.report.findings.facts import NOT_UPDATED, Age, read_facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, Limits, to_cooperative
+from holdfast.fleet.analysis.findings.finding import RULES, Finding, Limits, to_cooperative
+from holdfast.fleet.analysis.group.group_history import read_group
+from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, window_end_ms
 from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker
@@ -52,9 +52,9 @@ def found(group: str, topic: str, kind: GroupKind, source: GivenSource) -> list[
         live = answers((0, [waits]), (20, [waits])).of(group) if code in OF_NOW else None
         tables = read_tables(fleet_of({script: group}, topic))
         end_ms = window_end_ms(tables)
-        facts = read_facts(tables, group, end_ms, live=live, source=source, age=age)
-        object.__setattr__(facts, "kind", kind)
-        findings += rule.find(facts, Limits())
+        history = read_group(tables, group, end_ms, live=live, source=source, age=age)
+        object.__setattr__(history, "kind", kind)
+        findings += rule.find(history, Limits())
     return findings
 
 
@@ -184,7 +184,7 @@ OURS_IS = {"confluent": "holdfast"}
 
 def ran(tables, group: str) -> str:
     """The plan that a finding suggests for a group under ``range``."""
-    words = parse(to_cooperative(read_facts(tables, group), ["range"]))
+    words = parse(to_cooperative(read_group(tables, group), ["range"]))
     return words[words.index("--client") + 1]
 
 

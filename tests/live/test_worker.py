@@ -112,7 +112,10 @@ def test_one_rolling_bounce_changes_the_design_of_a_group_and_another_one_change
             assert not desks[place].held
             desks[place] = Desk(broker, group, counts, holdfast_policy=policy).start()
             until(lambda: shared(desks, counts), f"three workers share, {place} runs {policy}")
-        chosen = {desk.worker._host._member.data.protocol_name for desk in desks}
+        chosen = {
+            desk.worker._session.membership.member_thread._member.data.protocol_name
+            for desk in desks
+        }
         assert chosen == {protocol}
     close_all(desks)
 

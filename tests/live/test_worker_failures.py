@@ -20,7 +20,7 @@ from tests.live.waiting import until
 from tests.suites import further
 
 from holdfast import Resource, Worker
-from holdfast.core.machine.leader.failed import MOST_TRIED
+from holdfast.core.machine.leader.targets import MOST_TRIED
 from holdfast.members.resources.failures import COLLECT_MS, ROUND_MS
 
 pytestmark = pytest.mark.broker

@@ -5,9 +5,9 @@ from __future__ import annotations
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_log import Append
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
+    Append,
     CommitDone,
     CoordinatorOptions,
     Received,

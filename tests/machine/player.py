@@ -26,7 +26,7 @@ from holdfast.core.machine.leader.assignor_protocol import (
     ReceivedAssignment,
 )
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.errors import WireError
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)

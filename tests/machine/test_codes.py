@@ -44,8 +44,7 @@ from holdfast.core.machine.events import (
     SyncAnswered,
     Tick,
 )
-from holdfast.core.machine.member.member_data import NO_REQUEST
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import NO_REQUEST, MemberOptions
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.errors import ConfigError
 from holdfast.local.jars import broker_jars

@@ -20,7 +20,7 @@ from tests.machine.clients import (
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_log import (
+from holdfast.core.machine.coordinator.group_messages import (
     Durable,
     StoredGroup,
     StoredMember,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
-from holdfast.core.machine.leader.failed import MOST_TRIED
+from holdfast.core.machine.leader.targets import MOST_TRIED
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import grouped, resources_of

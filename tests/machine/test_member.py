@@ -47,7 +47,7 @@ from holdfast.core.machine.events import (
 )
 from holdfast.core.machine.leader.assignor_protocol import choose_rebalance_protocol
 from holdfast.core.machine.leader.counts import key_of
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, LocalProtocolError
 

@@ -10,7 +10,7 @@ from tests.sim.history import History
 
 import holdfast
 from holdfast.core.assignors.registry import find
-from holdfast.core.machine.leader import resolvers
+from holdfast.core.machine.leader import imbalance as resolvers
 from holdfast.core.machine.leader.imbalance import SETTLED_MS
 from holdfast.core.machine.policy import POLICIES, KindPolicy, Policy, policy
 from holdfast.core.machine.supported_protocols import assignors_for

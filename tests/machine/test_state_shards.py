@@ -18,7 +18,6 @@ from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.machine.leader.delayed_rebalance import find_losses
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import group_of, plan_round
-from holdfast.core.machine.leader.locations import digest_of
 from holdfast.core.machine.leader.ring import (
     LeftOut,
     RoundState,
@@ -27,7 +26,7 @@ from holdfast.core.machine.leader.ring import (
     shards,
 )
 from holdfast.core.machine.leader.state_reconstruction import LeaderState, reconstruct
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, digest_of
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import TopicPartitions, resources_of

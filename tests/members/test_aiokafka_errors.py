@@ -14,8 +14,11 @@ from aiokafka.errors import (
 from aiokafka.structs import TopicPartition
 
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
-from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets
+from holdfast.members.clients.aiokafka.coordinator import (
+    MemberCoordinator,
+    commit_failed,
+    no_committed_offsets,
+)
 from holdfast.members.session.commits import not_committed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.members.configured import CLIENTS, NEEDED
 
-from holdfast.core.machine.member.options import LAST_COMMIT_MS
+from holdfast.core.machine.member.member_data import LAST_COMMIT_MS
 from holdfast.members.config.policy import assignors_of, make_member
 
 POLL, DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"

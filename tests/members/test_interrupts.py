@@ -22,7 +22,6 @@ from tests.suites import further
 import holdfast
 from holdfast.cluster.kafka_python_repairs import mend_connects
 from holdfast.errors import ClientError
-from holdfast.members import worker
 from holdfast.members.clients.confluent import state
 from holdfast.members.clients.kafka import coordinator
 from holdfast.members.clients.librdkafka import adapter
@@ -189,9 +188,8 @@ EVERY = [48, pytest.param(1, marks=pytest.mark.slow)]
 
 def set_up(monkeypatch, made):
     """Have every client be a member of this group."""
-    for module in (member_runtime, worker):
-        monkeypatch.setattr(module, "CoordinatorClient", made.coordinator)
-    for module in (membership, worker, state, coordinator):
+    monkeypatch.setattr(member_runtime, "CoordinatorClient", made.coordinator)
+    for module in (membership, state, coordinator):
         monkeypatch.setattr(module, "Connections", made.connections)
     monkeypatch.setattr(member_runtime, "Lookup", made.lookup)
     monkeypatch.setattr(state, "LEAVE_S", float(LONG_S))

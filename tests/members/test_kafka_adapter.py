@@ -22,9 +22,12 @@ from tests.members.fake_member import done, failed, make_session
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import ListenerCall
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.clients.kafka import errors
 from holdfast.members.clients.kafka.adapter import SubscriptionAdapter
-from holdfast.members.clients.kafka.coordinator import GroupCommits
+from holdfast.members.clients.kafka.commits import (
+    GroupCommits,
+    error_of_commit,
+    error_of_late_commit,
+)
 from holdfast.members.runtime.coordinator_client import OffsetToCommit
 from holdfast.members.session.client_adapter import ClientTraits
 
@@ -275,14 +278,14 @@ def remote(code):
     ],
 )
 def test_a_commit_that_failed_raises_what_kafka_python_raises(error, kind):
-    assert type(errors.of_commit(error)) is kind
+    assert type(error_of_commit(error)) is kind
 
 
 def test_a_commit_that_was_tried_until_its_time_was_over_is_late():
-    raised = errors.of_commit_in_time(remote(ErrorCode.NOT_COORDINATOR))
+    raised = error_of_late_commit(remote(ErrorCode.NOT_COORDINATOR))
     assert isinstance(raised, KafkaTimeoutError)
     assert isinstance(raised.__cause__, NotCoordinatorError)
-    fenced = errors.of_commit_in_time(remote(ErrorCode.FENCED_INSTANCE_ID))
+    fenced = error_of_late_commit(remote(ErrorCode.FENCED_INSTANCE_ID))
     assert isinstance(fenced, FencedInstanceIdError)
 
 

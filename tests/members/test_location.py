@@ -7,10 +7,10 @@ import pytest
 from tests.machine.subscribed import subscribed
 from tests.members.configured import settings_of
 
-from holdfast.core.machine.leader.locations import shared_locations
+from holdfast.core.machine.leader.subscriptions import shared_locations
 from holdfast.members.clients import keywords
 from holdfast.members.config.policy import location_of, supervisor_names
-from holdfast.members.runtime.leader_planner import SharedLocations
+from holdfast.members.runtime.leader_planner import RoundWarnings
 from holdfast.members.runtime.member_log import MemberLog
 
 NOWHERE = Path("/nowhere/cgroup")
@@ -84,12 +84,12 @@ def test_a_leader_warns_once_and_names_the_key_as_the_program_writes_it(caplog):
 
     words = keywords.words(keywords.SAME)
     settings = replace(settings_of(), words=words)
-    warns = SharedLocations(settings, MemberLog(settings))
+    warns = RoundWarnings(settings, MemberLog(settings))
     with caplog.at_level(logging.WARNING, "holdfast.member"):
-        warns.warn([located("a", b"1234"), located("b", b"5678")])
+        warns.shared_locations([located("a", b"1234"), located("b", b"5678")])
         assert not caplog.records
         for _ in range(2):
-            warns.warn([located(f"m{i}", b"1234") for i in range(7)])
+            warns.shared_locations([located(f"m{i}", b"1234") for i in range(7)])
     (record,) = caplog.records
     said = record.getMessage()
     assert "7 members" in said and "m0, m1, m2, m3, m4 and 2 more" in said

@@ -15,7 +15,7 @@ from tests.members.test_every_client import POLICY, every_client, offered
 
 import holdfast
 from holdfast import Consumer, Worker
-from holdfast.core.machine.leader import resolvers
+from holdfast.core.machine.leader import imbalance as resolvers
 from holdfast.errors import ConfigError, PlanError
 from holdfast.members.config.own_assignors import resolve_policy
 

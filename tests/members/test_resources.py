@@ -10,14 +10,12 @@ from contextlib import closing
 
 import pytest
 from tests.live.waiting import until
-from tests.members.configured import settings_of
+from tests.members.configured import NEEDED
 
-from holdfast import AsyncStopEvent, Resource, StopEvent
+from holdfast import AsyncStopEvent, Resource, StopEvent, Worker
 from holdfast.core.machine import actions
 from holdfast.core.machine.events import ListenerCall
 from holdfast.members.resources import runners
-from holdfast.members.resources.supervisor import supervise
-from holdfast.members.runtime.member_log import MemberLog
 
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 A, B = ("a", 0), ("a", 1)
@@ -29,11 +27,12 @@ QUICK = {
 
 
 class Bench:
-    """A supervisor between work and a member that is played."""
+    """The session of a worker, whose member is played."""
 
     def __init__(self, run=None, listener=None, **more):
-        settings = settings_of(**{**QUICK, **more})
-        self.supervisor = supervise(settings, run, listener, MemberLog(settings), "w")
+        worker = Worker({**NEEDED, **QUICK, **more}, {"a": 1}, listener, run=run)
+        self.session = worker._session
+        self.supervisor = self.session.supervisor
         self.rounds = []
         self.supervisor.request_round = self.rounds.append
 
@@ -43,13 +42,13 @@ class Bench:
     def begin(self, *resources):
         """The member owns these; the call is done at once, whatever the work does."""
         said = []
-        self.supervisor.call(ASSIGNED, resources or (A,), said.append)
+        self.session.call(ASSIGNED, resources or (A,), said.append)
         assert said == [None]
 
     def end(self, *resources, call=REVOKED):
         """The member waits for the end; a flag that is set when it may go on."""
         done = threading.Event()
-        self.supervisor.call(call, resources or (A,), lambda error: done.set())
+        self.session.call(call, resources or (A,), lambda error: done.set())
         return done
 
     def status(self, resource=A):
@@ -103,7 +102,7 @@ def test_a_loss_is_seen_by_the_work(recorder, form):
     with closing(Bench(getattr(recorder, form))) as bench:
         bench.begin(A)
         until(lambda: recorder.began, "it has begun")
-        bench.supervisor.drop((A,), (A,))
+        bench.session.drop((A,), (A,))
         assert bench.end(call=LOST).wait(10)
         until(lambda: recorder.ended == [(Resource("a", 0), True)], "it has seen the loss")
     assert bench.supervisor.failure is None
@@ -114,7 +113,7 @@ def test_a_loss_is_seen_before_the_call_that_tells_of_it(recorder, form):
     with closing(Bench(getattr(recorder, form))) as bench:
         bench.begin(A)
         until(lambda: recorder.began, "it has begun")
-        bench.supervisor.drop((A,), (A,))
+        bench.session.drop((A,), (A,))
         until(lambda: recorder.ended == [(Resource("a", 0), True)], "it has seen the loss")
 
 
@@ -420,11 +419,11 @@ def test_work_is_inside_of_itself(form):
 def test_a_supervisor_has_nothing_to_commit_or_drain():
     said = []
     with closing(Bench()) as bench:
-        bench.supervisor.hold_back((A,), lambda: said.append("drained"))
+        bench.session.hold_back((A,), lambda: said.append("drained"))
         commit = actions.Commit(
             token=1, resources=(A,), generation=1, member_id="m", instance_id=None
         )
-        bench.supervisor.commit(commit, said.append)
+        bench.session.commit(commit, said.append)
     assert said == ["drained", 0]
 
 
@@ -547,7 +546,7 @@ def test_a_loss_without_a_callback_is_told(desk):
     for listener, told in ((Hears(), ""), (None, ""), (desk, "the listener has no on_lost")):
         with closing(Bench(listener=listener)) as bench:
             bench.begin(A)
-            bench.supervisor.drop((A,), (A,))
+            bench.session.drop((A,), (A,))
             until(lambda bench=bench: bench.status() == "RUNNING", "it runs")
             bench.end(call=LOST)
             until(lambda bench=bench: bench.status() is None, "it is lost")
@@ -564,7 +563,7 @@ def test_state_that_was_saved_after_a_loss_is_told(desk, caplog, loss):
 
         def save(resources):
             if loss:
-                bench.supervisor.drop((A, B), (B,))
+                bench.session.drop((A, B), (B,))
                 until(lambda: bench.supervisor.failure, "it is told")
 
         desk.on_revoked = save

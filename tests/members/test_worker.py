@@ -27,6 +27,7 @@ from holdfast.errors import (
     SourceError,
 )
 from holdfast.members.config.settings import OF_WORKERS
+from holdfast.members.session import membership
 from holdfast.metrics import prometheus_text
 
 KINDS, DELAY = "holdfast.kinds", "scheduled.rebalance.max.delay.ms"
@@ -67,7 +68,7 @@ def test_kinds_have_a_policy_and_a_delay_of_their_own():
         {**CONFIG, "holdfast.policy": "deferred", "holdfast.isolate": "false", KINDS: kinds},
         {"connector": 2, "task": 9},
     )
-    policy = worker._leadership._assignors[0].policy
+    policy = worker.assignors[0].policy
     assert policy.isolate is False
     assert (policy.delay_of("connector"), policy.delay_of("task")) == (0, 7_000)
     assert policy.longest_delay_ms == 300_000
@@ -82,7 +83,7 @@ def test_an_unchanged_assignment_is_not_sent_again():
         )
         for name, own in claims.items()
     }
-    answer = worker._leadership.compute(round_of("holdfast-deferred", sent, (("k", 2),)))
+    answer = worker._session.planner.compute(round_of("holdfast-deferred", sent, (("k", 2),)))
     told = {name: decode_member_assignment(data) for name, data in answer.assignments}
     assert answer.failure is None
     assert {name: (v.assigned, v.revoked) for name, v in told.items()} == {
@@ -117,13 +118,33 @@ def test_a_start_that_fails_may_be_tried_again():
     worker.close()
 
 
+@pytest.fixture
+def joined(monkeypatch, connections):
+    """Start a worker that no broker answers."""
+    monkeypatch.setattr(connections, "open", lambda: None)
+    monkeypatch.setattr(membership, "Connections", lambda _: connections)
+
+    def start(**form):
+        worker = Worker(CONFIG, {"a": 1}, **form)
+        worker.start()
+        return worker
+
+    return start
+
+
 @pytest.mark.parametrize("fails", [False, True])
-def test_closing_a_worker_raises_what_nobody_was_told(monkeypatch, connections, fails):
-    worker = Worker(CONFIG, {"a": 1})
-    monkeypatch.setattr(worker, "start", lambda: None)
-    monkeypatch.setattr(worker, "_connections", connections)
-    worker._host.over.set()
-    worker._supervisor._report_loss([("a", 0)], "too early")
+def test_closing_a_worker_raises_what_nobody_was_told(joined, fails):
+    class Listener:
+        def on_assigned(self, resources):
+            """Begin."""
+
+    worker = joined(listener=Listener())
+    session = worker._session
+    session.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
+    until(lambda: worker.states, "it works")
+    session.call(ListenerCall.LOST, (("a", 0),), lambda _: None)
+    until(lambda: not worker.states, "it is lost")
+    session.membership.member_thread.over.set()
 
     def use():
         with worker:
@@ -144,25 +165,22 @@ class Exits:
 
 
 @pytest.mark.parametrize("form", [{"listener": Exits()}, {"run": exits}], ids=["listener", "run"])
-def test_an_exit_of_the_work_is_the_workers_error(monkeypatch, connections, form):
+def test_an_exit_of_the_work_is_the_workers_error(joined, form):
     """It leaves the group, and the application's next call raises it, once."""
-    worker = Worker(CONFIG, {"a": 1}, **form)
-    monkeypatch.setattr(worker, "_connections", connections)
-    posted = []
-    monkeypatch.setattr(worker._host, "post", posted.append)
+    worker = joined(**form)
+    session = worker._session
 
     def begin():
-        worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
+        session.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
         until(lambda: worker._supervisor.error, "the work exits")
 
     begin()
-    until(lambda: posted, "it leaves")
-    assert [type(event).__name__ for event in posted] == ["LeaveRequested"]
+    until(lambda: session.membership.is_leaving, "it leaves")
     with pytest.raises(SystemExit, match="no more"):
         worker.run()
     assert worker.owned == frozenset()  # once
     begin()
-    worker._host.over.set()
+    session.membership.member_thread.over.set()
     with pytest.raises(SystemExit, match="no more"):
         worker.close()
     worker.close()
@@ -197,14 +215,14 @@ def test_a_subscription_says_what_has_failed_again_and_again():
         return {decode_member_subscription(each).failed for each in subscriptions}
 
     assert said() == {()}
-    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
+    worker._session.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
     until(lambda: said() == {(("a", "ZeroDivisionError", (0,)),)}, "the subscription says it")
     worker._supervisor.close(5)
 
 
 def test_the_numbers_and_the_states_of_a_worker():
     worker = Worker(CONFIG, {"a": 2}, run=lambda resource, stop: 1 / resource.number or stop.wait())
-    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
+    worker._session.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
     until(lambda: worker.metrics().failed_resources == 1, "one has failed")
     counted = worker.metrics()
     assert (counted.resource_failures_total, counted.overdue_resources) == (1, 0)
@@ -217,12 +235,13 @@ def test_the_numbers_and_the_states_of_a_worker():
     worker._supervisor.close(5)
 
 
-def test_stop_ends_the_run(monkeypatch):
-    worker = Worker(CONFIG, {"a": 1})
-    monkeypatch.setattr(worker, "_connections", object())
+def test_stop_ends_the_run(joined):
+    worker = joined()
     worker.run(timeout=0.01)
     waits = threading.Thread(target=worker.run)
     waits.start()
     worker.stop()
     waits.join(30)
     assert not waits.is_alive()
+    worker._session.membership.member_thread.over.set()
+    worker.close()

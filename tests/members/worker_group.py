@@ -40,7 +40,7 @@ class WorkerGroup:
         self.generation += 1
         names = (leader, *others)
         spoken = {name: self.workers[name].assignors[0] for name in names}
-        known = self.workers[leader]._resources
+        known = self.workers[leader]._resources.counts
         request = round_of(
             spoken[leader].name,
             {name: spoken[name].subscribe(self.view(name)) for name in names},
@@ -48,7 +48,7 @@ class WorkerGroup:
             generation=self.generation,
             led=self.led if leader == self.last else None,
         )
-        done = self.workers[leader]._leadership.compute(request)
+        done = self.workers[leader]._session.planner.compute(request)
         self.led, self.last = led_round(request, done), leader
         again = False
         for name, data in done.assignments:
@@ -78,4 +78,4 @@ class WorkerGroup:
 
     @property
     def waiting(self):
-        return self.workers["A"]._leadership.waits.read()
+        return self.workers["A"]._session.planner.waits.read()

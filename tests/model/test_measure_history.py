@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model.columns import I64
-from holdfast.core.model.measure import balance_score
-from holdfast.core.model.measure_history import balance_scores, kept_share, needed_moves
+from holdfast.core.model.measure import balance_score, balance_scores, kept_share, needed_moves
 
 Row = list[tuple[int, int]]
 rows = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5), max_size=4)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.peak import peak_bytes
 
-from holdfast.core.model import partition_columns, partitions
+from holdfast.core.model import partitions, reported
 from holdfast.core.model.partitions import KEPT, resources_of, resources_of_topic
 from holdfast.core.model.topics import Topics
 
@@ -70,10 +70,10 @@ def test_only_small_sets_are_remembered_whole():
 @given(RESOURCES)
 def test_the_three_shapes_of_a_set_turn_into_each_other(resources):
     pairs = partitions.grouped(sorted(resources))
-    tps = partition_columns.tps_of(TOPICS, pairs)
+    tps = reported.tps_of(TOPICS, pairs)
     assert resources_of(pairs) == resources
     assert [TOPICS.name_of(tp) for tp in tps.tolist()] == sorted(resources)
-    assert partition_columns.partitions_of(TOPICS, tps[::-1]) == pairs
+    assert reported.partitions_of(TOPICS, tps[::-1]) == pairs
 
 
 def test_only_neighbours_are_grouped_and_merging_takes_all():
@@ -86,13 +86,13 @@ def test_only_neighbours_are_grouped_and_merging_takes_all():
 
 def test_what_does_not_exist_has_no_index():
     given = (("a", (-1, 2, 3)), ("b", (0,)), ("d", (0,)))
-    assert partition_columns.tps_of(TOPICS, given).tolist() == [2]
+    assert reported.tps_of(TOPICS, given).tolist() == [2]
 
 
 def test_one_entry_a_member():
     owner = np.array([1, 0, 1, -1, 1], np.int32)
     owned = {0: (("a", (1,)),), 1: (("a", (0, 2)), ("c", (1,)))}
-    assert partition_columns.partitions_by_owner(TOPICS, owner) == owned
+    assert reported.partitions_by_owner(TOPICS, owner) == owned
     pairs = np.array([1, 0, 0], np.int32), np.array([4, 4, 0], np.int32)
     both = {0: (("a", (0,)), ("c", (1,))), 1: (("c", (1,)),)}
-    assert partition_columns.partitions_by_member(TOPICS, *pairs) == both
+    assert reported.partitions_by_member(TOPICS, *pairs) == both

@@ -86,7 +86,6 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (HISTORY, "{group}"),
         (("holdfast", "dump", "-b", "{broker}", "-o", "{folder}/dump"), ""),
         (("holdfast", "lag", "-b", "{broker}", "--group", "{group}", "-q"), "{topic}"),
-        ((DELTA,), "rows "),
         (("python", "-c", "import obstore.store"), ""),
         (("python", "-c", "import prometheus_client"), ""),
         (("holdfast", "serve", "--input", "{tables}", "--listen", "127.0.0.1:0"), "{group}"),
@@ -96,6 +95,10 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     ),
     "keystores": (
         (("python", "-c", "from cryptography.hazmat.primitives.serialization import pkcs12"), ""),
+    ),
+    "spark": (
+        (("holdfast", "doctor", "-b", "{broker}", "--engine", "spark", "-q"), "{group}"),
+        ((DELTA,), "rows "),
     ),
     "all": (
         ((CONSUMER,), "read 20"),

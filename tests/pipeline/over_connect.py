@@ -36,7 +36,7 @@ dump, out = sys.argv[1:3]
 # All that can be done on executors is done there.
 steps.HERE_ROWS = -1
 conf = {"spark.sql.shuffle.partitions": "3"}
-spark = get_session(remote="local[1]", quick=True, conf=conf)
+spark = get_session(remote="local[1]", conf=conf)
 example = Path(__file__).parents[2] / "docs" / "examples" / "rebalances_in_spark.py"
 shown = runpy.run_path(str(example))  # it takes the same arguments
 made = run(get_session, dump, out)

@@ -1,7 +1,7 @@
 """A stream over a folder of records that kills itself at one stage of one batch: run by a test.
 
 ``python stream_that_dies.py DUMP OUT [STAGE BATCH]``. SIGKILL cannot be caught: nothing of the
-driver runs after it, and its JVM ends with it.
+process runs after it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import os
 import signal
 import sys
 from functools import reduce
+from operator import or_
 from pathlib import Path
 
-from pyspark.sql import functions as F  # noqa: N812
+import pyarrow as pa
+from pyarrow.compute import field as F  # noqa: N812
 
 from holdfast.cluster.cluster import PartitionEnds
 from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
-from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart, n_offsets
+from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
-from holdfast.fleet.pipeline.session import get_session
-from holdfast.fleet.pipeline.steps import FrameRows
+from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.folder.delta_log import LOG
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.fleet.tables.reading import Tables
@@ -43,8 +44,10 @@ class FixedSnapshot:
 class DumpFeed:
     """The records of a dump, whose offsets begin with 0 in each partition."""
 
-    def __init__(self, spark, dump):
-        self.spark, self.dump = spark, dump
+    session = None
+
+    def __init__(self, dump):
+        self.dump = dump
 
     def ends(self):
         rows = self.dump.offsets().to_pylist()
@@ -56,14 +59,18 @@ class DumpFeed:
             for row in own
         }
 
-    def read(self, span, waiting):
+    def needs_spark(self, n_offsets):
+        return False
+
+    def here(self, span, waiting):
+        rows = pa.Table.from_batches(self.dump.rows().here(), RECORDS)
         inside = [
-            (F.col("partition") == p) & (F.col("offset") >= begin) & (F.col("offset") < end)
+            (F("partition") == p) & (F("offset") >= begin) & (F("offset") < end)
             for p, (begin, end) in span.items()
         ]
-        frame = self.dump.records(self.spark).where(reduce(lambda one, other: one | other, inside))
-        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(span))
-        return LogPart(rows=rows, upto={p: end for p, (_, end) in span.items()})
+        rows = rows.filter(reduce(or_, inside))
+        held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)
+        return LogPart(rows=held, upto={p: end for p, (_, end) in span.items()})
 
 
 def die():
@@ -111,7 +118,6 @@ def main():
     dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
     if len(sys.argv) > 3:
         arrange(sys.argv[3], int(sys.argv[4]), out)
-    spark = get_session(master="local[1]", quick=True)
     snapshot = FixedSnapshot(dump)
     into = Stream(
         tables=Tables(out),
@@ -119,8 +125,7 @@ def main():
         selection=Selection(),
         max_records=THIRD,
     )
-    follow(DumpFeed(spark, dump), into)
-    spark.stop()
+    follow(DumpFeed(dump), into)
 
 
 if __name__ == "__main__":

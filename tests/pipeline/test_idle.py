@@ -11,10 +11,10 @@ from tests.pipeline.histories import generation
 
 from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, Wanted
 from holdfast.cluster.record_times import RecordTime
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.pipeline.history import lag as lags
 from holdfast.fleet.pipeline.history.lag import with_record_ages
 from holdfast.fleet.pipeline.history.ownership_gaps import idle_rows
-from holdfast.fleet.report.columns.history import read_rebalances
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import read_tables
 
@@ -56,7 +56,7 @@ def test_a_gap_without_a_record_that_waits_is_idle(tmp_path, stream):
     upper = {r["partition"]: r["gap_upper_seconds"] for r in rows}
     assert row["gap_upper_seconds"] == sum(upper.values())
     assert row["idle_upper_seconds"] == upper[0] + upper[3] > 0
-    shown = read_rebalances(tables, "g")
+    shown = read_group(tables, "g").recorded
     assert shown.downtime_upper_s[-1] == upper[1] + upper[2] + upper[4]
     assert shown.idle_upper_s[-1] == upper[0] + upper[3]
 
@@ -123,5 +123,5 @@ def test_tables_of_before_say_nothing_of_idle_traffic(tmp_path):
     tables = local.run(dump(tmp_path / "dump"), tmp_path / "tables")
     old = {name: tables.table(name, flat=False) for name in TABLES}
     old["rebalances"] = old["rebalances"].drop_columns(["idle_lower_seconds", "idle_upper_seconds"])
-    shown = read_rebalances(read_tables(old), "g")
+    shown = read_group(read_tables(old), "g").recorded
     assert shown.downtime_upper_s[-1] > 0 and shown.idle_upper_s[-1] == 0

@@ -17,8 +17,6 @@ from tests.pipeline.test_stream import consumer_records
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 
-pytestmark = pytest.mark.spark
-
 SCRIPT = Path(__file__).with_name("stream_that_dies.py")
 
 

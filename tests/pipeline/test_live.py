@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import uuid
@@ -21,19 +22,19 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.first_unread import FirstUnread, Wanted
 from holdfast.cluster.lookup import Lookup
 from holdfast.cluster.record_times import RecordTime
-from holdfast.core.wire.one.offsets_partition import offsets_partition
-from holdfast.core.wire.one.topic_ids import read_topic_id
+from holdfast.core.wire.one.topic_ids import offsets_partition, read_topic_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.dump import write_dump
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.local.jars import connector_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = pytest.mark.broker
+READERS = ["python", pytest.param("spark", marks=pytest.mark.spark)]
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +45,23 @@ def lived(broker):
         yield LiveCluster(bootstrap=broker.bootstrap), topic, group
 
 
+@pytest.fixture(params=READERS)
+def feed(request, lived):
+    """The cluster, to be read by this process, or by Spark however few records there are."""
+    if request.param == "python":
+        return KafkaFeed(cluster=lived[0])
+    spark = request.getfixturevalue("spark")
+    return KafkaFeed(cluster=lived[0], session=lambda: spark, most_here=0)
+
+
 def held(cluster):
     return sum(one.end for one in cluster.partition_ends(OFFSETS_TOPIC).values())
 
 
-def test_history_of_a_live_cluster(spark, lived, tmp_path):
+def test_history_of_a_live_cluster(feed, lived, tmp_path):
     cluster, topic, group = lived
     before = held(cluster)
-    out = run(lambda: spark, cluster, tmp_path / "out", selection=Selection(groups=[group]))
+    out = run(feed.session, feed, tmp_path / "out", selection=Selection(groups=[group]))
     assert held(cluster) == before, "looking at the topic wrote into it"
     generations = out.table("generations").to_pylist()
     assert [g["state"] for g in generations][-2:] == ["Stable", "Empty"]
@@ -66,9 +76,9 @@ def test_history_of_a_live_cluster(spark, lived, tmp_path):
     assert out.table("bad_records").num_rows == 0
 
 
-def test_a_dump_of_a_live_cluster_holds_topics_and_ends(spark, lived, tmp_path):
-    cluster, topic, _ = lived
-    dump = write_dump(spark, cluster, tmp_path / "dump")
+def test_a_dump_of_a_live_cluster_holds_topics_and_ends(feed, lived, tmp_path):
+    _, topic, _ = lived
+    dump = write_dump(feed, tmp_path / "dump")
     assert Dump.open(tmp_path / "dump").cluster_id == dump.cluster_id != ""
     (described,) = [t for t in dump.topics().to_pylist() if t["topic"] == topic]
     assert described["partitions"] == 2 and read_topic_id(described["topic_id"]).int
@@ -79,91 +89,83 @@ def test_a_dump_of_a_live_cluster_holds_topics_and_ends(spark, lived, tmp_path):
     assert dump.n_records() > 0
 
 
-def jobs_and_stages(spark, work):
-    """What Spark ran while something was done."""
-    tracker = spark.sparkContext.statusTracker()
-    before = set(tracker.getJobIdsForGroup(None))
-    work()
-    jobs = sorted(set(tracker.getJobIdsForGroup(None)) - before)
-    return [len(tracker.getJobInfo(job).stageIds) for job in jobs]
-
-
-def test_a_command_on_a_small_cluster_is_one_job_of_one_stage(spark, lived, tmp_path):
-    """Its time goes into Spark's start and the reading, and into nothing else."""
+def test_a_command_reports_the_engine_that_reads_a_cluster(lived, tmp_path, monkeypatch):
     cluster, _, group = lived
+    monkeypatch.setattr("holdfast.fleet.pipeline.command_session.open_session", None)
     for command in (
         ("history",),
         ("doctor",),
-        ("report", "--group", group, "-o", tmp_path / "r.html"),
-        ("dump", "--group", group, "-o", tmp_path / "one"),
+        ("report", "-o", tmp_path / "r.html"),
+        ("dump", "-o", tmp_path / "one"),
+        ("watch", "-o", tmp_path / "kept"),
     ):
-        done = []
-        line = (*command, "-b", cluster.bootstrap, "-q")
-        counts = jobs_and_stages(spark, lambda line=line, done=done: done.append(cli(*line)))
-        assert done[0].code == 0, done[0].err
-        assert counts == [1], command
+        done = cli(*command, "-b", cluster.bootstrap, "--group", group)
+        assert done.code == 0, done.err
+        assert len(re.findall(r"reading .* up to \d+ records, by this process", done.err)) == 1
 
 
 @pytest.mark.every
-def test_named_groups_are_read_from_their_own_partitions(spark, lived, tmp_path):
+def test_named_groups_are_read_from_their_own_partitions(feed, lived, tmp_path):
     cluster, _, group = lived
-    whole = write_dump(spark, cluster, tmp_path / "all")
-    one = write_dump(spark, cluster, tmp_path / "one", groups=[group])
+    whole = write_dump(feed, tmp_path / "all")
+    one = write_dump(feed, tmp_path / "one", groups=[group])
     assert Dump.open(tmp_path / "one").groups == (group,)
     assert one.group_names() == {group} <= whole.group_names()
-    assert write_dump(spark, cluster, tmp_path / "no", groups=["nobody-*"]).n_records() == 0
+    assert write_dump(feed, tmp_path / "no", groups=["nobody-*"]).n_records() == 0
     (partition,) = set(pq.read_table(one.record_files()[0])["partition"].to_pylist())
     ends = cluster.partition_ends(OFFSETS_TOPIC)
     assert partition == offsets_partition(group, len(ends))
     chosen = Selection(groups=[group])
     assert list(cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)) == [partition]
-    pattern = write_dump(spark, cluster, tmp_path / "some", groups=[f"*{group[-32:]}"])
+    pattern = write_dump(feed, tmp_path / "some", groups=[f"*{group[-32:]}"])
     rows = [pq.read_table(d.record_files()[0]).sort_by("offset") for d in (one, pattern)]
     assert rows[0].equals(rows[1])
 
 
 @pytest.mark.every
+@pytest.mark.spark
 def test_what_is_read_here_is_what_tasks_read(spark, lived, tmp_path, monkeypatch):
     cluster, _, group = lived
     chosen = Selection(groups=[group])
-    here = run(lambda: spark, cluster, tmp_path / "here", selection=chosen)
+    feed = KafkaFeed(cluster=cluster, session=lambda: spark, most_here=0)
+    here = run(None, KafkaFeed(cluster=cluster), tmp_path / "here", selection=chosen)
     monkeypatch.setattr("holdfast.fleet.pipeline.steps.HERE_ROWS", -1)
-    there = run(lambda: spark, cluster, tmp_path / "there", selection=chosen)
+    there = run(feed.session, feed, tmp_path / "there", selection=chosen)
     assert here.table("generations").num_rows > 0
     for name in TABLES:
         if name != "lag":  # its times are those of the two moments
             assert here.table(name).equals(there.table(name)), name
 
 
+@pytest.mark.spark
 def test_reading_nothing_is_an_error_on_a_live_cluster_too(spark, lived, tmp_path):
     cluster, _, _ = lived
     key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
     spark.conf.set(key, "false")
     try:
-        with pytest.raises(
-            SourceError, match=r"Spark (read no record|could not read __consumer_offsets)"
-        ):
-            write_dump(spark, cluster, tmp_path / "dump")
+        with pytest.raises(SourceError, match="Spark would read nothing from __consumer_offsets"):
+            write_dump(
+                KafkaFeed(cluster=cluster, session=lambda: spark, most_here=0), tmp_path / "dump"
+            )
     finally:
         spark.conf.set(key, "true")
     assert not (tmp_path / "dump" / "dump.json").exists()
 
 
-def test_a_stream_of_a_live_cluster_ends_and_resumes(spark, lived, tmp_path):
+def test_a_stream_of_a_live_cluster_ends_and_resumes(feed, lived, tmp_path):
     from holdfast.fleet.pipeline.batches.watch import watch
 
-    cluster, _, group = lived
+    _, _, group = lived
     selection = Selection(groups=[group])
     seen = []
     for _ in range(2):
         tables = watch(
-            spark,
-            cluster,
+            feed,
             tmp_path / "out",
             selection=selection,
             after_batch=lambda _, batch: seen.append(batch),
         )
-    once = run(lambda: spark, cluster, tmp_path / "once", selection=selection)
+    once = run(None, KafkaFeed(cluster=feed.cluster), tmp_path / "once", selection=selection)
     assert seen and seen == sorted(set(seen))
     for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert tables.table(name).to_pylist() == once.table(name).to_pylist()
@@ -199,7 +201,7 @@ class SeenError(Exception):
     """Raised by a test to end a stream."""
 
 
-def test_a_stream_reads_log_ends_though_nobody_commits(spark, lived, tmp_path):
+def test_a_stream_reads_log_ends_though_nobody_commits(lived, tmp_path):
     from holdfast.fleet.pipeline.batches.watch import watch
 
     cluster, topic, group = lived
@@ -225,8 +227,7 @@ def test_a_stream_reads_log_ends_though_nobody_commits(spark, lived, tmp_path):
 
     with pytest.raises(SeenError):
         watch(
-            spark,
-            cluster,
+            KafkaFeed(cluster=cluster),
             tmp_path / "out",
             selection=Selection(groups=[group]),
             every_seconds=1,
@@ -237,7 +238,8 @@ def test_a_stream_reads_log_ends_though_nobody_commits(spark, lived, tmp_path):
 
 
 @pytest.mark.every
-def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):
+@pytest.mark.spark
+def test_the_watch_job_under_spark_submit(lived, tmp_path):
     """The connector and its conf by the command line, as on a cluster; tables as those of a run."""
     cluster, _, _ = lived
     key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true"
@@ -250,13 +252,13 @@ def test_the_watch_job_under_spark_submit(spark, lived, tmp_path):
     for batches in (1, 1):  # the second run finds nothing new, and adds nothing
         said = submitted(command, PYSPARK_DRIVER_PYTHON=sys.executable)[-1]
         assert said.startswith(f"{batches} batches, ")
-    once = run(lambda: spark, cluster, tmp_path / "once")
+    once = run(None, KafkaFeed(cluster=cluster), tmp_path / "once")
     for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
 
 
 @pytest.mark.every
-def test_replay_of_a_live_cluster(spark, lived):
+def test_replay_of_a_live_cluster(lived):
     cluster, _, group = lived
     done = cli("replay", "-b", cluster.bootstrap, "--group", group, "--format", "json", "-q")
     assert done.code == 0, done.err
@@ -266,16 +268,19 @@ def test_replay_of_a_live_cluster(spark, lived):
 
 
 @pytest.mark.slow
-def test_watch_over_spark_connect(spark, lived, tmp_path):
+@pytest.mark.spark
+def test_watch_over_spark_connect(lived, tmp_path):
     """A Connect server with the connector follows the topic; the client says what it found."""
     cluster, topic, group = lived
     out = tmp_path / "out"
     holdfast = [sys.executable, "-m", "holdfast"]
-    where = ["-b", cluster.bootstrap, "--group", group, "-q"]
+    where = ["-b", cluster.bootstrap, "--group", group, "--engine", "spark", "-q"]
     remote = {"SPARK_REMOTE": "local[1]", "SPARK_TESTING": "1"}
     metrics = tmp_path / "h.prom"
     submitted([*holdfast, "watch", *where, "-o", str(out), "--metrics", str(metrics)], **remote)
-    once = run(lambda: spark, cluster, tmp_path / "once", selection=Selection(groups=[group]))
+    once = run(
+        None, KafkaFeed(cluster=cluster), tmp_path / "once", selection=Selection(groups=[group])
+    )
     for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
     assert topic in metrics.read_text()

@@ -13,11 +13,11 @@ from holdfast.core.kinds import rows
 from holdfast.core.kinds.increments import lists_of
 from holdfast.core.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
 from holdfast.errors import WireError
+from holdfast.fleet.analysis.findings.finding import describe
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.pipeline.plan.run import plan
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.report.drawing.sections import group_figures
-from holdfast.fleet.report.findings.facts import read_facts
-from holdfast.fleet.report.findings.finding import describe
 from holdfast.fleet.report.metrics import exposition
 
 QUEUES = "this group divides jobs of queues"
@@ -117,12 +117,12 @@ def test_a_plan_is_refused_in_its_words_and_a_replay_moves_its_jobs(made):
 
 
 def test_the_report_has_its_words(made):
-    facts = read_facts(made[1], "runners")
-    shown = re.findall(r">([^<]+)<", str(group_figures(facts)))
+    history = read_group(made[1], "runners")
+    shown = re.findall(r">([^<]+)<", str(group_figures(history)))
     assert shown[:3] == ["Jobs", "3", "2 queues"] and "Jobs moved" in shown
-    assert facts.partition_name(0) == "mail:0"
-    assert describe(facts).startswith("holdfast history")
-    assert not facts.kind.takes_assignors
+    assert history.partition_name(0) == "mail:0"
+    assert describe(history).startswith("holdfast history")
+    assert not history.kind.takes_assignors
     assert 'kind="jobs"' in exposition(made[1], examine_all(made[1]))
 
 

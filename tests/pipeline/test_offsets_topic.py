@@ -62,7 +62,7 @@ def test_a_batch_says_where_it_ended():
 class Growing:
     """A feed that has more at the second look, is gone at the third, and then ends the test."""
 
-    spark = None
+    session = None
 
     def __init__(self):
         self.looks = 0
@@ -75,7 +75,10 @@ class Growing:
             raise KeyboardInterrupt
         return {0: PartitionEnds(0, self.looks * 10, self.looks * 10)}
 
-    def read(self, span, waiting):
+    def needs_spark(self, n_offsets):
+        return False
+
+    def here(self, span, waiting):
         return LogPart(rows=span, upto={p: end for p, (_, end) in span.items()})
 
 
@@ -90,7 +93,7 @@ def test_a_stream_looks_again_and_again_and_takes_what_is_new(tmp_path, monkeypa
         return batch_id
 
     monkeypatch.setattr(Stream, "process", take)
-    monkeypatch.setattr(Stream, "look", lambda self, spark: looked.append(len(took)) or True)
+    monkeypatch.setattr(Stream, "look", lambda self, session: looked.append(len(took)) or True)
     into = Stream(
         Tables(tmp_path / "T"),
         snapshot=None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,14 +15,14 @@ from tests.pipeline import fleet
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
-from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_records, gathered, part_of
-from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
+from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_part, gathered, part_of
+from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart, kafka_options
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.pipeline.session import local_cores, parse_defaults
 from holdfast.fleet.pipeline.spark_errors import _deepest
-from holdfast.fleet.pipeline.steps import FrameRows, collected, named, pieces
-from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
+from holdfast.fleet.pipeline.steps import FrameRows, named, pieces
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch
 from holdfast.fleet.tables.reading import Tables
@@ -244,33 +243,7 @@ def test_spark_must_plan_every_partition_that_holds_records():
             _check_counts(ends, n_planned, {}, said.append)
 
 
-class TooLarge:
-    """A frame whose rows the driver does not take, or that fails for another reason."""
-
-    def __init__(self, reason):
-        self.reason = reason
-        self.sparkSession = SimpleNamespace(conf={"spark.master": "local[1]"})
-
-    def coalesce(self, _):
-        return self
-
-    def toArrow(self):
-        raise pa.ArrowInvalid("the stream ended early") from OSError(self.reason)
-
-
-def test_few_records_with_many_bytes_are_written_by_tasks_and_other_errors_are_raised():
-    told = "Total size of serialized results of 2 tasks (2.0 MiB) is bigger than "
-    large = TooLarge(f"{told}spark.driver.maxResultSize (1024.0 KiB)")
-    assert collected(large, arrow_schema("records")) is None
-    with pytest.raises(pa.ArrowInvalid, match="ended early"):
-        collected(TooLarge("no broker"), arrow_schema("records"))
-
-
 EVERY_GROUP = Selection(all_groups=True)
-
-
-def frame_rows(frame, n_rows):
-    return FrameRows(frame=frame, schema=RECORDS, cost_rows=n_rows)
 
 
 @pytest.mark.spark
@@ -283,22 +256,13 @@ def test_tasks_without_a_record_are_counted_too(spark, tmp_path):
         "cast('v' as binary) as value",
     )
     frame = spark.range(0, 4, 1, 4).where("id < 2").selectExpr(*columns)
-    _, rows, n_tasks = _write_records(spark, frame_rows(frame, None), tmp_path, EVERY_GROUP)
+
+    def written(frame, folder):
+        part = LogPart(rows=FrameRows(frame=frame, schema=RECORDS, cost_rows=4), upto={})
+        return _write_part(part, lambda: spark, folder, EVERY_GROUP)
+
+    _, rows, n_tasks = written(frame, tmp_path)
     assert (n_tasks, rows) == (4, {0: 1, 1: 1})
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.glob("*.parquet")) == 2
-    nothing = frame.where("offset > 7")
-    for name, n_rows, n_tasks in (("none", None, 4), ("few", 4, 0)):
-        (tmp_path / name).mkdir()
-        rows = frame_rows(nothing, n_rows)
-        written = _write_records(spark, rows, tmp_path / name, EVERY_GROUP)
-        assert written == (["part-0.parquet"], {}, n_tasks)
-
-
-@pytest.mark.spark
-def test_few_records_are_one_file_that_no_task_has_written(spark, tmp_path):
-    rows = [(p, o, datetime(2026, 1, 1, tzinfo=UTC), b"k", b"v") for p in (1, 0) for o in (0, 1)]
-    frame = spark.createDataFrame(rows, ddl_of(RECORDS))
-    files, counts, n_tasks = _write_records(spark, frame_rows(frame, 4), tmp_path, EVERY_GROUP)
-    assert (n_tasks, counts) == (0, {0: 2, 1: 2})
-    (file,) = tmp_path.glob("*.parquet")
-    assert [file.name] == files and pq.read_table(file)["offset"].to_pylist() == [0, 1] * 2
+    (tmp_path / "none").mkdir()
+    assert written(frame.where("offset > 7"), tmp_path / "none") == ([], {}, 4)

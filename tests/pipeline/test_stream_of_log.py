@@ -36,14 +36,16 @@ DELETES = st.tuples(
 REBALANCES = st.tuples(st.just("round"), GROUPS, st.integers(0, 1), st.integers(0, 2))
 
 
+READERS = st.sampled_from(["python", "spark"])
 SINCE = ("position_timestamp", "lag_seconds", "lag_per_second", "catch_up_seconds")
 """Of a position that was left in a transaction, and taken again before the transaction ended, a
 stream does not know since when it stands."""
 
 
 def between_looks(ops):
-    """What happens between looks at the topic, and how many records a batch of each look takes."""
-    return st.lists(st.tuples(st.lists(ops, max_size=12), st.integers(1, 9)), max_size=3)
+    """What happens between looks, and for each the records of a batch and the reader."""
+    look = st.tuples(st.lists(ops, max_size=12), st.integers(1, 9), READERS)
+    return st.lists(look, max_size=3)
 
 
 class Watched:
@@ -58,7 +60,7 @@ class Watched:
     def tables(self):
         return Tables(self.folder)
 
-    def look(self, most=None):
+    def look(self, most=None, reader="python"):
         """What ``watch`` does that is started anew, and ends."""
         into = Stream(
             tables=self.tables,
@@ -67,7 +69,7 @@ class Watched:
             max_records=most,
             **self.options,
         )
-        follow(self.log.feed(), into)
+        follow(self.log.feed(reader), into)
 
     def play(self, op):
         what, group, _, offset = op
@@ -79,10 +81,10 @@ class Watched:
             play(self.log, op)
 
     def play_all(self, parts):
-        for ops, most in parts:
+        for ops, most, reader in parts:
             for op in ops:
                 self.play(op)
-            self.look(most)
+            self.look(most, reader)
             self.check()
 
     def positions(self):
@@ -121,7 +123,7 @@ def test_a_stream_has_the_tables_of_one_run_whatever_was_open_between_its_batche
 ):
     base = tmp_path_factory.mktemp("log")
     watched = Watched(base / "stream")
-    watched.play_all([*parts, ([], 9)])
+    watched.play_all([*parts, ([], 9, "python")])
     assert everything(watched.tables, SINCE) == whole_run(watched.log, base)
     shutil.rmtree(base)
 
@@ -132,7 +134,7 @@ def test_what_is_deleted_is_gone_though_its_tombstones_are(tmp_path_factory, par
     """Every look compares positions; groups whose record is gone are dead, all others are not."""
     base = tmp_path_factory.mktemp("log")
     watched = Watched(base / "stream")
-    watched.play_all([*parts, ([], 9)])
+    watched.play_all([*parts, ([], 9, "python")])
     log, last = watched.log, {}
     for _, entry, _ in log.written:
         if entry.key.startswith(b"\0\2"):
@@ -150,9 +152,10 @@ def test_what_is_deleted_is_gone_though_its_tombstones_are(tmp_path_factory, par
 @given(
     between_looks(WRITES | DELETES),
     st.lists(st.lists(WRITES | st.just(("clean", "a", 0, 0)), max_size=5), max_size=8),
+    READERS,
 )
 def test_no_position_is_lost_where_the_topic_is_cleaned_under_the_eyes_of_a_look(
-    tmp_path_factory, parts, meanwhile
+    tmp_path_factory, parts, meanwhile, reader
 ):
     base = tmp_path_factory.mktemp("log")
     watched = Watched(base / "stream")
@@ -160,7 +163,7 @@ def test_no_position_is_lost_where_the_topic_is_cleaned_under_the_eyes_of_a_look
     there = {*watched.log.positions}
     for some in meanwhile:
         watched.log.on_fetch.append(lambda some=some: [watched.play(op) for op in some])
-    watched.look()
+    watched.look(reader=reader)
     watched.log.on_fetch.clear()
     assert there <= watched.positions().keys()
     watched.look()

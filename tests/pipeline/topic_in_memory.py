@@ -18,9 +18,9 @@ from tests.wire.log_twin import Batch, end_of_transaction
 
 from holdfast.cluster.cluster import PartitionEnds
 from holdfast.cluster.lookup import FetchedLog
-from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT
-from holdfast.fleet.pipeline.ingest.dump import part_of, write_log
+from holdfast.fleet.pipeline.ingest import dump
+from holdfast.fleet.pipeline.ingest.dump import part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed, LogPart, n_offsets
 from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
@@ -199,19 +199,24 @@ class OffsetsLog:
         return SimpleNamespace(
             cluster_id="c",
             topics=[],
-            offsets=[("t", p, 0, 1000) for p in range(4)],
+            offsets=[
+                *(("__consumer_offsets", p, 0, end) for p, end in sorted(self.ends.items())),
+                *(("t", p, 0, 1000) for p in range(4)),
+            ],
             taken_at="2026-02-01T00:00:00+00:00",
             share_state=[],
         )
 
-    def feed(self):
-        return LogFeed(spark=None, cluster=self)
+    def feed(self, reader="python"):
+        """The topic for ``python``, or for ``spark``: then Spark reads what is stable."""
+        session = SimpleNamespace if reader == "spark" else None
+        return LogFeed(cluster=self, session=session, most_here=0)
 
 
 class LogFeed(KafkaFeed):
-    """Reads as that of a cluster; what Spark would read is read here, and counted."""
+    """Reads as that of a cluster; records for Spark are taken from memory."""
 
-    def stable(self, span):
+    def on_spark(self, span):
         entries = [
             (p, e, self.cluster.times[p, e.offset])
             for p, (begin, end) in span.items()
@@ -220,8 +225,10 @@ class LogFeed(KafkaFeed):
         ]
         rows = self.cluster.rows(entries)
         upto = {p: end for p, (_, end) in span.items()}
-        held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)
         assert n_offsets(span)
+        if self.cluster.on_fetch:
+            self.cluster.on_fetch.pop(0)()
+        held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)
         return LogPart(rows=held, upto=upto, missing_until=upto)
 
 
@@ -241,20 +248,11 @@ def read_whole(log):
 
 def write_dump(log, folder, *, taken_at, says_read=True):
     """A dump of the topic as it stands, as ``holdfast dump`` writes it, or as a stranger does."""
-    reader, rows = read_whole(log)
-    columns = {name: rows[name].to_pylist() for name in ("partition", "offset", "key", "value")}
-    columns["timestamp"] = rows["timestamp"].cast(pa.int64()).to_pylist()
-    ends = [("__consumer_offsets", p, 0, end) for p, end in sorted(log.ends.items())]
-    snapshot = ClusterSnapshot(
-        cluster_id="c",
-        taken_at=taken_at,
-        topics=[],
-        offsets=[*ends, *log.snapshot().offsets],
-    )
-    dump = write_log(folder, columns, snapshot)
-    if says_read:
-        about = folder / "dump.json"
-        said = json.loads(about.read_text())
-        said["read"] = {str(p): [0, end] for p, end in reader.reached.items()}
-        about.write_text(json.dumps(said))
-    return dump.path
+    dump.write_dump(log.feed(), folder)
+    about = folder / "dump.json"
+    said = json.loads(about.read_text()) | {"taken_at": taken_at}
+    del said["complete_at"]
+    if not says_read:
+        del said["read"]
+    about.write_text(json.dumps(said))
+    return folder

@@ -47,8 +47,7 @@ from tests.proof.rules.commits import DeliveredBatch
 
 from holdfast.core.machine.coordinator.group_data import GroupData, soonest_ms
 from holdfast.core.machine.member.holdings import Holdings
-from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, MemberOptions
 from holdfast.core.machine.states import ENDED, GroupState, MemberState
 from holdfast.core.wire.layouts.state_shard import read_shard
 

@@ -26,7 +26,7 @@ from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ownership_log import Violation
-from holdfast.sim.world.quiescence import all_quiescent
+from holdfast.sim.world.process import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 FAULTS_MS = 60_000

@@ -61,12 +61,12 @@ from holdfast.core.machine.coordinator.group_messages import (
 )
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import DesignAssignor, compute
-from holdfast.core.machine.leader.locations import digest_of
+from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.ownership_log import OwnershipLog
-from holdfast.sim.world.quiescence import is_quiescent
+from holdfast.sim.world.process import is_quiescent
 
 
 @dataclass(slots=True)

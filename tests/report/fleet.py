@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.findings.doctor import examinations
-from holdfast.fleet.report.findings.examination import Examination, worst_first
+from holdfast.fleet.analysis.findings.doctor import examinations
+from holdfast.fleet.analysis.findings.examination import Examination, worst_first
+from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.tables.reading import Tables
 
 START_MS = 1_763_712_000_000  # 2025-11-21 08:00:00 UTC
@@ -284,6 +284,6 @@ def tables(*scripts: Script) -> dict[str, list[dict[str, Any]]]:
 def examine_all(
     held: Tables, groups: Sequence[str] | None = None, **options: Any
 ) -> list[Examination]:
-    """Every group with its facts, the worst first, as the doctor shows them."""
+    """Every group with its history, the worst first, as the doctor shows them."""
     found = examinations(held, groups, commits=CommitTimes(held, groups), **options)
     return sorted(found, key=worst_first)

@@ -28,8 +28,8 @@ from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
 from holdfast.cluster.record_times import RecordTime
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_record
+from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.pipeline.history.lag import with_record_ages
-from holdfast.fleet.report.findings.examination import Examination
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.sim.scenarios import ScenarioStep
@@ -181,7 +181,7 @@ def live(folder: Path) -> dict[str, Examination]:
     """Findings of the groups of :data:`LIVE`."""
     names = ("share", "streams", "streams_classic", "connect", "migrated", "worker", "failing")
     made = [*tables_of(names, folder).values(), local.run(CAPTURED / "dump", folder / "captured")]
-    found = {e.facts.group: e for one in made for e in examine_all(one.load())}
+    found = {e.history.name: e for one in made for e in examine_all(one.load())}
     return {name: found[name] for name in LIVE}
 
 
@@ -202,7 +202,7 @@ def at_moment(made: Tables, taken_us: int, time_ms: Callable[..., int]) -> dict[
     held["lag"] = with_record_ages(
         held["lag"], lambda wanted: [_unread(time_ms(*one[:3])) for one in wanted], taken_us
     )
-    return {e.facts.group: e for e in examine_all(read_tables(held), last_ms=taken_us // 1000)}
+    return {e.history.name: e for e in examine_all(read_tables(held), last_ms=taken_us // 1000)}
 
 
 def _unread(time_ms: int | None) -> FirstUnread:

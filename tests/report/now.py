@@ -9,7 +9,7 @@ from tests.report.fleet import START_MS
 
 from holdfast.cluster.snapshot import SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 
 
 def member(member_id: str, host: str = "", **more: Any) -> SeenMember:

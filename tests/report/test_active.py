@@ -22,8 +22,8 @@ from tests.report.test_findings import (
     recorded,
 )
 
-from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.report.findings.finding import (
+from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.finding import (
     Evidence,
     Finding,
     Lasts,
@@ -84,21 +84,21 @@ def test_of_a_group_that_is_no_more_everything_is_past(code: str) -> None:
     at_s = max(row["timestamp"] for row in script.rows["generations"]) / 1000 - START_MS / 1000
     script.settle(at_s + 60, [], {}, state="Dead")
     found = examined(script, START_MS + 20 * MINUTES)
-    assert found.facts.gone_ms == START_MS + round(1000 * (at_s + 60))
+    assert found.history.gone_ms == START_MS + round(1000 * (at_s + 60))
     for one in found.findings:
-        assert one.ended_ms is not None and one.ended_ms <= found.facts.gone_ms, one.code
+        assert one.ended_ms is not None and one.ended_ms <= found.history.gone_ms, one.code
     assert found.verdict.rank == -1
     assert not any(one.is_active for one in found.verdict.codes)
 
 
 def test_what_recurs_rarely_is_active_for_as_long_as_twice_its_interval() -> None:
-    facts = examined(flapping(30), START_MS + 60 * MINUTES).facts
+    history = examined(flapping(30), START_MS + 60 * MINUTES).history
     limits = Limits()
     symptom = Symptom(text="", evidence=Evidence(to_ms=START_MS + 30 * MINUTES))
-    assert ended_ms(symptom, Lasts.EVIDENCE, facts, limits) == START_MS + 30 * MINUTES
+    assert ended_ms(symptom, Lasts.EVIDENCE, history, limits) == START_MS + 30 * MINUTES
     for every_s, is_active in ((901.0, True), (899.0, False)):
         again = replace(symptom, every_s=every_s)
-        assert (ended_ms(again, Lasts.EVIDENCE, facts, limits) is None) == is_active
+        assert (ended_ms(again, Lasts.EVIDENCE, history, limits) is None) == is_active
 
 
 def test_active_findings_come_first_whatever_their_severity() -> None:
@@ -122,9 +122,9 @@ def test_a_window_leaves_out_what_ended_before_it_and_counts_what_is_in_it() -> 
     assert {f.code for f in whole.findings} == {"HF101"}
     for since_s, n_rebalances, codes in ((0, 11, {"HF101"}), (301, 1, set()), (331, 0, set())):
         part = examined(script, end_ms, START_MS + 1000 * since_s)
-        assert part.facts.n_rebalances == n_rebalances
+        assert part.history.n_rebalances == n_rebalances
         assert {f.code for f in part.findings} == codes
-        assert part.facts.begin_ms == START_MS + 1000 * since_s
+        assert part.history.begin_ms == START_MS + 1000 * since_s
 
 
 def test_what_began_before_a_window_and_holds_in_it_is_found() -> None:

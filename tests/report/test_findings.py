@@ -14,11 +14,11 @@ from tests.report.test_slow_pollers import played, poll
 from tests.report.test_turnover import deployment, scaled
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.fleet.report.columns import rebuilding
-from holdfast.fleet.report.findings.doctor import examinations, worst_of
-from holdfast.fleet.report.findings.examination import Examination, all_rules
-from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import Basis, Finding, Severity, rule
+from holdfast.fleet.analysis.findings.doctor import examinations, worst_of
+from holdfast.fleet.analysis.findings.examination import Examination, all_rules
+from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
+from holdfast.fleet.analysis.group import rebuilding
+from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.reading import open_tables, read_tables
 
@@ -335,7 +335,7 @@ def test_every_rule_has_all_its_texts() -> None:
 def test_a_code_is_registered_once() -> None:
     again = rule("HF101", name="", severity=Severity.INFO, what="", why="", how="", mend="")
     with pytest.raises(AssertionError, match="HF101 is registered twice"):
-        again(lambda facts, limits: ())
+        again(lambda history, limits: ())
     assert len({found.code for found in all_rules()}) == len(all_rules())
 
 
@@ -509,7 +509,7 @@ def test_the_first_generation_seen_is_no_rebalance() -> None:
         cause = "join" if i else "first_seen"
         script.settle(30 * i, AB, deal(TOPICS, AB, i), cause=cause)
     assert "HF101" not in examine(script)
-    assert examination(script).facts.n_rebalances == 9
+    assert examination(script).history.n_rebalances == 9
 
 
 def test_a_perfect_bounce_under_a_delay_is_neither_churn_nor_a_storm() -> None:
@@ -819,7 +819,7 @@ def test_of_a_fleet_one_group_is_in_memory_at_a_time() -> None:
 
     def track(names: Sequence[str]) -> Iterator[str]:
         for name in names:
-            at_once.append(sum(isinstance(one, Facts) for one in gc.get_objects()))
+            at_once.append(sum(isinstance(one, GroupHistory) for one in gc.get_objects()))
             yield name
 
     gc.collect()

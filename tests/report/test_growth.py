@@ -6,9 +6,9 @@ import pytest
 from tests.assignors.steps import Counter, count
 from tests.report.fleet import Script, deal, tables
 
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.report.drawing.payload import group_payload
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"orders": 8, "clicks": 4}
@@ -39,9 +39,9 @@ def steps(script: Script) -> Counter:
     held = read_tables(tables(script))
 
     def work() -> None:
-        facts = read_facts(held, "g")
-        examine(facts)
-        group_payload(facts, held)
+        history = read_group(held, "g")
+        examine(history)
+        group_payload(history)
 
     return count(work, packages=("holdfast.fleet.report.",))
 

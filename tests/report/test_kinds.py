@@ -12,12 +12,12 @@ from tests.report.browser import Opened
 from tests.report.fleet import examine_all
 from tests.suites import further
 
+from holdfast.fleet.analysis.findings.doctor import summary
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.findings.finding import describe
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.report.drawing.sections import group_figures
 from holdfast.fleet.report.drawing.writing import render, write
-from holdfast.fleet.report.findings.doctor import summary
-from holdfast.fleet.report.findings.examination import examine
-from holdfast.fleet.report.findings.facts import read_facts
-from holdfast.fleet.report.findings.finding import describe
 from holdfast.fleet.report.metrics import exposition
 
 TOOLS = {
@@ -39,28 +39,28 @@ def made(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def captured(made):
     name, tables, group = made
-    return name, read_facts(tables, group)
+    return name, read_group(tables, group)
 
 
 def test_only_what_is_true_is_found(captured):
-    name, facts = captured
-    codes = {finding.code for finding in examine(facts).findings}
+    name, history = captured
+    codes = {finding.code for finding in examine(history).findings}
     # A capture is short: a dozen rebalances within minutes is a storm, and range stops everybody.
     assert codes <= ({"HF101", "HF119"} if name == "migrated" else {"HF101"})
-    commands = " ".join(finding.command for finding in examine(facts).findings)
+    commands = " ".join(finding.command for finding in examine(history).findings)
     assert "--from stream" not in commands
     assert "--assignor" not in commands
 
 
 def test_a_group_is_shown_by_a_tool_that_takes_it(captured):
-    name, facts = captured
-    assert facts.kind.name == TOOLS[name][0]
-    assert describe(facts).startswith(TOOLS[name][1])
-    assert facts.kind.takes_assignors is (name == "migrated")
+    name, history = captured
+    assert history.kind.name == TOOLS[name][0]
+    assert describe(history).startswith(TOOLS[name][1])
+    assert history.kind.takes_assignors is (name == "migrated")
 
 
 def test_the_heading_counts_what_the_group_divides_or_shares(captured):
-    name, facts = captured
+    name, history = captured
     wanted = {
         "share": 2,
         "streams": 8,
@@ -69,11 +69,11 @@ def test_the_heading_counts_what_the_group_divides_or_shares(captured):
         "connect": 7,
         "worker": 8,
     }
-    assert summary(facts)["partitions"] == wanted[name]
+    assert summary(history)["partitions"] == wanted[name]
 
 
 def test_the_page_counts_rows_by_their_own_word(captured):
-    name, facts = captured
+    name, history = captured
     tasks = ["Tasks", "8", "2 subtopologies", "Tasks moved"]
     wanted = {
         "share": ["Partitions", "2", "Members now", "Partitions moved"],
@@ -83,14 +83,14 @@ def test_the_page_counts_rows_by_their_own_word(captured):
         "connect": ["Connectors and tasks", "7", "2 connectors", "Connectors and tasks moved"],
         "worker": ["Resources", "8", "2 kinds", "Resources moved"],
     }[name]
-    shown = re.findall(r">([^<]+)<", str(group_figures(facts)))
+    shown = re.findall(r">([^<]+)<", str(group_figures(history)))
     assert (shown[:3], wanted[3] in shown) == (wanted[:3], True)
 
 
 def test_rows_are_what_one_member_alone_owns(captured):
-    name, facts = captured
-    timeline = facts.timeline
-    owned = {facts.partition_name(row) for row in range(len(timeline.row_partition))}
+    name, history = captured
+    timeline = history.timeline
+    owned = {history.partition_name(row) for row in range(len(timeline.row_partition))}
     tasks = {f"{place}_{number}" for place in "01" for number in range(4)}
     sinks = {"sink", *(f"sink-{number}" for number in range(4))}
     assert (
@@ -110,9 +110,9 @@ def test_rows_are_what_one_member_alone_owns(captured):
 @pytest.mark.parametrize("made", further(name for name in TOOLS if name != "share"), indirect=True)
 def test_the_page_names_rows_as_the_groups_own_tools_do(made, captured, chromium, tmp_path):
     """Nobody owns a row of a share group alone, so nothing of it is drawn."""
-    (_, tables, _), (_, facts) = made, captured
+    (_, tables, _), (_, history) = made, captured
     page = write(tables, tmp_path / "report.html")
-    wanted = [facts.partition_name(row) for row in range(len(facts.timeline.row_partition))]
+    wanted = [history.partition_name(row) for row in range(len(history.timeline.row_partition))]
     opened = Opened(chromium, page)
     opened.page.click("#moment-box summary")
     names = opened.page.eval_on_selector_all(

@@ -7,7 +7,7 @@ from tests.report.captured.capture import SCENARIOS
 from tests.report.labelled import LIVE, captured, examined, ill, live, sound
 from tools.pages.doctor import MEASURED, N_GROUPS, N_ON_BROKER, N_SOUND, Measured
 
-from holdfast.fleet.report.findings.finding import RULES, Severity
+from holdfast.fleet.analysis.findings.finding import RULES, Severity
 
 pytestmark = pytest.mark.xdist_group("labelled")
 

@@ -19,15 +19,15 @@ from werkzeug.test import Client
 
 from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.findings.doctor import to_json, worst_of
+from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.findings.doctor import to_json, worst_of
-from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.report.findings.finding import Basis, Finding, Severity
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.group_index import IndexView, read_index, select
-from holdfast.fleet.report.serving.live_answers import LiveAnswers
-from holdfast.fleet.report.serving.live_index import (
+from holdfast.fleet.report.serving.live import (
+    LiveAnswers,
     index_now,
     of_records,
     rebalancing_s,
@@ -235,17 +235,17 @@ def test_the_state_of_now_counts_for_what_holds_now() -> None:
         script, live = emptied(900), answers((END_S, [seen("g", state, ["a-1"])]))
         assert {f.code for f in examined(script, live).findings} == found
     gone = examined(emptied(900), answers((END_S, []), gone=["g"]))
-    assert (gone.facts.state, gone.facts.gone_ms) == ("Dead", START_MS + 1000 * END_S)
+    assert (gone.history.state, gone.history.gone_ms) == ("Dead", START_MS + 1000 * END_S)
     assert not any(f.is_active for f in gone.findings)
     # Not listed, and not known to be gone: the records stand.
-    assert examined(emptied(900), answers((END_S, []))).facts.state == "Empty"
+    assert examined(emptied(900), answers((END_S, []))).history.state == "Empty"
 
 
 def test_a_group_that_was_deleted_by_its_records_and_is_back_is_not_gone() -> None:
     script = flapping(30).settle(340, [], {}, state="Dead")
-    assert examined(script).facts.gone_ms == START_MS + 340_000
+    assert examined(script).history.gone_ms == START_MS + 340_000
     live = answers((END_S, [seen("g", "Empty")]))
-    assert examined(script, live).facts.gone_ms is None
+    assert examined(script, live).history.gone_ms is None
 
 
 def test_a_group_in_its_first_round_has_no_record_and_is_found_all_the_same() -> None:
@@ -253,7 +253,7 @@ def test_a_group_in_its_first_round_has_no_record_and_is_found_all_the_same() ->
     live = answers((END_S - 30, [seen("new", JOINING, ABC)]), (END_S, [seen("new", JOINING, ABC)]))
     held = read_tables(tables(other))
     found = examine_all(held, last_ms=START_MS + 1000 * END_S, live=live)
-    assert [e.facts.group for e in found] == ["new", "g"]
+    assert [e.history.name for e in found] == ["new", "g"]
     (finding,) = found[0].findings
     assert (finding.code, finding.severity) == ("HF128", Severity.ERROR)
     assert "rebalancing for at least 30 s" in finding.text
@@ -311,7 +311,7 @@ def test_an_index_has_the_states_of_now_and_rows_of_groups_without_records() -> 
 
 def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> None:
     held, live = fleet_of_two()
-    verdicts = {e.facts.group: e.verdict for e in examine_all(held, last_ms=START_MS + 400_000)}
+    verdicts = {e.history.name: e.verdict for e in examine_all(held, last_ms=START_MS + 400_000)}
     index = index_now(read_index(held), live)
     told = verdicts_now(verdicts, index, live)
     assert [index.names[i] for i in select(index, told, IndexView())] == ["g", "new", "storm"]
@@ -320,7 +320,7 @@ def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> 
     assert verdicts_now(verdicts, index, calm) is verdicts
     assert verdicts_now(verdicts, index, NOT_QUERIED) is verdicts
     # What was found while it rebalanced is not kept for when it does not.
-    (found,) = [e for e in examine_all(held, live=live) if e.facts.group == "g"]
+    (found,) = [e for e in examine_all(held, live=live) if e.history.name == "g"]
     assert [one.code for one in found.verdict.codes] == ["HF128"]
     assert (of_records(found.verdict).codes, of_records(found.verdict).rank) == ((), -1)
 
@@ -376,7 +376,7 @@ def test_answers_of_long_ago_say_nothing_of_now(monkeypatch: pytest.MonkeyPatch)
     found = asking(Coordinators(seen("a", JOINING, ["m-1"])))
     found._query_once()
     assert found.live.names == ("a",) and not found.mark.endswith("old")
-    monkeypatch.setattr("holdfast.fleet.report.serving.live_answers.OLD_S", -1)
+    monkeypatch.setattr("holdfast.fleet.report.serving.live.OLD_S", -1)
     assert found.live is NOT_QUERIED and found.mark.endswith("old")
     nobody = asking(None)
     nobody.start()

@@ -5,11 +5,11 @@ import re
 import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
+from holdfast.fleet.analysis.findings.examination import all_rules
+from holdfast.fleet.analysis.findings.finding import Evidence, few, generations_of
 from holdfast.fleet.report.drawing.markup import escape
 from holdfast.fleet.report.drawing.sections import code_link
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
-from holdfast.fleet.report.findings.examination import all_rules
-from holdfast.fleet.report.findings.finding import Evidence, few, generations_of
 from holdfast.fleet.tables.reading import read_tables
 
 
@@ -26,7 +26,7 @@ def test_a_cause_that_a_broker_stated_differs_from_one_that_is_inferred() -> Non
 def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() -> None:
     held = read_tables(tables(rolling_bounce("a"), rolling_bounce("b")))
     found = examine_all(held)
-    low = sum(float(sum(e.facts.rebalances.downtime_lower_s)) for e in found)
+    low = sum(float(sum(e.history.rebalances.downtime_lower_s)) for e in found)
     assert low > 0
     both, one = str(_fleet_figures(held, found)), str(_fleet_figures(held, found[:1]))
     for text, most in ((both, "81.6 to 151"), (one, "40.8 to 75.6")):
@@ -61,7 +61,7 @@ def test_a_row_of_the_fleet_leads_to_its_group_and_to_its_codes() -> None:
     evil = "a b&c#<"
     held = read_tables(tables(rolling_bounce(evil), rolling_bounce("b")))
     page = render(held, "t")
-    low = sum(float(sum(e.facts.rebalances.downtime_lower_s)) for e in examine_all(held)[:1])
+    low = sum(float(sum(e.history.rebalances.downtime_lower_s)) for e in examine_all(held)[:1])
     assert low > 0
     places = set(re.findall(r' id="([^"]*)"', page))
     leads = re.findall(r'<a [^>]*href="#([^"]*)"', page)
@@ -75,7 +75,7 @@ def test_idle_traffic_is_shown_beside_downtime() -> None:
         share = 0.25
         row |= {f"idle_{b}_seconds": share * row[f"gap_{b}_seconds"] for b in ("lower", "upper")}
     whole, part = (
-        examine_all(read_tables(tables(one)))[0].facts for one in (rolling_bounce("a"), script)
+        examine_all(read_tables(tables(one)))[0].history for one in (rolling_bounce("a"), script)
     )
     assert part.downtime_s == pytest.approx(0.75 * whole.downtime_s) and whole.downtime_s > 0
     assert "more in which no record waited" in render(read_tables(tables(script)), "t")

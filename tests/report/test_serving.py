@@ -26,10 +26,10 @@ from tests.report.served import PATIENCE_S, bounced, following, is_examined, qui
 from werkzeug.test import Client, EnvironBuilder, run_wsgi_app
 
 from holdfast.cli.commands.watch import write_metrics
+from holdfast.fleet.analysis.findings.doctor import summary
+from holdfast.fleet.analysis.findings.examination import FoundCode
+from holdfast.fleet.analysis.findings.finding import Severity
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.findings.doctor import summary
-from holdfast.fleet.report.findings.examination import FoundCode
-from holdfast.fleet.report.findings.finding import Severity
 from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
 from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
@@ -90,7 +90,7 @@ def test_a_row_of_the_index_is_what_the_doctor_says_of_the_group(
 ) -> None:
     found = held(*scripts)
     index = read_index(found)
-    told = {e.facts.group: e.facts for e in examine_all(found)}
+    told = {e.history.name: e.history for e in examine_all(found)}
     assert sorted(told) == list(index.names)
     for i, name in enumerate(index.names):
         said = summary(told[name])
@@ -217,9 +217,9 @@ def test_a_crash_loop_with_a_vague_downtime_stands_above_a_little_that_is_certai
     order = ["payments", "audit", "also calm", "calm"]
     assert [index.names[i] for i in select(index, {}, IndexView())] == order  # not examined yet
     examined = examine_all(found)
-    assert [e.facts.group for e in examined] == order
+    assert [e.history.name for e in examined] == order
     assert [e.verdict.rank for e in examined] == [2, -1, -1, -1]
-    verdicts = {e.facts.group: e.verdict for e in examined}
+    verdicts = {e.history.name: e.verdict for e in examined}
     assert [index.names[i] for i in select(index, verdicts, IndexView())] == order
     page = render(found, "t")
     names = re.findall(r'<td><a href="#g=[^"]*"><bdi class="name">([^<]*)', page)
@@ -228,7 +228,7 @@ def test_a_crash_loop_with_a_vague_downtime_stands_above_a_little_that_is_certai
     later = [*scripts, doubled_now("zombie")]
     last = START_MS + 3_600_000
     again = examine_all(held(*later), last_ms=last)
-    assert [e.facts.group for e in again] == ["zombie", *order]
+    assert [e.history.name for e in again] == ["zombie", *order]
     assert [e.verdict.rank for e in again] == [2, -1, -1, -1, -1]
 
 
@@ -446,7 +446,7 @@ def test_before_the_first_examination_metrics_are_requested_again(tmp_path: Path
 def test_the_costliest_groups_are_examined_first(tmp_path: Path) -> None:
     folder = write_tables(tables(quiet("a"), bounced("b"), eager("c")), tmp_path)
     fleet = ServedFleet(folder, print)
-    order = [e.facts.group for e in fleet._examined(fleet.served)]
+    order = [e.history.name for e in fleet._examined(fleet.served)]
     index = fleet.served.index
     shown = [index.names[i] for i in select(index, fleet.verdicts, IndexView())]
     assert order == shown == ["c", "b", "a"]

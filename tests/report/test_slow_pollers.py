@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.report.fleet import START_MS, Script, deal, examine_all, tables
 
-from holdfast.fleet.report.findings.examination import Examination
-from holdfast.fleet.report.findings.finding import Finding, Severity
+from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.finding import Finding, Severity
 from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"t": 4}

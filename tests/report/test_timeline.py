@@ -10,9 +10,9 @@ from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.unpacking import unpack
 from tests.suites import dear
 
-from holdfast.fleet.report.columns.timeline import Timeline, build_timeline
+from holdfast.fleet.analysis.group.group_history import read_group
+from holdfast.fleet.analysis.group.timeline import Timeline
 from holdfast.fleet.report.drawing.payload import group_payload
-from holdfast.fleet.report.findings.facts import read_facts
 from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"a": 2, "b": 3}
@@ -70,7 +70,7 @@ def owner_at(timeline: Timeline, tp: tuple[str, int], ms: int) -> str | None:
 
 @given(scripts())
 def test_every_moment_has_the_owner_that_a_person_would_read_from_the_rows(script: Script) -> None:
-    timeline = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
+    timeline = read_group(read_tables(tables(script)), "g", START_MS + 300_000).timeline
     moments = {r["timestamp"] for rows in script.rows.values() for r in rows}
     moments |= {r["last_seen"] for r in script.rows.get("ownership_gaps", [])}
     for ms in sorted({m + d for m in moments for d in (-1, 0, 1)}):
@@ -82,7 +82,7 @@ def test_every_moment_has_the_owner_that_a_person_would_read_from_the_rows(scrip
 @dear
 @given(scripts())
 def test_segments_of_a_row_touch_and_cover_the_window(script: Script) -> None:
-    timeline = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
+    timeline = read_group(read_tables(tables(script)), "g", START_MS + 300_000).timeline
     for row in range(len(timeline.row_partition)):
         part = slice(timeline.start[row], timeline.start[row + 1])
         begin, end, owner = timeline.from_ms[part], timeline.to_ms[part], timeline.owner[part]
@@ -99,9 +99,9 @@ def test_segments_of_a_row_touch_and_cover_the_window(script: Script) -> None:
 @dear
 @given(scripts(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(script: Script, chance: Any) -> None:
-    first = build_timeline(read_tables(tables(script)), "g", START_MS + 300_000)
+    first = read_group(read_tables(tables(script)), "g", START_MS + 300_000).timeline
     shuffled = {name: chance.sample(rows, len(rows)) for name, rows in tables(script).items()}
-    second = build_timeline(read_tables(shuffled), "g", START_MS + 300_000)
+    second = read_group(read_tables(shuffled), "g", START_MS + 300_000).timeline
     for name in ("start", "from_ms", "to_ms", "owner", "in_gap", "row_topic", "row_partition"):
         assert np.array_equal(getattr(first, name), getattr(second, name)), name
 
@@ -111,13 +111,13 @@ def test_a_group_that_died_and_came_back_counts_from_one_again() -> None:
     script.settle(0, ["m-1"], {("a", 0): "m-1"}).settle(10, ["m-2"], {("a", 0): "m-2"})
     script.generation = 0
     script.settle(20, ["m-3"], {("a", 0): "m-3"})
-    timeline = build_timeline(read_tables(tables(script)), "g", START_MS + 30_000)
+    timeline = read_group(read_tables(tables(script)), "g", START_MS + 30_000).timeline
     assert [timeline.members[o] for o in timeline.owner] == ["m-1", "m-2", "m-3"]
     assert timeline.generations.era.tolist() == [0, 0, 1]
 
 
 def test_a_restarted_process_keeps_its_identity_under_a_new_member_id() -> None:
-    timeline = build_timeline(read_tables(tables(rolling_bounce())), "etl")
+    timeline = read_group(read_tables(tables(rolling_bounce())), "etl").timeline
     assert timeline.identities.names == ("worker-0", "worker-1", "worker-2", "worker-3")
     assert len(timeline.members) == 8
 
@@ -131,20 +131,20 @@ def test_a_restarted_process_keeps_its_identity_under_a_new_member_id() -> None:
 )
 def test_what_a_process_is_called(extra: dict[str, Any], expected: str) -> None:
     script = Script("g", {"a": 1}).settle(0, [("m-1", extra)], {("a", 0): "m-1"})
-    timeline = build_timeline(read_tables(tables(script)), "g")
+    timeline = read_group(read_tables(tables(script)), "g").timeline
     assert timeline.identities.names == (expected,)
 
 
 def test_members_that_share_a_client_id_and_host_stand_for_themselves() -> None:
     both = [("m-1", {"client_id": "c"}), ("m-2", {"client_id": "c"})]
     script = Script("g", {"a": 2}).settle(0, both, deal({"a": 2}, ["m-1", "m-2"]))
-    timeline = build_timeline(read_tables(tables(script)), "g")
+    timeline = read_group(read_tables(tables(script)), "g").timeline
     assert timeline.identities.names == ("m-1", "m-2")
 
 
 def test_a_group_without_generations_has_no_rows() -> None:
     script = Script("g", {"a": 1}).lag({("a", 0): 5})
-    timeline = build_timeline(read_tables(tables(script)), "g")
+    timeline = read_group(read_tables(tables(script)), "g").timeline
     assert not (timeline.owner >= 0).any()
     assert timeline.start.tolist() == [0]
 
@@ -152,8 +152,8 @@ def test_a_group_without_generations_has_no_rows() -> None:
 @given(scripts())
 def test_the_page_gets_the_same_segments(script: Script) -> None:
     tables_read = read_tables(tables(script))
-    facts = read_facts(tables_read, "g", START_MS + 300_000)
-    t, (c, _) = facts.timeline, unpack(group_payload(facts, tables_read))
+    history = read_group(tables_read, "g", START_MS + 300_000)
+    t, (c, _) = history.timeline, unpack(group_payload(history))
     segments, i = [], 0
     for row, count in enumerate(c["row_segments"]):
         at, begin = 0, 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from tests.report.fleet import START_MS, Script, deal, examine_all, tables
 
-from holdfast.fleet.report.findings.finding import Finding, Severity
+from holdfast.fleet.analysis.findings.finding import Finding, Severity
 from holdfast.fleet.tables.reading import read_tables
 
 TOPICS = {"t": 12}

@@ -18,7 +18,7 @@ from tests.sim.history import History, override, together
 from holdfast.core.machine.events import (
     CommitAnswered,
 )
-from holdfast.core.machine.leader import delayed_rebalance, leader, resolvers, successors
+from holdfast.core.machine.leader import delayed_rebalance, imbalance, leader, successors
 from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
 from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
@@ -224,7 +224,7 @@ def test_13_a_returning_static_member_is_not_served(monkeypatch):
 
 
 def test_14_design_iii_moves_everything_at_once(monkeypatch):
-    monkeypatch.setattr(resolvers, "_fullest_to_emptiest", lambda policy, moves, among: among)
+    monkeypatch.setattr(imbalance, "_fullest_to_emptiest", lambda policy, moves, among: among)
     caught("incremental", {"III"})
 
 
@@ -395,7 +395,7 @@ def test_26_a_departure_freezes_the_whole_group(monkeypatch):
 
 
 def test_29_damped_serves_members_that_have_just_joined(monkeypatch):
-    monkeypatch.setattr(resolvers, "damped", resolvers.simple)
+    monkeypatch.setattr(imbalance, "damped", imbalance.simple)
     caught("damped", {"D11"})
 
 
@@ -407,13 +407,13 @@ def test_30_damped_asks_again_too_early(monkeypatch):
         history.now_ms += DAMPED.stabilization_ms // 2
         return history
 
-    damped = resolvers.damped
+    damped = imbalance.damped
     assert joined_half_a_window_ago().leader_round() == set()
 
     def hurried(imbalance):
         return damped(replace(imbalance, age_ms=2 * imbalance.age_ms))
 
-    monkeypatch.setattr(resolvers, "damped", hurried)
+    monkeypatch.setattr(imbalance, "damped", hurried)
     assert joined_half_a_window_ago().leader_round() == {"D11"}
 
 

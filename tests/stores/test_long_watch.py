@@ -17,6 +17,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.watch import watch
+from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage import clients
@@ -101,7 +102,8 @@ def test_a_watch_on_remote_storage_that_fails_now_and_then(
     """Whoever runs it starts it again when it has ended; the tables are those of one history."""
     monkeypatch.setattr(clients, "_REQUEST_S", 6.0)
     between, url = faulty
-    cluster, place = LiveCluster(bootstrap=broker.bootstrap), storage_path(f"{url}/watched")
+    feed = KafkaFeed(cluster=LiveCluster(bootstrap=broker.bootstrap), session=lambda: spark)
+    place = storage_path(f"{url}/watched")
     groups = [f"g{n}-{uuid.uuid4().hex}" for n in range(4)]
     asked, said = Selection(groups=groups), []
     between.weather, done = foul(n_batches)
@@ -114,7 +116,7 @@ def test_a_watch_on_remote_storage_that_fails_now_and_then(
     with living(broker.bootstrap, Topic(broker.bootstrap, N_PARTITIONS).name, groups):
         while True:
             try:
-                watch(spark, cluster, place, selection=asked, every_seconds=0.2, after_batch=after)
+                watch(feed, place, selection=asked, every_seconds=0.2, after_batch=after)
             except SourceError as error:
                 assert "\n" not in str(error)
                 said.append(str(error))
@@ -122,8 +124,8 @@ def test_a_watch_on_remote_storage_that_fails_now_and_then(
             except EnoughError:
                 break
     between.weather = None
-    watch(spark, cluster, place, selection=asked)
-    once = run(lambda: spark, cluster, tmp_path / "once", selection=asked)
+    watch(feed, place, selection=asked)
+    once = run(None, feed, tmp_path / "once", selection=asked)
     kept = Tables(place)
     assert kept.committed()[-1].id >= n_batches - 1
     found, wanted = (everything(tables, OF_A_MOMENT) for tables in (kept, once))

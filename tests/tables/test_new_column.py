@@ -24,7 +24,7 @@ from pathlib import Path
 
 from holdfast.cli.output import Format, write_rows, write_table
 from holdfast.fleet.tables.columns.schemas import ddl_of
-from holdfast.fleet.report.columns.history import read_rebalances
+from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.report.drawing.sections import rebalance_section
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
@@ -37,7 +37,7 @@ rows = tables.table("rebalances").to_pylist()
 columns = TABLES["rebalances"].flat_names
 write_rows(rows, columns, Format.CSV, out / "rebalances.csv")
 write_rows(rows, columns, Format.JSON, out / "rebalances.json")
-shown = (read_rebalances(tables, group) for group in tables.groups)
+shown = (read_group(tables, group).recorded for group in tables.groups)
 (out / "report.html").write_text("".join(map(rebalance_section, shown)))
 short = [{**row, "timestamp": str(row["timestamp"])} for row in rows]
 write_table(TABLES["rebalances"], short, Format.TABLE, out / "rebalances.txt")

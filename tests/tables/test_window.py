@@ -31,8 +31,8 @@ def test_what_was_current_at_the_first_moment_stays_as_of_then(whole):
     assert min(ints(part.stored("rebalances"), "timestamp")) == times[3]
     assert part.stored("lag").equals(whole.stored("lag"))
     (found,) = examine_all(part)
-    assert found.facts.timeline.first_ms == since // 1000
-    assert found.facts.n_rebalances == len(times) - 3
+    assert found.history.timeline.first_ms == since // 1000
+    assert found.history.n_rebalances == len(times) - 3
 
 
 def test_a_window_that_ends_earlier_has_no_lag(whole):
@@ -41,7 +41,7 @@ def test_a_window_that_ends_earlier_has_no_lag(whole):
     assert max(ints(part.stored("generations"), "timestamp")) == times[4]
     assert not part.stored("lag").num_rows and whole.stored("lag").num_rows
     (found,) = examine_all(part)
-    assert found.facts.n_rebalances < len(times) - 1
+    assert found.history.n_rebalances < len(times) - 1
 
 
 def test_what_a_job_noted_is_still_known(tmp_path):

@@ -30,7 +30,6 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.packed_sets import packed, read_packed
 from holdfast.core.wire.layouts.state_shard import (
     MemberEntry,
     StateShard,
@@ -40,7 +39,7 @@ from holdfast.core.wire.layouts.state_shard import (
     holds_times,
 )
 from holdfast.core.wire.layouts.sticky_user_data import read_claims
-from holdfast.core.wire.one.bits import Bits, to_bytes
+from holdfast.core.wire.one.bits import Bits, packed, read_packed, to_bytes
 from holdfast.core.wire.one.reader import Reader
 from holdfast.errors import WireError
 

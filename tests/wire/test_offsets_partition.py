@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.core.wire.one.offsets_partition import offsets_partition, string_hash
+from holdfast.core.wire.one.topic_ids import offsets_partition, string_hash
 
 JAVA = """
 import java.io.*;

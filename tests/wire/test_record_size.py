@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from holdfast.core.machine.coordinator.group_log import StoredGroup, StoredMember, group_record
+from holdfast.core.machine.coordinator.group_messages import StoredGroup, StoredMember, group_record
 from holdfast.core.wire.layouts.record_size import (
     MESSAGE_MAX_BYTES,
     batch_bytes,

@@ -13,7 +13,7 @@ from textwrap import fill
 from markdown.extensions.toc import slugify
 from tools.pages.tables import table
 
-from holdfast.fleet.report.findings.examination import all_rules
+from holdfast.fleet.analysis.findings.examination import all_rules
 
 PAGE_WIDTH = 120
 """Characters of a line."""

@@ -33,7 +33,7 @@ _STATE = (
     "| --- | --- | --- |",
     "| `reconstruct` | `core/machine/leader/state_reconstruction.py` | joins the state shards |",
     "| plan | `core/machine/leader/delayed_rebalance.py` | departed and new members |",
-    "| plan | `core/machine/leader/resolvers.py` | what continues to wait, what may move now |",
+    "| plan | `core/machine/leader/imbalance.py` | what continues to wait, what may move now |",
     "| `shards` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
     "| `fitting_shards` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
     "",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
-from holdfast.cli.spark_progress import spark_when_needed
+from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, nearest, suggest
@@ -19,14 +21,15 @@ from holdfast.fleet.tables.columns.chosen import means
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
+    from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
+    from holdfast.fleet.pipeline.steps import Session
     from holdfast.fleet.tables.folder.manifest import Batch
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
-SMALL_RECORDS = 500_000
 OLD_TRANSACTION_S = 10
 """A transaction that is open for longer is reported: most end at once."""
 ROWS_AT_ONCE = 10_000
@@ -133,30 +136,31 @@ def make_history(
 
     note, groups = notes(source_options.quiet), source_options.group or []
     check_target(out_dir, overwrite=overwrite)
-    where: LiveCluster | Dump
-    if source_options.source is None:
-        where = live_cluster(
-            str(source_options.bootstrap), source_options.command_config, source_options.timeout
-        )
-        where.check()
-        if before is not None:
-            before()
-    else:
-        where = dump or Dump.open(source_options.source)
-    check_logs(broker_logs)
-    if isinstance(where, Dump):
-        where.check_read()
     selection = Selection(groups=groups, all_groups=all_groups)
-    held = count_records(where, selection)
-    note(f"reading {source_options.bootstrap or source_options.source}")
-    with spark_when_needed(
-        "history",
-        held,
-        note=note,
-        quiet=source_options.quiet,
-        kafka=not isinstance(where, Dump),
-        quick=held < SMALL_RECORDS,
-    ) as session:
+    bar = partial(spark_bar, what="history", quiet=source_options.quiet)
+    with ExitStack() as stack:
+        if source_options.source is None:
+            cluster = live_cluster(
+                str(source_options.bootstrap), source_options.command_config, source_options.timeout
+            )
+            cluster.check()
+            if before is not None:
+                before()
+            check_logs(broker_logs)
+            held = count_records(cluster, selection)
+            reading = reading_cluster(
+                cluster, source_options.engine, held, partial(bar, n_records=held), note
+            )
+            where: Dump | KafkaFeed = (feed := stack.enter_context(reading))
+            session, known = feed.session, cluster.group_names
+        else:
+            where = dump = dump or Dump.open(source_options.source)
+            check_logs(broker_logs)
+            dump.check_read()
+            note(f"reading {source_options.source}")
+            with_count = partial(bar, n_records=dump.n_records())
+            session = stack.enter_context(session_of(source_options.engine, with_count, note=note))
+            known = dump.group_names
         made = rebuild(
             session,
             where,
@@ -167,7 +171,7 @@ def make_history(
             overwrite=overwrite,
             note=note,
         )
-    check_groups(made, groups, note, where.group_names)
+    check_groups(made, groups, note, known)
     report_unread(made, note)
     return made
 
@@ -234,15 +238,50 @@ def check_logs(logs: Sequence[Path]) -> None:
             raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
 
 
-def count_records(where: Any, selection: Selection) -> int:
-    """Count records in a dump, or return an upper bound for a cluster's offsets topic."""
+def count_records(cluster: LiveCluster, selection: Selection) -> int:
+    """Return an upper bound of the records of a cluster's offsets topic: its offsets."""
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-    from holdfast.fleet.pipeline.ingest.source import Dump
 
-    if isinstance(where, Dump):
-        return where.n_records()
-    ends = where.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
+    ends = cluster.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
     return sum(one.end - one.begin for one in ends.values())
+
+
+@contextmanager
+def reading_cluster(
+    cluster: LiveCluster,
+    engine: options.Engine,
+    n_records: int,
+    bar: Callable[[Any], AbstractContextManager[None]],
+    note: Callable[[str], None],
+) -> Iterator[KafkaFeed]:
+    """Yield the records of a cluster for an engine, and report which engine reads how many.
+
+    Parameters
+    ----------
+    n_records : int
+        Result of :func:`count_records`.
+    """
+    from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
+    from holdfast.fleet.pipeline.steps import HERE_ROWS
+
+    most_here = 0 if engine is options.Engine.SPARK else HERE_ROWS
+    with session_of(engine, bar, note=note, kafka=True) as session:
+        feed = KafkaFeed(cluster=cluster, session=session, most_here=most_here)
+        reader = "Spark" if feed.needs_spark(n_records) else "this process"
+        note(f"reading {cluster.bootstrap}: up to {n_records:,} records, by {reader}")
+        yield feed
+
+
+@contextmanager
+def session_of(
+    engine: options.Engine, bar: Callable[[Any], AbstractContextManager[None]], **settings: Any
+) -> Iterator[Session]:
+    """Yield a function that starts Spark with a bar; None for the engine without Spark."""
+    if engine is options.Engine.PYTHON:
+        yield None
+        return
+    with spark_when_needed(bar, **settings) as session:
+        yield session
 
 
 def rows_within(rows: Any, window: tuple[int | None, int | None]) -> Any:

@@ -13,7 +13,7 @@ from holdfast.cli.live_lag import chosen_groups
 from holdfast.cluster.groups_now import states_now
 from holdfast.core.names import visible
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster

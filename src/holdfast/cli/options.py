@@ -40,6 +40,14 @@ class Reset(StrEnum):
     NONE = "none"
 
 
+class Engine(StrEnum):
+    """``--engine``: what reads the offsets topic of a live cluster, and runs the steps."""
+
+    AUTO = "auto"
+    PYTHON = "python"
+    SPARK = "spark"
+
+
 class Columns(StrEnum):
     """``--columns``."""
 
@@ -200,6 +208,13 @@ Timeout = Annotated[
     Option("--timeout", metavar="DURATION", help="Request timeout."),
 ]
 TIMEOUT = "30s"
+EngineOption = Annotated[
+    Engine,
+    Option(
+        "--engine",
+        help="Engine: this Python process, Spark, or by size: above 1,000,000 records Spark.",
+    ),
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no notes on stderr.")]
 
 
@@ -212,6 +227,7 @@ class SourceOptions:
     command_config: CommandConfig = None
     group: Groups = None
     timeout: Timeout = TIMEOUT
+    engine: EngineOption = Engine.AUTO
     quiet: Quiet = False
 
 
@@ -242,6 +258,7 @@ class WatchOptions:
     broker_log: BrokerLogs = None
     command_config: CommandConfig = None
     timeout: Timeout = TIMEOUT
+    engine: EngineOption = Engine.AUTO
 
 
 def shared_options() -> list[str]:

@@ -20,8 +20,8 @@ from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.fleet.report.findings.doctor import Verdict
-    from holdfast.fleet.report.findings.finding import Evidence, Finding
+    from holdfast.fleet.analysis.findings.doctor import Verdict
+    from holdfast.fleet.analysis.findings.finding import Evidence, Finding
 
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
@@ -54,7 +54,7 @@ def _print_all(console: Console, found: Sequence[Verdict]) -> None:
 
 
 def _print_heading(console: Console, verdict: Verdict) -> None:
-    from holdfast.fleet.report.findings.finding import count
+    from holdfast.fleet.analysis.findings.finding import count
 
     head = verdict.heading
     generation = "none" if head["generation"] is None else head["generation"]
@@ -79,7 +79,7 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
 
 def _now(now: dict[str, Any]) -> str:
     """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
-    from holdfast.fleet.report.findings.finding import count, more
+    from holdfast.fleet.analysis.findings.finding import count, more
 
     when = f"(queried {now['asked_at'][11:19]} UTC)"
     if now["state"] is None:
@@ -96,7 +96,7 @@ def _now(now: dict[str, Any]) -> str:
 
 
 def _print_finding(console: Console, finding: Finding, n_owned: int) -> None:
-    from holdfast.fleet.report.findings.doctor import moment
+    from holdfast.fleet.analysis.findings.doctor import moment
 
     about = [str(finding.basis)]
     if finding.cost_upper_s:
@@ -144,8 +144,8 @@ def _window(first: str, last: str) -> str:
 
 
 def _evidence(evidence: Evidence) -> str:
-    from holdfast.fleet.report.findings.doctor import moment
-    from holdfast.fleet.report.findings.finding import generations_of
+    from holdfast.fleet.analysis.findings.doctor import moment
+    from holdfast.fleet.analysis.findings.finding import generations_of
 
     parts = [generations_of(evidence)]
     if evidence.from_ms >= 0:

@@ -22,7 +22,7 @@ from holdfast.cli.output import notes
 from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _windowed(
     opened: OpenedTables, window: options.Window | options.RecentWindow, *, is_cut: bool
 ) -> OpenedTables:
     """Return the tables with the requested window applied."""
-    from holdfast.fleet.report.columns.timeline import window_end_ms
+    from holdfast.fleet.analysis.source_times import window_end_ms
     from holdfast.fleet.tables.window import within
 
     end_ms = window_end_ms(opened.tables)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -116,20 +116,17 @@ class StageBar:
 
 @contextmanager
 def spark_when_needed(
-    what: str,
-    n_records: Records = None,
+    shown: Callable[[Any], AbstractContextManager[None]],
     *,
     note: Callable[[str], None] | None = None,
-    unit: str = "records",
-    quiet: bool = False,
     **options: Any,
 ) -> Iterator[Callable[[], Any]]:
-    """Yield a function that returns the session; its first call starts Spark and the bar.
+    """Yield a function that returns the session; its first call starts Spark.
 
     Parameters
     ----------
-    n_records, unit
-        As in :func:`spark_bar`.
+    shown : callable
+        Shows the progress of a session until the end of the block, such as :func:`spark_bar`.
     note : callable, optional
         Called when Spark starts.
     **options
@@ -142,7 +139,7 @@ def spark_when_needed(
             if note is not None:
                 note("starting Spark")
             spark = open_session(**options)
-            stack.enter_context(spark_bar(spark, what, n_records, unit=unit, quiet=quiet))
+            stack.enter_context(shown(spark))
             return spark
 
         yield session

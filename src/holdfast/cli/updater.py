@@ -183,9 +183,10 @@ class _ProgressSender:
         self._n_done = self._n_batch = 0
         self._is_first = True
 
-    def starts_spark(self) -> None:
-        """Report that Spark starts."""
-        self._pipe.send(UpdaterMessage(doing="starting Spark"))
+    def note(self, text: str) -> None:
+        """Report which engine reads how many records."""
+        self._batches.note(text)
+        self._pipe.send(UpdaterMessage(doing=text))
 
     def shown(self, spark: Any) -> AbstractContextManager[None]:
         """Report stages until everything was read once."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.histories import (
-    SMALL_RECORDS,
     check_logs,
     live_cluster,
+    reading_cluster,
     report_notes,
     report_open,
 )
@@ -79,6 +79,9 @@ class WatchTask:
         pairs += (
             [("--timeout", watch_options.timeout)] if watch_options.timeout != usual.timeout else []
         )
+        pairs += (
+            [("--engine", watch_options.engine)] if watch_options.engine != usual.engine else []
+        )
         pairs += [("--group", group) for group in watch_options.group or ()]
         pairs += [("--broker-log", log) for log in watch_options.broker_log or ()]
         words = [word for flag, value in pairs for word in option(flag, str(value))]
@@ -94,8 +97,8 @@ class WatchTask:
 class Watcher(Protocol):
     """Receives the progress of a watch."""
 
-    def starts_spark(self) -> None:
-        """Report that the cluster has answered and a session begins."""
+    def note(self, text: str) -> None:
+        """Report which engine reads how many records."""
         ...
 
     def shown(self, spark: Any) -> AbstractContextManager[None]:
@@ -128,22 +131,21 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
     ConfigError, SourceError, OperationalError
         As :meth:`WatchTask.check`; or the cluster cannot be read, or Spark cannot start.
     """
-    from holdfast.fleet.pipeline.batches.watch import watch
+    from holdfast.fleet.pipeline.batches.watch import count_new, watch
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
     from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.tables.reading import Tables
 
     task.check()
     watch_options, cluster = task.watch_options, task.cluster()
     cluster.check()
-    watcher.starts_spark()
-    spark = _session(cluster)
-    with watcher.shown(spark):
+    selection = Selection(groups=watch_options.group or (), all_groups=watch_options.all_groups)
+    held = count_new(Tables(task.output.absolute()), cluster.partition_ends(OFFSETS_TOPIC))
+    with reading_cluster(cluster, watch_options.engine, held, watcher.shown, watcher.note) as feed:
         watch(
-            spark,
-            cluster,
+            feed,
             task.output,
-            selection=Selection(
-                groups=watch_options.group or (), all_groups=watch_options.all_groups
-            ),
+            selection=selection,
             every_seconds=task.every_seconds,
             max_records=task.max_records,
             auto_offset_reset=str(watch_options.reset),
@@ -154,16 +156,6 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
             after_batch=watcher.after_batch,
             after_look=watcher.after_look,
         )
-
-
-def _session(cluster: LiveCluster) -> Any:
-    """Return a Spark session that fits the size of the offsets topic."""
-    from holdfast.fleet.pipeline.command_session import open_session
-    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-
-    ends = cluster.partition_ends(OFFSETS_TOPIC)
-    quick = sum(one.end - one.begin for one in ends.values()) < SMALL_RECORDS
-    return open_session(kafka=True, quick=quick)
 
 
 def parse_retention(text: str) -> float | None:

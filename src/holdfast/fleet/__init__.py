@@ -6,4 +6,6 @@
 ``columnar``      columns of Arrow as NumPy arrays, and the rows of each group
 ``tables/``       folders of tables: columns, transactions, storage
 ================= =================================================================
+
+``columnar`` has the columns of Arrow tables as NumPy arrays.
 """

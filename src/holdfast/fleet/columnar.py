@@ -6,17 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import F64, I32, I64, Mask, places_in
+from holdfast.core.model.columns import F64, I32, I64, Mask, distinct, places_in, starts
 
 ArrowTable: TypeAlias = pa.Table
+T = TypeVar("T")
 
 ArrowColumn: TypeAlias = pa.Array | pa.ChunkedArray
 """An array, or a column of a table."""
@@ -81,15 +84,32 @@ def words(table: ArrowTable, name: str) -> tuple[str, ...]:
     return tuple(pc.fill_null(table[name], "").to_pylist())
 
 
+def flags(table: ArrowTable, name: str, missing: bool = False) -> Mask:
+    """Return a boolean column; null becomes ``missing``."""
+    return np.asarray(pc.fill_null(table[name].cast(pa.bool_()), missing), dtype=np.bool_)
+
+
 def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
     """Return a list column as the row of each element, and the elements."""
-    column = table[name]
-    if not table.num_rows:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    rows = np.repeat(
-        np.arange(table.num_rows), np.asarray(pc.fill_null(pc.list_value_length(column), 0))
-    )
-    return rows, np.asarray(pc.list_flatten(column), dtype=np.int64)
+    start, values = _list_column(table, name)
+    return np.repeat(np.arange(table.num_rows), np.diff(start)), values
+
+
+def _names(table: ArrowTable, name: str, missing: str | None) -> npt.NDArray[np.object_]:
+    """Return the sorted values of a string column, with ``missing`` at -1."""
+    return np.asarray([*codes(table, name)[1], missing], object)
+
+
+def _string_lists(table: ArrowTable, name: str) -> tuple[I64, I32, tuple[str, ...]]:
+    """Return a column of lists of strings as :func:`_list_column`, its elements as codes."""
+    start = starts(np.asarray(pc.fill_null(pc.list_value_length(table[name]), 0), np.int64))
+    return start, *codes(pa.table({name: pc.list_flatten(table[name])}), name)
+
+
+def _list_column(table: ArrowTable, name: str) -> tuple[I64, I64]:
+    """Return a list column as the first element of each row, int64[n + 1], and the elements."""
+    lengths = pc.fill_null(pc.list_value_length(table[name]), 0)
+    return starts(np.asarray(lengths, np.int64)), np.asarray(pc.list_flatten(table[name]), np.int64)
 
 
 def replaced(table: ArrowTable, **columns: Any) -> ArrowTable:
@@ -146,6 +166,116 @@ def make_lists(
     return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), array, mask=null)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedRows:
+    """Successive rows of a table, whose columns are decoded once for all of its rows.
+
+    Parameters
+    ----------
+    table : Table
+        The whole table.
+    low, high : int
+        First of the rows, and the row behind the last one.
+    decoded : dict
+        Columns of the whole table that were decoded before.
+    """
+
+    table: pa.Table
+    low: int
+    high: int
+    decoded: dict[tuple[object, ...], Any]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> DecodedRows:
+        """Return all rows of a table."""
+        return cls(table, 0, table.num_rows, {})
+
+    def __len__(self) -> int:
+        return self.high - self.low
+
+    @property
+    def arrow(self) -> pa.Table:
+        """The rows as they are stored."""
+        return self.table.slice(self.low, len(self))
+
+    def _whole(self, decode: Callable[..., T], name: str, *options: object) -> T:
+        """Return a column of the whole table, decoded at the first use."""
+        key = (decode, name, *options)
+        found: T | None = self.decoded.get(key)
+        if found is None:
+            found = self.decoded[key] = decode(self.table, name, *options)
+        return found
+
+    def ints(self, name: str, missing: int = -1) -> I64:
+        """Return an integer column, as :func:`ints`."""
+        return self._whole(ints, name, missing)[self.low : self.high]
+
+    def floats(self, name: str, missing: float = np.nan) -> F64:
+        """Return a float column, as :func:`floats`."""
+        return self._whole(floats, name, missing)[self.low : self.high]
+
+    def times_ms(self, name: str, missing: int = -1) -> I64:
+        """Return a time column, as :func:`times_ms`."""
+        return self._whole(times_ms, name, missing)[self.low : self.high]
+
+    def flags(self, name: str, missing: bool = False) -> Mask:
+        """Return a boolean column; null becomes ``missing``."""
+        return self._whole(flags, name, missing)[self.low : self.high]
+
+    def codes(self, name: str) -> tuple[I32, tuple[str, ...]]:
+        """Return a string column as indices into the sorted values of these rows; null is -1."""
+        rank, names = self._whole(codes, name)
+        own = rank[self.low : self.high]
+        kept = distinct(own.copy())
+        kept = kept[kept >= 0]
+        local = np.searchsorted(kept, own).astype(np.int32)
+        local[own < 0] = -1
+        return local, tuple([names[i] for i in kept.tolist()])
+
+    def texts(self, name: str, missing: str | None = None, order: I64 | None = None) -> list[Any]:
+        """Return a string column, or the given rows of it; null becomes ``missing``."""
+        rank, _ = self._whole(codes, name)
+        own = rank[self.low : self.high]
+        found: list[Any] = self._whole(_names, name, missing)[
+            own if order is None else own[order]
+        ].tolist()
+        return found
+
+    def text(self, name: str, row: int) -> str | None:
+        """Return the value of a row in a string column."""
+        rank, names = self._whole(codes, name)
+        at = int(rank[self.low + row])
+        return names[at] if at >= 0 else None
+
+    def equal(self, name: str, text: str) -> Mask:
+        """Return which rows of a string column have a value."""
+        rank, names = self._whole(codes, name)
+        at = bisect_left(names, text)
+        if at == len(names) or names[at] != text:
+            return np.zeros(len(self), np.bool_)
+        found: Mask = rank[self.low : self.high] == at
+        return found
+
+    def lists(self, name: str) -> tuple[I64, I64]:
+        """Return a list column as the row of each element, and the elements, as :func:`lists`."""
+        start, values = self._whole(_list_column, name)
+        own = start[self.low : self.high + 1]
+        rows = np.repeat(np.arange(len(self)), own[1:] - own[:-1])
+        return rows, values[own[0] : own[-1]]
+
+    def each_list(self, name: str, order: I64) -> tuple[I64, ...]:
+        """Return the lists of the given rows in a list column of integers; empty without one."""
+        start, values = self._whole(_list_column, name)
+        sizes, at = places_in(start, order + self.low)
+        return tuple(np.split(values[at], np.cumsum(sizes)[:-1]))[: len(order)]
+
+    def text_list(self, name: str, row: int) -> list[str]:
+        """Return the list of a row in a column of lists of strings; empty without one."""
+        start, rank, names = self._whole(_string_lists, name)
+        own = rank[start[self.low + row] : start[self.low + row + 1]]
+        return [names[i] for i in own.tolist()]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroupedTable:
     """A table with the row range of each group.
@@ -160,14 +290,15 @@ class GroupedTable:
 
     rows: pa.Table
     bounds: Mapping[str, tuple[int, int]]
+    decoded: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: pa.Table) -> GroupedTable:
         """Cut a table that has a column ``group``; rows without a group are left out."""
         rank, names = codes(rows, "group")
-        order = np.argsort(rank, kind="stable")
-        edges = np.searchsorted(rank[order], np.arange(len(names) + 1)).tolist()
         in_order = bool((rank[1:] >= rank[:-1]).all())
+        order = np.arange(len(rank)) if in_order else np.argsort(rank, kind="stable")
+        edges = np.searchsorted(rank[order], np.arange(len(names) + 1)).tolist()
         bounds = {name: (edges[i], edges[i + 1]) for i, name in enumerate(names)}
         return cls(rows=rows if in_order else rows.take(pa.array(order)), bounds=bounds)
 
@@ -175,3 +306,19 @@ class GroupedTable:
         """Return the rows of one group; none if the group is unknown."""
         low, high = self.bounds.get(group, (0, 0))
         return self.rows.slice(low, high - low)
+
+    def of_groups(self, groups: Sequence[str]) -> GroupedTable:
+        """Return the rows of some groups, in their order."""
+        spans = [self.bounds.get(group, (0, 0)) for group in groups]
+        sizes = np.asarray([high - low for low, high in spans], np.int64)
+        edges = starts(sizes)
+        at = np.repeat([low for low, _ in spans], sizes) - np.repeat(edges[:-1], sizes)
+        at += np.arange(edges[-1])
+        follow = len(at) and at[-1] - at[0] == len(at) - 1 and bool((np.diff(at) == 1).all())
+        rows = self.rows.slice(int(at[0]), len(at)) if follow else self.rows.take(pa.array(at))
+        ends = zip(groups, edges.tolist(), edges[1:].tolist(), strict=False)
+        return GroupedTable(rows=rows, bounds={name: (low, high) for name, low, high in ends})
+
+    def decoded_rows(self, group: str) -> DecodedRows:
+        """Return the rows of one group, decoded together with all others."""
+        return DecodedRows(self.rows, *self.bounds.get(group, (0, 0)), self.decoded)

@@ -385,7 +385,7 @@ def _ivy_xml(coordinates: Sequence[str], without: Collection[str]) -> str:
 def _pyspark_jars() -> Path:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise JavaError("PySpark is not installed: pip install 'kafka-holdfast[fleet]'")
+        raise JavaError("PySpark is not installed: pip install 'kafka-holdfast[spark]'")
     return Path(next(iter(spec.submodule_search_locations))) / "jars"
 
 

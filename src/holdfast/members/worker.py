@@ -20,8 +20,8 @@ end a worker.
 If a listener could not save state in time, or no callback reports a loss, an error is logged, and
 :meth:`Worker.close` raises it.
 
-**Strategy.** The member machine of :class:`holdfast.Consumer`, without records: a revocation ends
-the work (:mod:`holdfast.members.resources`). The group has protocol type ``holdfast``, so
+**Strategy.** The session of :class:`holdfast.Consumer`, without records: a revocation ends the work
+(:mod:`holdfast.members.session.worker_session`). The group has protocol type ``holdfast``, so
 tools for consumer groups leave it alone.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
@@ -33,32 +33,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
-from holdfast.cluster.connections import Connections
-from holdfast.cluster.lookup import FoundTopics
-from holdfast.core.machine import events
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.errors import ClientError, ConfigError, LocalProtocolError
-from holdfast.members.config.policy import (
-    check_leave,
-    make_member,
-    worker_assignors,
-)
+from holdfast.errors import ClientError, LocalProtocolError
+from holdfast.members.config.policy import check_leave, worker_assignors
 from holdfast.members.config.settings import Settings
-from holdfast.members.metrics import Counters, MemberMetrics
+from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
 from holdfast.members.resources.supervisor import Run, supervise
 from holdfast.members.runtime.closing import Closing, EndSignals
-from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.lags import LagSource
-from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.member_runtime import metrics_of
-from holdfast.members.runtime.member_thread import MemberThread
-from holdfast.members.runtime.readiness import ready_file
+from holdfast.members.runtime.metadata_watch import DeclaredResources
+from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.session.worker_session import WorkerSession
 
-PROTOCOL_TYPE = "holdfast"
 _LOOK_S = 0.05  # interval at which run() checks whether it was stopped
 _LEAVE_S = 25.0  # time that a close has in addition to the end of the work
 
@@ -136,39 +125,20 @@ class Worker:
         version: int | None = None,
     ):
         self._settings = settings = Settings.parse(config)
-        self._resources = _checked(resources)
-        self._reported = _report(self._resources, version)
-        self._version = version
+        self._resources = declared = DeclaredResources(resources, version)
         log = MemberLog(settings)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
         self._supervisor = supervise(settings, run, listener, log, name)
         self.assignors = assignors = tuple(
-            replace(a, report=lambda: self._reported, failed=self._supervisor.report)
+            replace(a, report=lambda: declared.report, failed=self._supervisor.report)
             if isinstance(a, DesignAssignor)
             else a
-            for a in worker_assignors(settings, self._resources)
+            for a in worker_assignors(settings, declared.counts)
         )
-        check_leave(settings, assignors[:1])  # the others only serve a bounce
-        self._leadership = LeaderPlanner(
-            settings,
-            assignors,
-            lambda _: FoundTopics(counts=self._resources),
-            lag_source=_lag_source(settings),
-            version=lambda: self._version,
-            log=log,
-        )
-        member = make_member(settings, assignors, protocol_type=PROTOCOL_TYPE, polls=False)
-        self._host = MemberThread(
-            member,
-            self._supervisor,
-            self._leadership.compute,
-            name=name,
-            log=log,
-            ready=ready_file(settings, log),
-        )
-        self._supervisor.give_up = lambda: self._host.leave(returns=settings.comes_back)
-        self._supervisor.request_round = self._host.rejoin
-        self._connections: Connections | None = None
+        if "holdfast.clean.leave" in settings.given:
+            check_leave(settings, assignors[:1])  # the others only serve a bounce
+        clear_ready_file(settings)
+        self._session = WorkerSession(settings, assignors, declared, self._supervisor, log)
         self._closing = Closing(self._end)
         self._signals = EndSignals(at_once=True)
         self._is_started = False
@@ -187,20 +157,9 @@ class Worker:
         """
         if self._closing.has_begun():
             raise ClientError("the worker is closed")
-        if self._is_started:
-            return
-        if self._connections is None:
-            connections = Connections(self._settings)
-            try:
-                connections.open()
-                self._connections = connections
-            except BaseException:
-                connections.close()
-                raise
-        self._host.start(CoordinatorClient(self._connections, self._host.post, self._host.fail))
-        self._announce()
-        self._host.post(events.Started())
-        self._is_started = True  # last: after an exception the next call continues
+        if not self._is_started:
+            self._session.join()
+            self._is_started = True  # last: after an exception the next call continues
 
     def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
         """Change kinds and counts; the leader's change moves resources.
@@ -217,16 +176,7 @@ class Worker:
         ConfigError
             A kind without a name, or a count below 0.
         """
-        self._resources, self._reported, self._version = (
-            checked := _checked(resources),
-            _report(checked, version),
-            version,
-        )
-        self._announce()
-
-    def _announce(self) -> None:
-        self._host.post(events.MetadataChanged(tuple(sorted(self._resources.items()))))
-        self._host.post(events.SubscriptionChanged(tuple(sorted(self._resources))))
+        self._resources.declare(resources, version)
 
     @property
     def owned(self) -> frozenset[Resource]:
@@ -238,7 +188,7 @@ class Worker:
             If the group has refused this worker for good.
         """
         self._raise_failure()
-        return frozenset(Resource(*r) for r in self._host.snapshot.owned)
+        return frozenset(Resource(*r) for r in self._session.snapshot.owned)
 
     @property
     def states(self) -> Mapping[Resource, ResourceState]:
@@ -265,20 +215,20 @@ class Worker:
         takes the number in ``on_assigned`` and compares it before it saves: state from an earlier
         term may be older than the state that another worker has saved since.
         """
-        return {Resource(*r): term for r, term in self._host.snapshot.terms.items()}
+        return {Resource(*r): term for r, term in self._session.snapshot.terms.items()}
 
     @property
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
-        return self._host.snapshot.identity.generation
+        return self._session.snapshot.identity.generation
 
     def metrics(self) -> MemberMetrics:
         """Return the counters, in Kafka's names where they exist."""
-        own = -1 if self._version is None else self._version
-        newest = self._leadership.newest_version
+        own = -1 if self._resources.version is None else self._resources.version
+        newest = self._session.planner.newest_version
         counts = self._supervisor.counts()
         return replace(
-            metrics_of(self._settings, self._host, self._leadership, Counters()),
+            self._session.metrics(),
             resource_version=own,
             newest_resource_version=max(own, -1 if newest is None else newest),
             running_resources=counts.running,
@@ -301,12 +251,13 @@ class Worker:
         BaseException
             An error of the work that is not an ``Exception``, such as ``SystemExit``.
         """
-        if self._connections is None:
+        runtime = self._session.membership.runtime
+        if runtime is None or self._closing.is_done:
             raise LocalProtocolError("start() first")
         deadline = None if timeout is None else time.monotonic() + timeout
         while not (self._is_stopped or self._supervisor.error):
             left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
-            if left_s <= 0 or self._host.over.wait(left_s):
+            if left_s <= 0 or runtime.member_thread.over.wait(left_s):
                 break
         self._raise_failure()
 
@@ -316,7 +267,7 @@ class Worker:
 
     def _raise_failure(self) -> None:
         error, self._supervisor.error = self._supervisor.error, None
-        failure = error or self._host.failure
+        failure = error or self._session.membership.failure
         if failure is not None:
             raise failure
 
@@ -345,18 +296,9 @@ class Worker:
         self._closing.close(timeout, returns=returns)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
-        if self._connections is None:
+        if self._session.membership.runtime is None:
             return
-        deadline = time.monotonic() + timeout_s
-        connections = self._connections
-        if self._host.failure is None:
-            self._host.leave(returns=self._settings.comes_back if returns is None else returns)
-        self._supervisor.stop_all()
-        self._host.over.wait(timeout_s)
-        self._host.stop()
-        self._supervisor.close(max(0.0, deadline - time.monotonic()))
-        connections.close()
-        self._connections = None
+        self._session.leave(timeout_s, returns=returns)
         failure = self._supervisor.failure or self._supervisor.error
         self._supervisor.failure = self._supervisor.error = None
         if failure is not None and not self._ends_with_error:
@@ -378,33 +320,3 @@ class Worker:
             self.close()
         finally:
             self._signals.end()
-
-
-def _checked(resources: Mapping[Any, Any]) -> dict[str, int]:
-    if not isinstance(resources, Mapping):
-        raise ConfigError(f"resources: expected a mapping of kind to count, found {resources!r}")
-    if not resources:
-        raise ConfigError("resources: expected at least one kind")
-    for kind, count in resources.items():
-        if not isinstance(kind, str) or not kind:
-            raise ConfigError(f"resources: a kind is a name, found {kind!r}")
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ConfigError(f"resources[{kind!r}]: expected a count, found {count!r}")
-    return dict(resources)
-
-
-def _report(resources: Mapping[str, int], version: object) -> bytes | None:
-    """Return the user data with which the worker's subscriptions report its version."""
-    if version is None:
-        return None
-    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
-        raise ConfigError(f"version: expected a number from 0 to 2^63 - 1, found {version!r}")
-    from holdfast.core.machine.leader.counts import report_of
-
-    return report_of(version, resources)
-
-
-def _lag_source(settings: Settings) -> LagSource | None:
-    """Return the function that knows loads; brokers know none."""
-    given: LagSource | str = settings["holdfast.lag.source"]
-    return None if isinstance(given, str) else given

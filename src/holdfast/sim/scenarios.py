@@ -29,8 +29,7 @@ from holdfast.sim.baselines import BASELINES
 from holdfast.sim.baselines.kip848 import run_kip848
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ownership_log import Ownership, OwnershipLog, Violation
-from holdfast.sim.world.process import Process
-from holdfast.sim.world.quiescence import all_quiescent
+from holdfast.sim.world.process import Process, all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000

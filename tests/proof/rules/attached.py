@@ -25,7 +25,7 @@ from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.sim import scenarios
-from holdfast.sim.world.hooks import Arrive, Hooks, Plan, Respond
+from holdfast.sim.world.connections import Arrive, Hooks, Plan, Respond
 from holdfast.sim.world.ownership_log import Violation
 from holdfast.sim.world.process import ActionHandlers, Process
 from holdfast.sim.world.world import World, WorldOptions

@@ -18,9 +18,12 @@ from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import CooperativeAssignor, EagerAssignor
-from holdfast.core.machine.leader.locations import with_locations
 from holdfast.core.machine.leader.ring import identity_of
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    subscribed_members,
+    with_locations,
+)
 from holdfast.core.model.partitions import Resource, resources_of, resources_of_topic
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.container import MemberSubscription, decode_member_assignment

@@ -28,8 +28,8 @@ from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
+from holdfast.sim.world.connections import Hooks
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.ownership_log import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions

@@ -17,7 +17,7 @@ from holdfast.cli.sources import open_source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.fleet.report.findings.doctor import Verdict
+    from holdfast.fleet.analysis.findings.doctor import Verdict
 
 SHOWN = 10
 _COLUMNS = (
@@ -71,8 +71,8 @@ def run(
     ten worst groups are printed; --group '*' prints all. JSON has all, by the schema in the docs.
     Every finding has a stable code; `holdfast explain HF104` explains one.
     """
-    from holdfast.fleet.report.columns.rebuilding import CommitTimes
-    from holdfast.fleet.report.findings import doctor
+    from holdfast.fleet.analysis.findings import doctor
+    from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 
     with open_source(
         source_options,
@@ -112,7 +112,7 @@ def _fail(found: list[Verdict], fail_on: FailOn) -> None:
 
 
 def _print(found: list[Verdict], fmt: Format, output: Path | None) -> None:
-    from holdfast.fleet.report.findings import doctor
+    from holdfast.fleet.analysis.findings import doctor
 
     if fmt is Format.JSON:
         write_json(doctor.to_json(found), output)
@@ -123,7 +123,7 @@ def _print(found: list[Verdict], fmt: Format, output: Path | None) -> None:
 
 
 def _rows(found: list[Verdict]) -> list[dict[str, object]]:
-    from holdfast.fleet.report.findings.doctor import moment
+    from holdfast.fleet.analysis.findings.doctor import moment
 
     return [
         {

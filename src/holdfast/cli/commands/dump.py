@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from holdfast.cli.histories import SMALL_RECORDS, count_records, live_cluster, report_open
+from functools import partial
+
+from holdfast.cli.histories import count_records, live_cluster, reading_cluster, report_open
 from holdfast.cli.options import (
     TIMEOUT,
     CommandConfig,
     DumpFolder,
+    Engine,
+    EngineOption,
     Groups,
     NeededBootstrap,
     Quiet,
     Timeout,
 )
 from holdfast.cli.output import notes
-from holdfast.cli.spark_progress import spark_when_needed
+from holdfast.cli.spark_progress import spark_bar
 
 EXAMPLES = """\b
 Examples:
@@ -30,6 +34,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     group: Groups = None,
     command_config: CommandConfig = None,
     timeout: Timeout = TIMEOUT,
+    engine: EngineOption = Engine.AUTO,
     quiet: Quiet = False,
 ) -> None:
     """Write records, topic ids, begin and end offsets of a cluster to a folder.
@@ -44,11 +49,10 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     cluster = live_cluster(bootstrap, command_config, timeout)
     cluster.check()
     groups = group or []
-    held = count_records(cluster, Selection(groups=groups, all_groups=True))
-    note(f"reading the offsets topic of {bootstrap}")
-    with spark_when_needed(
-        "dump", held, note=note, quiet=quiet, kafka=True, quick=held < SMALL_RECORDS
-    ) as session:
-        written = write_dump(session(), cluster, output, groups=groups, note=note)
+    chosen = Selection(groups=groups, all_groups=True)
+    held = count_records(cluster, chosen)
+    bar = partial(spark_bar, what="dump", n_records=held, quiet=quiet)
+    with reading_cluster(cluster, engine, held, bar, note) as feed:
+        written = write_dump(feed, output, groups=groups, note=note)
     report_open(written.open_transactions, written.taken_at, note)
     note(f"{written.n_records()} records, {written.topics().num_rows} topics in {written.path}")

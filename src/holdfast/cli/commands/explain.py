@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError, nearest
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.fleet.report.findings.finding import Rule
+    from holdfast.fleet.analysis.findings.finding import Rule
 
 _COLUMNS = ("code", "severity", "name", "what")
 
@@ -39,7 +39,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Explain a code that doctor prints, or list them all."""
-    from holdfast.fleet.report.findings.examination import all_rules
+    from holdfast.fleet.analysis.findings.examination import all_rules
 
     del quiet  # `write_rows`, which prints the only notes, reads the option itself
     rules = {rule.code: rule for rule in all_rules()}

@@ -128,8 +128,8 @@ def _of_coordinators(
 
 def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Report the age of lags in tables that ``watch`` should update and does not."""
-    from holdfast.fleet.report.findings.facts import read_age
-    from holdfast.fleet.report.findings.finding import Limits
+    from holdfast.fleet.analysis.findings.finding import Limits
+    from holdfast.fleet.analysis.source_times import read_age
 
     age = read_age(tables, time.time_ns() // 1_000_000)
     if Limits().are_stale(age):

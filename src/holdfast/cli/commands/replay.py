@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +12,10 @@ from holdfast.cli import options
 from holdfast.cli.assignor_options import DELAY, INTERVAL, Batch, Interval, split_names
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.histories import session_of
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
-from holdfast.cli.spark_progress import spark_when_needed
+from holdfast.cli.spark_progress import spark_bar
 from holdfast.core.assignors.registry import ASSIGNORS, canonical, find, for_protocol
 from holdfast.core.machine.policy import (
     DEFAULTS,
@@ -134,7 +136,7 @@ def run(
             supported_assignors(setting)
     with open_source(source_options, window, auto_offset_reset="earliest") as opened:
         found = _traces(opened, request, note, quiet=source_options.quiet)
-        made = _replayed(found, request, quiet=source_options.quiet)
+        made = _replayed(found, request, source_options.engine, quiet=source_options.quiet)
     rows = made.to_pylist()
     if fmt is Format.TABLE:
         _write_for_people(rows, output, every_column=columns.are_all)
@@ -232,12 +234,15 @@ def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -
     return found
 
 
-def _replayed(traces: Sequence[GroupTrace], request: Request, *, quiet: bool) -> Any:
+def _replayed(
+    traces: Sequence[GroupTrace], request: Request, engine: options.Engine, *, quiet: bool
+) -> Any:
     """Run all replays, with a bar: pairs of group and setting here, tasks under Spark."""
     from holdfast.fleet.pipeline.replay.run import replay
 
     n_pairs = len(traces) * (len(request.settings) + 1)
-    with spark_when_needed("replay", n_pairs, unit="replays", quiet=quiet) as session:
+    bar = partial(spark_bar, what="replay", n_records=n_pairs, unit="replays", quiet=quiet)
+    with session_of(engine, bar) as session:
         return replay(
             session, traces, request, track=lambda p: track(p, len(p), "replays", quiet=quiet)
         )

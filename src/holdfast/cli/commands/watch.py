@@ -93,9 +93,6 @@ class _Screen:
             f"stopped by Ctrl-C; batch {self._batch} is done, the same command continues after it"
         )
 
-    def starts_spark(self) -> None:
-        """Say nothing."""
-
     def shown(self, spark: Any) -> AbstractContextManager[None]:
         """Return a progress bar."""
         return spark_bar(spark, "watch", lambda: self._n_offsets, quiet=self._quiet)
@@ -126,7 +123,7 @@ class _Screen:
 
 def write_metrics(folder: StoragePath, target: Path) -> None:
     """Write the text of ``/metrics`` to a file, which a rename replaces at once."""
-    from holdfast.fleet.report.findings.doctor import examinations
+    from holdfast.fleet.analysis.findings.doctor import examinations
     from holdfast.fleet.report.metrics import exposition
     from holdfast.fleet.tables.reading import read_tables
 

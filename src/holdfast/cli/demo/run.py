@@ -1,4 +1,4 @@
-"""The demo: the same rolling bounce under two policies, whose records Spark then reads.
+"""The demo: the same rolling bounce under two policies, and its tables.
 
 **Rules.** The members' event logs give the costs of the run, to the millisecond. The demo fails if
 a group does not read every record, or if a partition ever had two owners in a group. The report
@@ -35,7 +35,7 @@ from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, ProcessError
 from holdfast.fleet.pipeline.batches.history import run as run_history
-from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
@@ -79,8 +79,8 @@ class DemoOptions:
 
     @property
     def n_stages(self) -> int:
-        """Return the number of stages of :func:`run`: one for each member, and seven."""
-        return 7 + self.members
+        """Return the number of stages of :func:`run`: one for each member, and six."""
+        return 6 + self.members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +164,9 @@ def run(options: DemoOptions, stages: Stages) -> Iterator[tuple[DemoResult, Brok
             names = [group.name for group in groups]
             costs, bounce_seconds = _live(options, broker.bootstrap, groups, stages)
             tables = folder / "tables"
-            with staged("start Spark"):
-                spark = open_session(kafka=True)
             with staged("turn the offsets topic into tables"):
-                cluster = LiveCluster(bootstrap=broker.bootstrap)
-                run_history(lambda: spark, cluster, tables, selection=Selection(groups=names))
+                feed = KafkaFeed(cluster=LiveCluster(bootstrap=broker.bootstrap))
+                run_history(None, feed, tables, selection=Selection(groups=names))
             with staged("write the report"):
                 report = (folder if options.out else Path.cwd()) / "report.html"
                 write_report(tables, report, title="A rolling bounce", groups=names)

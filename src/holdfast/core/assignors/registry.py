@@ -13,13 +13,13 @@ is in no table: wherever a name is accepted, the row itself is accepted, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.core.assignors import options as checks
 from holdfast.errors import ConfigError, InfeasibleError, nearest, suggest
 
 if TYPE_CHECKING:
@@ -67,6 +67,54 @@ class AssignorInfo:
         module, _, name = self.home.partition(":")
         found = getattr(import_module(module), name)
         return cast("Callable[..., Solution]", found)
+
+
+_LOWEST_WEIGHT, _HIGHEST_WEIGHT = 1e-6, 1e6
+
+# A check takes the option's name and the given value. It returns the value that the assignor uses,
+# or raises ConfigError with the name, the given value and the expected kind.
+
+
+def _text(name: str, value: object) -> str:
+    """Accept any string."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: {value!r:.40}, expected a string")
+    return value
+
+
+def _whole_number(name: str, value: object) -> int:
+    """Accept an integer of 0 or more; a bool is refused."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{name}: {value!r:.40}, expected an integer of 0 or more")
+    return value
+
+
+def _whole_number_or_none(name: str, value: object) -> int | None:
+    """Accept an integer of 0 or more, or None for no limit."""
+    return None if value is None else _whole_number(name, value)
+
+
+def _percent(name: str, value: object) -> float:
+    """Accept a number from 0 to 100."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{name}: {value!r:.40}, expected a number of percent")
+    if not 0 <= value <= 100:
+        raise ConfigError(f"{name}: {value}, expected 0 to 100 percent")
+    return float(value)
+
+
+def _weights(name: str, value: object) -> Mapping[str, float] | None:
+    """Accept numbers by member id or instance id, or None if all members weigh the same."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name}: {value!r:.60}, expected a mapping of member id to number")
+    for member, weight in value.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+            raise ConfigError(f"{name}[{member!r}]: {weight!r:.40}, expected a number")
+        if not (math.isfinite(weight) and _LOWEST_WEIGHT <= weight <= _HIGHEST_WEIGHT):
+            raise ConfigError(f"{name}[{member!r}]: {weight}, expected 0.000001 to 1000000")
+    return value
 
 
 Named = str | AssignorInfo
@@ -155,7 +203,7 @@ _ROWS: dict[str, AssignorInfo] = {
             summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
             uses_lags=True,
             java_class="com.github.grantneale.kafka.LagBasedPartitionAssignor",
-            options={"group_id": checks.text},
+            options={"group_id": _text},
         ),
         AssignorInfo(
             name="lag-sticky",
@@ -165,10 +213,10 @@ _ROWS: dict[str, AssignorInfo] = {
             uses_claims=True,
             uses_lags=True,
             options={
-                "max_skew": checks.whole_number,
-                "hysteresis": checks.percent,
-                "max_moves": checks.whole_number_or_none,
-                "weights": checks.weights,
+                "max_skew": _whole_number,
+                "hysteresis": _percent,
+                "max_moves": _whole_number_or_none,
+                "weights": _weights,
             },
         ),
     )

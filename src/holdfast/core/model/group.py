@@ -32,8 +32,13 @@ from holdfast.core.model.columns import (
 )
 from holdfast.core.model.lag import lag_column
 from holdfast.core.model.limits import MOST_PARTITIONS, NO_GENERATION
-from holdfast.core.model.partition_columns import partitions_by_member
-from holdfast.core.model.reported import DroppedClaims, ReportedClaims, Subscriptions, check_claims
+from holdfast.core.model.reported import (
+    DroppedClaims,
+    ReportedClaims,
+    Subscriptions,
+    check_claims,
+    partitions_by_member,
+)
 from holdfast.core.model.snapshot import read_snapshot
 from holdfast.core.model.topics import NO_RACK, Topics
 from holdfast.errors import ModelError

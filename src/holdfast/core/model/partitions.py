@@ -9,7 +9,7 @@ set of :data:`Resource`   ``{("orders", 0), ...}``          members and checkers
 ========================  ================================  ======================================
 
 **Rules.** Every conversion between two shapes exists once: between the first two shapes here, from
-and to columns in :mod:`holdfast.core.model.partition_columns`, because messages and members need no
+and to columns in :mod:`holdfast.core.model.reported`, because messages and members need no
 NumPy. A function is named after the shape that it returns, as :func:`resources_of` is. A *resource*
 is a partition of a topic, or its equivalent in a group that divides something else: (kind, index).
 """

@@ -38,9 +38,6 @@ RUNTIME_CONF: Mapping[str, str] = {
 }
 """Settings that a running session takes too."""
 
-QUICK_RESULT: Final = "256m"
-"""Few records may have many bytes: beyond this, tasks write them and the driver takes none."""
-
 DELTA_CONF: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -55,7 +52,6 @@ def get_session(
     conf: Mapping[str, str] | None = None,
     kafka: bool = False,
     delta: bool = False,
-    quick: bool = False,
     remote: str | None = None,
     app_name: str = "holdfast",
 ) -> SparkSession:
@@ -72,9 +68,6 @@ def get_session(
         holdfast fills (or from ``HOLDFAST_JARS``), unless jars are set already.
     delta : bool
         Put Delta Lake there too, and its settings.
-    quick : bool
-        Tune for little data: no second compiler and no generated code, which cost more than they
-        save below some hundred thousand records.
     remote : str, optional
         Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
         started here and ends with this process.
@@ -102,9 +95,7 @@ def get_session(
     with _java_options(chosen, {*wanted, *taken}) as java_options:
         settings = {
             "spark.app.name": app_name,
-            **_defaults(
-                chosen, {*wanted, *taken}, java_options, kafka=kafka, delta=delta, quick=quick
-            ),
+            **_defaults(chosen, {*wanted, *taken}, java_options, kafka=kafka, delta=delta),
         }
         settings = {key: value for key, value in settings.items() if key not in taken}
         settings.update(wanted)
@@ -151,7 +142,6 @@ def _defaults(
     *,
     kafka: bool,
     delta: bool,
-    quick: bool,
 ) -> dict[str, str]:
     log_config = Path(__file__).with_name("log4j2.properties")
     defaults = {
@@ -173,11 +163,6 @@ def _defaults(
         # to compile, cost more than they spare.
         defaults["spark.sql.codegen.wholeStage"] = "false"
         defaults["spark.driver.host"] = "127.0.0.1"
-    if quick:
-        defaults["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        defaults["spark.sql.shuffle.partitions"] = str(local_cores(chosen))
-        defaults["spark.sql.adaptive.enabled"] = "false"
-        defaults["spark.driver.maxResultSize"] = QUICK_RESULT
     if delta:
         defaults.update(DELTA_CONF)
     if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,14 +40,13 @@ Pieces = list[tuple[str, int]]
 
 PIECE_BYTES: Final = 16 << 20
 """A task reads about so much of files, or less: every core has as many tasks."""
-HERE_ROWS = 200_000
-"""A step that costs as much as so many rows, or less, runs in this process: a job costs more."""
+HERE_ROWS = 1_000_000
+"""Rows up to which this process reads and runs a step: a million take it 6 CPU s and 800 MB."""
+HERE_BYTES: Final = 256 << 20
+"""Bytes, unpacked, up to which this process reads files if there is a session for more."""
 
 WHOLE_GROUPS_ROWS: Final = 500_000
 """Rows that :func:`whole_groups` waits for."""
-
-RESULT_LIMIT: Final = "spark.driver.maxResultSize"
-"""Part of the error of a job whose result is larger than the driver accepts."""
 
 
 class Rows(Protocol):
@@ -58,8 +57,13 @@ class Rows(Protocol):
         """Number of records with the same cost; None if unknown."""
         ...
 
-    def here(self) -> Batches | None:
-        """Read them in this process; None where they have too many bytes for it."""
+    @property
+    def fits_here(self) -> bool:
+        """Return whether this process reads the rows though there is a session."""
+        ...
+
+    def here(self) -> Batches:
+        """Read the rows in this process."""
         ...
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
@@ -141,12 +145,11 @@ def run(session: Session, step: Step, on_spark: Callable[[], Step] | None = None
     SourceError
         Spark could not read the rows.
     """
-    costs = [one.rows.cost_rows for one in step.inputs]
-    if session is None or runs_here(costs):
-        rows = run_here(step)
-        if rows is not None:
-            return rows
-    assert session is not None, "rows that have too many bytes for this process"
+    rows = [one.rows for one in step.inputs]
+    if session is None or (
+        runs_here([one.cost_rows for one in rows]) and all(one.fits_here for one in rows)
+    ):
+        return run_here(step)
     return run_on_spark(session(), step if on_spark is None else on_spark())
 
 
@@ -160,14 +163,9 @@ def runs_here(costs: Iterable[int | None]) -> bool:
     return total <= HERE_ROWS
 
 
-def run_here(step: Step, *, batch_rows: int = BATCH_ROWS) -> pa.Table | None:
-    """Run a step in this process; None where an input has too many bytes for it."""
-    read = [one.rows.here() for one in step.inputs]
-    made: list[pa.RecordBatch] = []
-    if any(rows is None for rows in read):
-        return None
-    for one, rows in zip(step.inputs, read, strict=True):
-        made += one.into(rows or ())
+def run_here(step: Step, *, batch_rows: int = BATCH_ROWS) -> pa.Table:
+    """Run a step in this process."""
+    made = [rows for one in step.inputs for rows in one.into(one.rows.here())]
     whole = pa.Table.from_batches(made, step.schema)
     if step.grouped is None:
         return whole
@@ -245,6 +243,7 @@ class InMemoryRows:
     task_rows: int = BATCH_ROWS
     here_rows: int = BATCH_ROWS
     track: Callable[[Sequence[pa.RecordBatch]], Batches] = iter
+    fits_here: ClassVar[bool] = True
 
     def here(self) -> Batches:
         """Return all rows as batches."""
@@ -259,38 +258,21 @@ class InMemoryRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FrameRows:
-    """Rows of a frame; ``schema`` is that of its columns."""
+    """Rows of a frame, which only tasks read; ``schema`` is that of its columns."""
 
     frame: DataFrame
     schema: pa.Schema
     cost_rows: int | None
+    fits_here: ClassVar[bool] = False
 
-    def here(self) -> Batches | None:
-        """Return the collected rows."""
-        rows = collected(self.frame, self.schema)
-        return None if rows is None else iter(rows.combine_chunks().to_batches())
+    def here(self) -> Batches:
+        """Collect the rows."""
+        rows: pa.Table = self.frame.toArrow().cast(self.schema)
+        yield from rows.combine_chunks().to_batches()
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
         """Read the rows in tasks, as :class:`Rows` says."""
         return self.frame.mapInArrow(task, ddl_of(schema))
-
-
-def collected(frame: DataFrame, schema: pa.Schema) -> pa.Table | None:
-    """Read the rows of a frame by one job of one stage; None if they have too many bytes."""
-    from holdfast.fleet.pipeline.session import local_cores  # a dump is read without Spark, too
-
-    master = frame.sparkSession.conf.get("spark.master", "") or ""
-    if master.startswith("local"):
-        frame = frame.coalesce(local_cores(master))  # a task costs more than a few rows do
-    try:
-        return frame.toArrow().cast(schema)
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if RESULT_LIMIT in str(cause):
-                return None
-            cause = cause.__cause__ or cause.__context__
-        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -306,10 +288,14 @@ class FileRows:
     cost_rows: int | None
     read: Callable[[Pieces], Batches]
 
-    def here(self) -> Batches | None:
-        """Return all rows, in the order of the files; None if the files are large."""
-        if sum(file_system_of(file).size() for file in self.files) > PIECE_BYTES:
-            return None
+    @property
+    def fits_here(self) -> bool:
+        """Return whether the files are small, unpacked."""
+        sizes = (size for file in self.files for _, _, size in _row_groups(file))
+        return sum(sizes) <= HERE_BYTES
+
+    def here(self) -> Batches:
+        """Return all rows, in the order of the files."""
         return self.read([piece for part in pieces(self.files, 1) for piece in part])
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:

@@ -1,8 +1,7 @@
-"""From tables to output: one HTML file, the doctor's findings, metrics.
+"""From histories of groups and their findings to output: one HTML file, pages, metrics.
 
-``columns/`` turns a group's tables into columns. ``findings/``, the doctor, works on these
-columns; ``drawing/`` makes the page of columns and findings; ``serving/`` serves such pages of a
-whole fleet to a browser. ``metrics`` writes text for Prometheus.
+``drawing/`` makes the page; ``serving/`` serves such pages of a whole fleet to a browser.
+``metrics`` writes text for Prometheus.
 
 This package needs pyarrow and no Spark.
 """

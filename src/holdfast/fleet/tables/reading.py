@@ -13,8 +13,9 @@ reading one :class:`~holdfast.fleet.tables.folder.snapshot.FolderSnapshot`. :met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
-from holdfast.fleet.columnar import MILLIS, GroupedTable
+from holdfast.fleet.columnar import MILLIS, DecodedRows, GroupedTable
 from holdfast.fleet.tables.columns.chosen import is_pattern, means
 from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.schemas import ARROW
@@ -49,7 +50,21 @@ from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
 Source = str | StoragePath | Mapping[str, Any]
 T = TypeVar("T")
 
+GROUPS_AT_ONCE: Final = 2_000
+"""Groups whose columns are decoded together: more would only take more memory."""
+
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTables:
+    """The rows of one group in every table."""
+
+    group: str
+    table: Callable[[str], GroupedTable]
+
+    def __getitem__(self, name: str) -> DecodedRows:
+        return self.table(name).decoded_rows(self.group)
 
 
 class Tables:
@@ -125,9 +140,24 @@ class Tables:
 
     def of_group(self, group: str, name: str) -> pa.Table:
         """Return rows of a ``group`` in the table ``name`` as stored, which is read once."""
+        return self._grouped(name).of_group(group)
+
+    def _grouped(self, name: str) -> GroupedTable:
         if name not in self._cuts:
             self._cuts[name] = GroupedTable.of(self.stored(name))
-        return self._cuts[name].of_group(group)
+        return self._cuts[name]
+
+    def each_group(self, groups: Sequence[str]) -> Iterator[GroupTables]:
+        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once."""
+        for at in range(0, len(groups), GROUPS_AT_ONCE):
+            some, cuts = groups[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
+            for group in some:
+                yield GroupTables(group, partial(self._cut, cuts, some))
+
+    def _cut(self, cuts: dict[str, GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
+        if name not in cuts:
+            cuts[name] = self._grouped(name).of_groups(groups)
+        return cuts[name]
 
     @cached_property
     def groups(self) -> tuple[str, ...]:

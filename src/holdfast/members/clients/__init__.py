@@ -1,9 +1,8 @@
 """Consumers of other clients over a member of holdfast: a program changes one import.
 
-Calls, records, errors and positions stay those of the client. ``keywords`` and ``client_errors``
-are shared by the clients, ``replacement`` replaces a client's class by holdfast's,
-``module_names`` forwards the other names of a client's module, and ``stock_assignor`` is what the
-assignors for the clients' own consumers share.
+Calls, records, errors and positions stay those of the client. ``drop_in`` is what the public module
+of a client has besides its consumers, ``keywords`` and ``errors`` are shared by aiokafka and
+kafka-python, and ``stock_assignor`` by the assignors for the clients' own consumers.
 
 =============== ======================================================================
 ``librdkafka/`` librdkafka for ``holdfast.Consumer`` and ``holdfast.confluent``

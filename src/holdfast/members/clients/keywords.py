@@ -7,13 +7,16 @@ drop-in cannot honour is refused (:data:`NOT_OURS`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.members.config.client_keys import RESETS
+from holdfast.members.config.settings import Settings
 
 _PORT = 9092
+_IN_TEXTS = ("holdfast.drain.timeout.ms", "holdfast.location")  # named in texts of a member
 DELAY = "scheduled_rebalance_max_delay_ms"
 SAME = {
     "group_id": "group.id",
@@ -42,18 +45,60 @@ def is_ours(keyword: str) -> bool:
     return keyword.startswith("holdfast_") or keyword == DELAY
 
 
-def client_keys(options: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, Any]:
-    """Return the member's keys for the client's keywords in ``same``, and the reset policy."""
-    reset = str(options["auto_offset_reset"]).lower()
-    reset = RESETS.get(reset, reset)
-    return {
+def settings_of(
+    options: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    strategies: Iterable[Any] | None,
+    *,
+    same: Mapping[str, str],
+    assignor_of: Callable[[Any], Any],
+    more: Mapping[str, Any] = {},
+) -> Settings:
+    """Return the member's settings.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        The client's keywords, all of them, with their defaults.
+    ours : mapping of str to object
+        The keywords of :func:`is_ours`.
+    strategies : iterable or None
+        ``partition_assignment_strategy``; None if only a policy is named.
+    same : mapping of str to str
+        Keyword of the client -> key of the member.
+    assignor_of : callable
+        Converts an element of ``strategies`` to a name or an assignor of holdfast.
+    more : mapping of str to object
+        More keys of the member; a keyword of holdfast overrides them.
+
+    Raises
+    ------
+    ConfigError
+        For a keyword that is unknown, out of range, or in conflict with another.
+    """
+    config: dict[str, Any] = {
+        "bootstrap.servers": servers(options["bootstrap_servers"]),
         # aiokafka has client_rack since 0.14
         **{key: options[word] for word, key in same.items() if word in options},
-        "auto.offset.reset": reset if reset in ("earliest", "latest") else "none",
+        "auto.offset.reset": _reset(options["auto_offset_reset"]),
+        **more,
     }
+    listed = None if strategies is None else list(strategies)
+    if listed is not None:
+        config["partition.assignment.strategy"] = list(map(assignor_of, listed))
+    given = _lag_keys(listed or ()) | _our_keys(ours)
+    named = {key: word for word, key in same.items()}
+    named |= {key: key.replace(".", "_") for key in _IN_TEXTS}
+    return replace(Settings.parse(config | given), words=named)
 
 
-def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
+def _reset(given: object) -> str:
+    reset = str(given).lower()
+    reset = RESETS.get(reset, reset)
+    return reset if reset in ("earliest", "latest") else "none"
+
+
+def _our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
     """Return the member's keys for the keywords of :func:`is_ours`."""
     keys = {word.replace("_", "."): value for word, value in ours.items()}
     for key in keys.keys() & NOT_OURS.keys():
@@ -61,24 +106,18 @@ def our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
     return keys
 
 
-def lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
+def _lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
     """Return the member's keys for the lag source of assignors made for the stock client."""
-    asked = [one.ask for one in strategies if getattr(one, "ask", None) is not None]
-    if any(ask.source is not asked[0].source for ask in asked):
+    sources = [one.lag_source for one in strategies if getattr(one, "lag_source", None) is not None]
+    if any(one.source is not sources[0].source for one in sources):
         raise ConfigError(
             "partition_assignment_strategy: its assignors have several lag sources, and a member "
             "uses one: give it as holdfast_lag_source"
         )
-    if not asked:
+    if not sources:
         return {}
-    one = asked[0]
+    one = sources[0]
     return {"holdfast.lag.source": one.source, "holdfast.lag.timeout.ms": one.timeout_ms}
-
-
-def words(same: Mapping[str, str]) -> dict[str, str]:
-    """Return the keyword for each key: the keywords in ``same``, and holdfast's."""
-    ours = ("holdfast.drain.timeout.ms", "holdfast.location")  # named in texts of a member
-    return {key: word for word, key in same.items()} | {key: key.replace(".", "_") for key in ours}
 
 
 def servers(given: Any) -> list[str]:

@@ -28,7 +28,7 @@ class StockAssignor:
     ----------
     spoken : Assignor
         Writes subscriptions, plans rounds and reads assignments.
-    ask : TimedLagSource or None
+    lag_source : TimedLagSource or None
         The lag source; a drop-in that gets this object uses the same one.
     """
 
@@ -36,7 +36,7 @@ class StockAssignor:
 
     def __init__(self, spoken: Assignor, lags: LagSource | None, lag_timeout_ms: int):
         self.spoken = spoken
-        self.ask = None if lags is None else TimedLagSource(lags, lag_timeout_ms)
+        self.lag_source = None if lags is None else TimedLagSource(lags, lag_timeout_ms)
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class StockAssignor:
                 waited_ms=waited_ms,
                 unbroken=False,
             ),
-            lags=None if self.ask is None else self.ask(counts),
+            lags=None if self.lag_source is None else self.lag_source(counts),
             racks=racks,
         )
         if computed.failure is not None:

@@ -1,9 +1,8 @@
 """The thread between the member of a worker and the work on its resources, in each of its forms.
 
-**Rules.** A :class:`~holdfast.members.runtime.member_thread.RebalanceHandler` whose calls return at
-once: work that starts never delays the member. The member waits for work that ends, until the
-deadline of the resource machine. One thread, the supervisor's, drives that machine and performs its
-effects; others read it under a lock.
+**Rules.** No call of the member's session waits: work that starts never delays the member. The
+member waits for work that ends, until the deadline of the resource machine. One thread, the
+supervisor's, drives that machine and performs its effects; others read it under a lock.
 
 **Strategy.** A mailbox of events and a clock, as in the member thread.
 
@@ -21,9 +20,7 @@ from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 from holdfast.cluster.signal_safe import Flag
-from holdfast.core.machine import actions
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.errors import ConfigError, RemoteProtocolError
@@ -103,41 +100,25 @@ class Supervisor:
         self.give_up: Callable[[], None] = lambda: None
         self.request_round: Callable[[str], None] = lambda _: None
 
-    # RebalanceHandler, on the member thread
+    # The member's session, on the member thread
 
-    def hold_back(self, resources: _Resources, drained: Callable[[], None]) -> None:
-        """Report ``resources`` as drained: nothing is in flight besides the work itself."""
-        drained()
+    def assign(self, resources: _Resources) -> None:
+        """Begin work."""
+        self._post(lambda now_ms: self._machine.assigned(now_ms, resources))
 
-    def take_over(self, resources: _Resources, term: int) -> None:
-        """Do nothing: the work has begun already."""
+    def revoke(self, resources: _Resources, done: Callable[[str | None], None]) -> None:
+        """End work; ``done`` is called when all of it has ended or is overdue."""
+        token, self._next_token = self._next_token, self._next_token + 1
+        self._done[token] = done
+        self._post(lambda now_ms: self._machine.revoked(now_ms, resources, token))
 
-    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Do nothing: a worker has no offsets."""
-        done(0)
-
-    def drop(self, resources: _Resources, lost: _Resources) -> None:
-        """Notify the work that another worker may have begun."""
+    def drop(self, resources: _Resources) -> None:
+        """Notify the work that another worker may have begun; for a loss, :meth:`lose` follows."""
         self._post(lambda now_ms: self._dropped(now_ms, resources))
 
-    def call(
-        self, call: ListenerCall, resources: _Resources, done: Callable[[str | None], None]
-    ) -> None:
-        """Begin or end work; only the end of a revocation is waited for."""
-        if not resources:
-            done(None)
-            return
-        match call:
-            case ListenerCall.ASSIGNED:
-                self._post(lambda now_ms: self._machine.assigned(now_ms, resources))
-                done(None)
-            case ListenerCall.LOST:
-                self._post(lambda now_ms: self._lost(now_ms, resources))
-                done(None)
-            case ListenerCall.REVOKED:
-                token, self._next_token = self._next_token, self._next_token + 1
-                self._done[token] = done
-                self._post(lambda now_ms: self._machine.revoked(now_ms, resources, token))
+    def lose(self, resources: _Resources) -> None:
+        """End the work on lost resources."""
+        self._post(lambda now_ms: self._lost(now_ms, resources))
 
     # Readings and the end, on any thread
 

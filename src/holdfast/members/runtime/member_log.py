@@ -22,7 +22,7 @@ from holdfast.members.config.settings import Settings
 
 NAME = "holdfast.member"
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
-_NOT_IN_A_GROUP = Identity(generation=NO_GENERATION, member_id="", instance_id=None)
+NOT_IN_A_GROUP = Identity(generation=NO_GENERATION, member_id="", instance_id=None)
 
 
 class MemberLog(logging.LoggerAdapter[logging.Logger]):
@@ -42,7 +42,7 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, settings: Settings):
         fields = {"group": settings["group.id"], "client_id": settings["client.id"]}
         super().__init__(logging.getLogger(NAME), fields)
-        self.identify: Callable[[], Identity] = lambda: _NOT_IN_A_GROUP
+        self.identify: Callable[[], Identity] = lambda: NOT_IN_A_GROUP
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, Any]:
         """Add the fields; fields of the call itself take precedence."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import FoundTopics, Lookup
@@ -20,55 +19,50 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.config.policy import make_member
 from holdfast.members.config.settings import Settings
-from holdfast.members.metrics import Counters, MemberMetrics
+from holdfast.members.metrics import Counters, MemberMetrics, RoundTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.lags import lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
-from holdfast.members.runtime.metadata_watch import Matches, MetadataWatch
+from holdfast.members.runtime.member_thread import NOT_JOINED, MemberThread, RebalanceHandler
+from holdfast.members.runtime.metadata_watch import DeclaredResources, Matches, MetadataWatch
 from holdfast.members.runtime.readiness import ready_file
 
 
-class ClientRebalanceHandler(RebalanceHandler, Protocol):
-    """The application's side of a member, which :class:`MemberRuntime` closes."""
-
-    def is_orphaned(self) -> bool:
-        """Return whether no call of the application can ever come again; from any thread."""
-
-    def end(self) -> None:
-        """Stop starting tasks."""
-
-    def close(self) -> None:
-        """Release what was opened; the connections are already closed."""
-
-
 class MemberRuntime:
-    """The runtime of one member of a group of topics, whatever fetches its records.
+    """The runtime of one member of a group, whatever it shares.
 
     Parameters
     ----------
     assignors : sequence of Assignor
-        The protocols that it supports, from
-        :func:`~holdfast.members.config.policy.assignors_of`.
-    rebalance_handler : ClientRebalanceHandler
+        The protocols that it supports, from :mod:`holdfast.members.config.policy`.
+    rebalance_handler : RebalanceHandler
         The application's side.
     connections : Connections, optional
         Opened here, and closed at the end; another thread may close them while they open.
+    resources : DeclaredResources, optional
+        What a worker shares; by default the member shares topics.
+    planner : LeaderPlanner, optional
+        The planner of a worker; by default one for topics.
     """
+
+    _watch: MetadataWatch  # of a member that shares topics
 
     def __init__(
         self,
         settings: Settings,
         assignors: Sequence[Assignor],
-        rebalance_handler: ClientRebalanceHandler,
+        rebalance_handler: RebalanceHandler,
         connections: Connections | None = None,
+        *,
+        resources: DeclaredResources | None = None,
+        planner: LeaderPlanner | None = None,
     ):
         self._settings = settings
         self._rebalance_handler = rebalance_handler
         self.counters = Counters()
-        self.log = log = MemberLog(settings)
-        member = make_member(settings, assignors)
+        self.log = log = MemberLog(settings) if planner is None else planner.log
+        member = make_member(settings, assignors, is_worker=resources is not None)
         ready = ready_file(settings, log)
         connections = connections or Connections(settings)
         self._closers: list[Callable[[], object]] = [connections.close]
@@ -76,7 +70,7 @@ class MemberRuntime:
             connections.open()
             self.lookup = Lookup(connections)
             self.coordinator = CoordinatorClient(connections, self._post, self.fail)
-            self._leadership = leadership = LeaderPlanner(
+            self.planner = planner or LeaderPlanner(
                 settings,
                 assignors,
                 self._count_partitions,
@@ -88,15 +82,19 @@ class MemberRuntime:
             self.member_thread = MemberThread(
                 member,
                 rebalance_handler,
-                leadership.compute,
-                name=_name(settings),
+                self.planner.compute,
+                name=f"holdfast-{settings['group.id']}-{settings['client.id']}",
                 log=log,
                 ready=ready,
                 is_orphaned=self._is_orphaned,
             )
             self._closers.append(self.member_thread.stop)
-            self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
-            self._closers = [self._watch.join, *self._closers, self._watch.end]
+            if resources is None:
+                self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
+                self._closers = [self._watch.join, *self._closers, self._watch.end]
+            else:
+                resources.post = self._post
+            self._shared = resources or self._watch
         except BaseException:
             self.close()
             raise
@@ -122,7 +120,7 @@ class MemberRuntime:
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
         """Subscribe, and join the group if the member has not joined."""
         self.member_thread.start(self.coordinator)
-        self._watch.subscribe(topics, pattern)
+        self._shared.subscribe(topics, pattern)
 
     def look_again(self) -> None:
         """Request the partition counts at once, because they were seen to change."""
@@ -136,7 +134,7 @@ class MemberRuntime:
     @property
     def missing(self) -> tuple[str, ...]:
         """Topics of the subscription that do not exist."""
-        return self._watch.missing
+        return self._shared.missing
 
     def exists(self, topic: str) -> bool:
         """Return whether a topic of the subscription existed at the last check."""
@@ -144,9 +142,7 @@ class MemberRuntime:
 
     def metrics(self) -> MemberMetrics:
         """Return the counters."""
-        return metrics_of(
-            self._settings, self.member_thread, self._leadership, self.counters, self._watch.missing
-        )
+        return metrics_of(self._settings, self.planner, self)
 
     def note_unreported(self, error: RemoteProtocolError) -> None:
         """Log and count an automatic commit that is impossible because its records were lost."""
@@ -167,14 +163,14 @@ class MemberRuntime:
 
 
 def metrics_of(
-    settings: Settings,
-    member_thread: MemberThread,
-    leadership: LeaderPlanner,
-    counters: Counters,
-    missing: tuple[str, ...] = (),
+    settings: Settings, planner: LeaderPlanner, runtime: MemberRuntime | None
 ) -> MemberMetrics:
-    """Return the metrics of a running member."""
-    snapshot, times, counts = member_thread.snapshot, member_thread.times, counters.read()
+    """Return the metrics of a member that runs, or that has not started."""
+    snapshot, times, counters = NOT_JOINED, RoundTimes(), Counters()
+    if runtime is not None:
+        counters = runtime.counters
+        snapshot, times = runtime.member_thread.snapshot, runtime.member_thread.times
+    counts = counters.read()
     return MemberMetrics(
         group=settings["group.id"],
         client_id=settings["client.id"],
@@ -186,9 +182,9 @@ def metrics_of(
         commit_total=counts["commit"],
         commit_failed_total=counts["commit_failed"],
         records_consumed_total=counts["records"],
-        missing_topics=missing,
-        waiting=leadership.waits.read() if snapshot.is_leader else (),
-        reassigned_partitions=leadership.waits.n_reassigned if snapshot.is_leader else 0,
+        missing_topics=() if runtime is None else runtime.missing,
+        waiting=planner.waits.read() if snapshot.is_leader else (),
+        reassigned_partitions=planner.waits.n_reassigned if snapshot.is_leader else 0,
         rebalance_total=times.rounds.n,
         failed_rebalance_total=times.n_failed,
         rebalance_latency_avg=times.rounds.avg_ms,
@@ -204,7 +200,3 @@ def metrics_of(
         partitions_lost_total=times.n_lost,
         last_rebalance_seconds_ago=times.ago_s,
     )
-
-
-def _name(settings: Settings) -> str:
-    return f"holdfast-{settings['group.id']}-{settings['client.id']}"

@@ -36,7 +36,7 @@ from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.member_log import NAME, Log, MemberLog
+from holdfast.members.runtime.member_log import NAME, NOT_IN_A_GROUP, Log, MemberLog
 from holdfast.members.runtime.readiness import ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
@@ -44,7 +44,7 @@ _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.Re
 
 
 class RebalanceHandler(Protocol):
-    """The application's side of a member; called on the member thread."""
+    """The application's side of a member; called on the member thread unless it says otherwise."""
 
     def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
         """Stop delivery of ``resources``; call ``drained`` when none of them is in flight."""
@@ -66,6 +66,15 @@ class RebalanceHandler(Protocol):
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit processed offsets of revoked resources; ``done`` takes a code, -1: no answer."""
 
+    def is_orphaned(self) -> bool:
+        """Return whether no call of the application can ever come again; from any thread."""
+
+    def end(self) -> None:
+        """Stop starting tasks; called by the thread that closes the member."""
+
+    def close(self) -> None:
+        """Release what was opened; the connections are already closed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSnapshot:
@@ -80,6 +89,10 @@ class MemberSnapshot:
     owned: frozenset[Resource]
     terms: Mapping[Resource, int] = field(default_factory=dict)
     is_leader: bool = False
+
+
+NOT_JOINED = MemberSnapshot(state=MemberState.UNJOINED, identity=NOT_IN_A_GROUP, owned=frozenset())
+"""The snapshot of a member that has not started."""
 
 
 class _Work(NamedTuple):

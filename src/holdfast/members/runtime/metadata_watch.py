@@ -1,4 +1,4 @@
-"""Watches which topics exist, and their partition counts.
+"""What a group shares: topics, whose partition counts are watched, or a worker's resources.
 
 **Strategy.** The watch requests partition counts on a thread of its own, every
 ``metadata.max.age.ms`` and whenever the subscription changes.
@@ -12,13 +12,14 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import FoundTopics, Lookup
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import events
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
-from holdfast.errors import HoldfastError, RemoteProtocolError, nearest
+from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError, nearest
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import MemberLog
@@ -180,3 +181,78 @@ class MetadataWatch:
         """Wait for the last check, which the closed connections end."""
         if self._thread.ident is not None:
             self._thread.join(5)
+
+
+class DeclaredResources:
+    """The resources of a worker, by kind, as its program declares them; nothing is looked up.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Kind to count.
+    version : int, optional
+        The version of the counts.
+
+    Attributes
+    ----------
+    report : bytes or None
+        The user data with which the worker's subscriptions report its version.
+    post : callable
+        Takes events for the machine; set by the member that runs.
+    """
+
+    missing: tuple[str, ...] = ()
+
+    def __init__(self, counts: Mapping[str, int], version: int | None):
+        self.counts, self.report, self.version = _checked(counts, version)
+        self.post: Callable[[events.Event], None] = lambda _: None
+        self._has_started = False
+
+    def declare(self, counts: Mapping[str, int], version: int | None) -> None:
+        """Change kinds and counts."""
+        self.counts, self.report, self.version = _checked(counts, version)
+        self._announce()
+
+    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+        """Join the group, with every declared kind as a topic."""
+        self._announce()
+        if not self._has_started:
+            self.post(events.Started())
+        self._has_started = True  # last: after an exception the next call continues
+
+    def _announce(self) -> None:
+        self.post(events.MetadataChanged(tuple(sorted(self.counts.items()))))
+        self.post(events.SubscriptionChanged(tuple(sorted(self.counts))))
+
+    def look(self, topics: frozenset[str]) -> FoundTopics:
+        """Return the declared counts."""
+        return FoundTopics(counts=self.counts)
+
+    def end(self) -> None:
+        """Do nothing: no thread looks anything up."""
+
+    def join(self) -> None:
+        """Do nothing: no thread looks anything up."""
+
+
+def _checked(
+    counts: Mapping[Any, Any], version: object
+) -> tuple[dict[str, int], bytes | None, int | None]:
+    """Return counts, the report of a version, and the version."""
+    if not isinstance(counts, Mapping):
+        raise ConfigError(f"resources: expected a mapping of kind to count, found {counts!r}")
+    if not counts:
+        raise ConfigError("resources: expected at least one kind")
+    for kind, count in counts.items():
+        if not isinstance(kind, str) or not kind:
+            raise ConfigError(f"resources: a kind is a name, found {kind!r}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ConfigError(f"resources[{kind!r}]: expected a count, found {count!r}")
+    checked = dict(counts)
+    if version is None:
+        return checked, None, None
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+        raise ConfigError(f"version: expected a number from 0 to 2^63 - 1, found {version!r}")
+    from holdfast.core.machine.leader.counts import report_of
+
+    return checked, report_of(version, checked), version

@@ -33,8 +33,12 @@ from holdfast.members.runtime.member_log import NAME
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.metrics import MemberMetrics
-    from holdfast.members.runtime.member_runtime import ClientRebalanceHandler, MemberRuntime
-    from holdfast.members.runtime.member_thread import MemberSnapshot, MemberThread
+    from holdfast.members.runtime.member_runtime import MemberRuntime
+    from holdfast.members.runtime.member_thread import (
+        MemberSnapshot,
+        MemberThread,
+        RebalanceHandler,
+    )
     from holdfast.members.runtime.metadata_watch import Matches
 
 
@@ -49,6 +53,8 @@ class Membership:
     ----------
     connect : callable, optional
         Makes the connections without opening them; by default from the settings.
+    make_runtime : callable, optional
+        Makes the member runtime, as :class:`MemberRuntime` does.
     """
 
     def __init__(
@@ -56,14 +62,16 @@ class Membership:
         settings: Settings,
         assignors: Sequence[Assignor],
         connect: Callable[[Settings], Connections] | None = None,
+        make_runtime: Callable[..., MemberRuntime] | None = None,
     ):
         self.settings = settings
         self.assignors = tuple(assignors)
         self.runtime: MemberRuntime | None = None
-        self.rebalance_handler: ClientRebalanceHandler
+        self.rebalance_handler: RebalanceHandler
         self.is_leaving = False
         self.process = OwnProcess()
         self._connect = connect or Connections
+        self._make_runtime = make_runtime
         self._lock = threading.Lock()
         self._desired: tuple[tuple[str, ...], Matches | None] | None = None
         self._connecting: PendingConnection | None = None
@@ -88,13 +96,20 @@ class Membership:
             self.subscribe(topics, pattern)
             return
         self._desired = topics, pattern
-        self._open(self._connect(self.settings))
+        connections = self._connect(self.settings)
+        try:
+            self._open(connections)
+        except BaseException:  # maybe an interruption, after which the next call begins again
+            if self.runtime is None:
+                connections.close()
+            raise
 
     def _open(self, connections: Connections) -> MemberRuntime:
         # The machine and the leader's code are loaded when a member opens, not with the client.
         from holdfast.members.runtime.member_runtime import MemberRuntime
 
-        runtime = MemberRuntime(self.settings, self.assignors, self.rebalance_handler, connections)
+        make = self._make_runtime or MemberRuntime
+        runtime = make(self.settings, self.assignors, self.rebalance_handler, connections)
         with self._lock:
             if not self._has_ended:
                 assert self._desired is not None

@@ -32,10 +32,6 @@ from concurrent.futures import Future
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
 from holdfast.core.machine.events import ListenerCall
-from holdfast.core.machine.leader.assignor_protocol import (
-    RebalanceProtocol,
-    choose_rebalance_protocol,
-)
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.runtime.coordinator_client import Offsets
@@ -70,6 +66,12 @@ class GroupSession:
         traits: ClientTraits,
         on_last_commit: OnLastCommit = lambda _offsets, _error: None,
     ):
+        # Loaded with the first member, not with the client's module: it reads frames.
+        from holdfast.core.machine.leader.assignor_protocol import (
+            RebalanceProtocol,
+            choose_rebalance_protocol,
+        )
+
         self.membership = membership
         self.settings = settings = membership.settings
         self.is_cooperative = (

@@ -23,8 +23,8 @@ import numpy as np
 from holdfast.core.assignors.registry import assign
 from holdfast.core.machine.leader.leader import group_of
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.model.partition_columns import partitions_by_owner
 from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
+from holdfast.core.model.reported import partitions_by_owner
 from holdfast.core.wire.layouts.container import MemberSubscription
 from holdfast.sim.world.clock import Clock
 from holdfast.sim.world.costs import Costs

@@ -18,9 +18,8 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalancePr
 from holdfast.core.machine.leader.designs import compute
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.broker import SimulatedBroker
-from holdfast.sim.world.connections import Requests
+from holdfast.sim.world.connections import Hooks, Requests
 from holdfast.sim.world.costs import Costs, Listener
-from holdfast.sim.world.hooks import Hooks
 from holdfast.sim.world.process import RECORD_MS, Process
 
 NEVER_MS = 2**62

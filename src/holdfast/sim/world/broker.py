@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.core.machine.actions import SendSync
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_log import Append
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
+    Append,
     CoordinatorOptions,
     Out,
     Received,

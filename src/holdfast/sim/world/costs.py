@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from holdfast.core.machine.member.options import AGAIN_PAUSE_MS
+from holdfast.core.machine.member.member_data import AGAIN_PAUSE_MS
 
 
 class Listener(StrEnum):

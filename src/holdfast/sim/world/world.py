@@ -27,18 +27,16 @@ import numpy as np
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.leader.assignor_protocol import Assignor
-from holdfast.core.machine.leader.locations import digest_of
+from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.member.options import MemberOptions
+from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.model.partitions import Resource, resources_of_topic
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.world.application import Application
 from holdfast.sim.world.broker import RunCounts, SimulatedBroker
 from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.connections import Answers, Requests
+from holdfast.sim.world.connections import FAIL_MS, Answers, Hooks, Network, Requests
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.hooks import Hooks
-from holdfast.sim.world.network import FAIL_MS, Network
 from holdfast.sim.world.ownership_log import OwnershipLog
 from holdfast.sim.world.process import ActionHandlers, Process
 

@@ -16,7 +16,7 @@ each :class:`Append` to the log and pass it to ``replay``; answers go out after 
   ``COMPLETING_REBALANCE``. Ownership of partitions is not checked.
 
 **Strategy.** The record is :mod:`holdfast.core.machine.coordinator.group_data`. JoinGroup is
-:mod:`~holdfast.core.machine.coordinator.joins`, rounds are
+:mod:`~holdfast.core.machine.coordinator.rounds`, rounds are
 :mod:`~holdfast.core.machine.coordinator.rounds`; the other requests are here. Ties are broken by
 the order of joining.
 
@@ -33,33 +33,31 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.group_data import (
     NEVER_MS,
     GroupData,
-    begun_ms,
-    go,
-    soonest_ms,
-)
-from holdfast.core.machine.coordinator.group_log import Durable, commit_record
-from holdfast.core.machine.coordinator.group_members import (
     alive,
     beat,
+    begun_ms,
     fits_log,
+    go,
     put,
     record_of,
     refusal,
+    soonest_ms,
     unknown_or_fenced,
 )
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
     CommitDone,
     CoordinatorOptions,
+    Durable,
     GroupMember,
     Out,
     Outs,
     Received,
     Request,
     SendCommit,
+    commit_record,
 )
-from holdfast.core.machine.coordinator.joins import join
-from holdfast.core.machine.coordinator.rounds import prepare, remove, round_timed_out, settle
+from holdfast.core.machine.coordinator.rounds import join, prepare, remove, round_timed_out, settle
 from holdfast.core.machine.events import HeartbeatAnswered, LeaveAnswered, SyncAnswered
 from holdfast.core.machine.states import GroupState
 

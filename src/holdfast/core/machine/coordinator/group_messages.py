@@ -1,4 +1,4 @@
-"""Requests to a coordinator, its responses, its settings, and its record of a member.
+"""Requests to a coordinator, its responses and settings; its records, and their replay.
 
 **Rules.** Values only. A response repeats the number of its request.
 
@@ -7,12 +7,12 @@ References: KIP-62, KIP-345, KIP-394.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
-from holdfast.core.machine.coordinator.group_log import Append
 from holdfast.core.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
@@ -21,7 +21,183 @@ from holdfast.core.machine.events import (
 )
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
+from holdfast.core.wire.one.reasons import INT16, INT32, INT64
+
+# The durable state of a coordinator: records of ``__consumer_offsets``, and their replay.
+#
+# - Durable state changes only in ``replay``: a change is first written as a record.
+# - A group record holds a completed generation; an interrupted generation leaves no record.
+# - Bytes are Kafka's: GroupMetadataValue v3, OffsetCommitValue v4.
+#
+# Replay keeps the last record of each key as bytes. The first reader of the state, in general a
+# coordinator after a failover, decodes the records.
+#
+# References: KIP-345 (v3), KAFKA-19141 (v4).
+
+
+GROUP_VERSION, COMMIT_VERSION = 3, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMember:
+    """A member as the group record keeps it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """A completed generation; an empty group has no protocol, leader or members."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    timestamp_ms: int
+    members: tuple[StoredMember, ...]
+
+
+class Append(NamedTuple):
+    """A record to be written to the offsets topic and then replayed."""
+
+    key: bytes
+    value: bytes | None
+
+
+def group_record(group_id: str, group: StoredGroup) -> Append:
+    """Return the group record of a completed generation."""
+    members = tuple(
+        {
+            "memberId": m.member_id,
+            "groupInstanceId": m.instance_id,
+            "clientId": m.client_id,
+            "clientHost": m.client_host,
+            "rebalanceTimeout": m.rebalance_timeout_ms,
+            "sessionTimeout": m.session_timeout_ms,
+            "subscription": m.subscription,
+            "assignment": m.assignment,
+        }
+        for m in group.members
+    )
+    value = {
+        "protocolType": group.protocol_type,
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "currentStateTimestamp": group.timestamp_ms,
+        "members": members,
+    }
+    record = Record(
+        record_type=RecordType.GROUP_METADATA,
+        name="GroupMetadata",
+        key={"group": group_id},
+        value_version=GROUP_VERSION,
+        value=value,
+    )
+    return Append(*encode_record(record))
+
+
+def commit_record(
+    group_id: str, topic: str, partition: int, offset: int, timestamp_ms: int
+) -> Append:
+    """Return the record of one committed offset."""
+    key, version, rest = _commit_around(group_id, topic, timestamp_ms)
+    return Append(key + INT32.pack(partition), version + INT64.pack(offset) + rest)
+
+
+@lru_cache(maxsize=256)
+def _commit_around(group_id: str, topic: str, timestamp_ms: int) -> tuple[bytes, bytes, bytes]:
+    """Return the bytes around partition and offset: key, version, value after the offset.
+
+    A member commits hundreds of partitions at once, and their records differ only in partition and
+    offset.
+    """
+    record = Record(
+        record_type=RecordType.OFFSET_COMMIT,
+        name="OffsetCommit",
+        key={"group": group_id, "topic": topic, "partition": 0},
+        value_version=COMMIT_VERSION,
+        value={"offset": 0, "leaderEpoch": -1, "metadata": "", "commitTimestamp": timestamp_ms},
+    )
+    key, value = encode_record(record)
+    assert value is not None
+    return key[: -INT32.size], value[: INT16.size], value[INT16.size + INT64.size :]
+
+
+class Durable:
+    """The state of a group in its log: of each key the last record counts, as after compaction."""
+
+    __slots__ = ("_group", "_offsets", "_unread")
+
+    def __init__(self) -> None:
+        self._group: StoredGroup | None = None
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._unread: dict[bytes, bytes | None] = {}
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of this group.
+
+        References: Kafka's group coordinator: ``replay`` is the only place that mutates.
+        """
+        self._unread[key] = value
+
+    @property
+    def group(self) -> StoredGroup | None:
+        """The last completed generation; ``WireError`` if a record is broken."""
+        self._read()
+        return self._group
+
+    @property
+    def offsets(self) -> Mapping[tuple[str, int], int]:
+        """Committed offset of each (topic, partition); raises as :attr:`group`."""
+        self._read()
+        return self._offsets
+
+    def _read(self) -> None:
+        for key, value in self._unread.items():
+            record = decode_record(key, value)
+            if record.record_type == RecordType.GROUP_METADATA:
+                self._group = None if record.value is None else _stored(record.value)
+            elif record.record_type == RecordType.OFFSET_COMMIT:
+                place = (record.key["topic"], record.key["partition"])
+                if record.value is None:
+                    self._offsets.pop(place, None)
+                else:
+                    self._offsets[place] = record.value["offset"]
+        self._unread.clear()
+
+
+def _stored(value: Mapping[str, Any]) -> StoredGroup:
+    return StoredGroup(
+        protocol_type=value["protocolType"],
+        generation=value["generation"],
+        protocol=value["protocol"],
+        leader=value["leader"],
+        timestamp_ms=value["currentStateTimestamp"],
+        members=tuple(
+            StoredMember(
+                member_id=m["memberId"],
+                instance_id=m["groupInstanceId"],
+                client_id=m["clientId"],
+                client_host=m["clientHost"],
+                rebalance_timeout_ms=m["rebalanceTimeout"],
+                session_timeout_ms=m["sessionTimeout"],
+                subscription=m["subscription"],
+                assignment=m["assignment"],
+            )
+            for m in value["members"]
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Rounds of a group: from the first reason for one to the next generation.
+"""Rounds of a group: JoinGroup, and all steps from the first join to the next generation.
 
 **Rules.** A round gathers joins in ``PREPARING_REBALANCE`` until every member has joined or the
 rebalance timeout has passed. Then a generation begins in ``COMPLETING_REBALANCE``, or the group is
@@ -11,18 +11,26 @@ References: KIP-62, KIP-345, KIP-134 (the first round); KAFKA-12890.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.coordinator.group_data import GroupData, go
-from holdfast.core.machine.coordinator.group_members import (
+from holdfast.core.machine.coordinator.group_data import (
+    GroupData,
     alive,
     choose_protocol,
+    common_protocols,
+    fits_log,
+    go,
     join_answer,
     put,
     record_of,
     refuse_waiting,
+    static_member,
+    unknown_or_fenced,
 )
-from holdfast.core.machine.coordinator.group_messages import Answer, Out
-from holdfast.core.machine.events import SyncAnswered
+from holdfast.core.machine.coordinator.group_messages import Answer, GroupMember, Out
+from holdfast.core.machine.events import JoinAnswered, SyncAnswered
 from holdfast.core.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -130,3 +138,197 @@ def remove(group: GroupData, member_id: str) -> list[Out]:
         return outs + prepare(group)
     go(group, PREPARING)
     return outs + _complete_join(group)
+
+
+# JoinGroup: which members enter or return to the group, and when a join begins a round.
+#
+# - A member without an id is first assigned one and joins with it (KIP-394), unless it is static.
+# - A follower that joins again with the same bytes in ``STABLE`` gets the current generation and no
+#   new round; a leader's join always starts one.
+# - A static member that joins with a new id replaces its old one (KIP-345). If the group's record
+#   would pass ``message.max.bytes`` with it, the old one stays and the join ends in
+#   UNKNOWN_SERVER_ERROR.
+#
+# Functions on the group's record; ``join`` is the entry point.
+#
+# References: KIP-345, KIP-394, KIP-814; KAFKA-9801.
+
+
+STABLE = GroupState.STABLE
+
+
+def join(group: GroupData, client: str, request: SendJoin) -> list[Out]:
+    """Handle a JoinGroup request."""
+    error = _refuse_join(group, request)
+    if error is not ErrorCode.NONE:
+        return [_joined(client, request, error)]
+    if request.member_id == "":
+        return _join_unknown(group, client, request)
+    if request.member_id in group.pending:
+        del group.pending[request.member_id]
+        return _add(group, client, request, request.member_id)
+    member = group.members.get(request.member_id)
+    if member is None or member.instance_id != request.instance_id:
+        return [_joined(client, request, unknown_or_fenced(group, request.instance_id))]
+    return _rejoin(group, client, request, member)
+
+
+def _refuse_join(group: GroupData, request: SendJoin) -> ErrorCode:
+    low, high = group.options.min_session_timeout_ms, group.options.max_session_timeout_ms
+    if not low <= request.session_timeout_ms <= high:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    member = group.members.get(request.member_id)
+    if member is not None and _supports_the_same(member, request):
+        return ErrorCode.NONE  # the others fit: each was compared with this one, or this with it
+    others = [m for m in group.members.values() if m.member_id != request.member_id]
+    if request.instance_id is not None:
+        others = [m for m in others if m.instance_id != request.instance_id]
+    if not request.protocols:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if others:
+        fits = not common_protocols(others).isdisjoint(name for name, _ in request.protocols)
+        if others[0].protocol_type != request.protocol_type or not fits:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.member_id == "" and len(others) >= group.options.max_size:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    return ErrorCode.NONE
+
+
+def _join_unknown(group: GroupData, client: str, request: SendJoin) -> list[Out]:
+    member_id = f"{client}-{group.next_id:0{group.options.id_digits}d}"
+    group.next_id += 1
+    if request.instance_id is None:
+        group.pending[member_id] = group.now_ms + request.session_timeout_ms
+        return [_joined(client, request, ErrorCode.MEMBER_ID_REQUIRED, member_id)]
+    old = static_member(group, request.instance_id)
+    if old is None:
+        return _add(group, client, request, member_id)
+    return _replace_static(group, client, request, old, member_id)
+
+
+def _add(group: GroupData, client: str, request: SendJoin, member_id: str) -> list[Out]:
+    group.protocol_type = request.protocol_type
+    put(
+        group,
+        GroupMember(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client=client,
+            protocol_type=request.protocol_type,
+            protocols=request.protocols,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            joining=request.request,
+        ),
+    )
+    alive(group, group.members[member_id])
+    if group.leader_id is None:
+        group.leader_id = member_id
+    if group.state is PREPARING:
+        group.grew = True
+        return []
+    return prepare(group)
+
+
+def _rejoin(group: GroupData, client: str, request: SendJoin, member: GroupMember) -> list[Out]:
+    same = member.protocols == request.protocols
+    late = group.state is STABLE and same and request.member_id != group.leader_id
+    if late or (group.state is COMPLETING and same):
+        # The answer was lost, or nothing has changed: answer the current generation, no round.
+        put(group, member._replace(client=client, joining=None))
+        return [join_answer(group, member._replace(client=client), request.request)]
+    put(
+        group,
+        member._replace(
+            client=client,
+            protocols=request.protocols,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            joining=request.request,
+            syncing=None,
+        ),
+    )
+    return [] if group.state is PREPARING else prepare(group)
+
+
+def _replace_static(
+    group: GroupData, client: str, request: SendJoin, old: GroupMember, member_id: str
+) -> list[Out]:
+    """Replace a static member's old id, after the member has joined with a new one.
+
+    The process with the old id is fenced. A stable group keeps its generation and assignments.
+    """
+    outs = refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
+    slots = [
+        (m.member_id, m) if m.member_id != old.member_id else (member_id, old)
+        for m in group.members.values()
+    ]
+    group.members = dict(slots)
+    new = old._replace(
+        member_id=member_id,
+        client=client,
+        protocols=request.protocols,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        joining=None,
+        syncing=None,
+    )
+    was_leader = group.leader_id == old.member_id
+    if was_leader:
+        group.leader_id = member_id
+    put(group, new)
+    group.sessions.pop(old.member_id, None)
+    alive(group, new)
+    if group.state is STABLE and choose_protocol(group) == group.protocol:
+        record = record_of(group)
+        if not fits_log(group, record):
+            return [*outs, _undo_replacement(group, client, request, old, new)]
+        outs.append(record)
+        answer = join_answer(group, group.members[member_id], request.request)
+        assert isinstance(answer.response, JoinAnswered)
+        skip = replace(answer.response, skip_assignment=was_leader)
+        return [*outs, Answer(client, skip)]
+    put(group, new._replace(joining=request.request, synced=False))
+    return outs if group.state is PREPARING else [*outs, *prepare(group)]
+
+
+def _undo_replacement(
+    group: GroupData, client: str, request: SendJoin, old: GroupMember, new: GroupMember
+) -> Answer:
+    """Restore the old id, unfenced, because the record with the new id is too large.
+
+    References: Kafka's GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin; seen
+    with 4.3.1.
+    """
+    group.members = {
+        (old.member_id if member_id == new.member_id else member_id): m
+        for member_id, m in group.members.items()
+    }
+    put(group, old)
+    group.sessions.pop(new.member_id, None)
+    alive(group, old)
+    if group.leader_id == new.member_id:
+        group.leader_id = old.member_id
+    refused = _joined(client, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert isinstance(refused.response, JoinAnswered)
+    known = replace(
+        refused.response,
+        generation=group.generation,
+        protocol_name=group.protocol or "",
+        leader_id=group.leader_id or "",
+    )
+    return Answer(client, known)
+
+
+def _supports_the_same(member: GroupMember, request: SendJoin) -> bool:
+    """Return whether a member joins again with the identity and the protocols it has."""
+    if (member.instance_id, member.protocol_type) != (request.instance_id, request.protocol_type):
+        return False
+    return [name for name, _ in member.protocols] == [name for name, _ in request.protocols]
+
+
+def _joined(
+    client: str, request: SendJoin, error: ErrorCode, member_id: str | None = None
+) -> Answer:
+    given = request.member_id if member_id is None else member_id
+    return Answer(client, JoinAnswered(request=request.request, error=error, member_id=given))

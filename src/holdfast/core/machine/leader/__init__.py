@@ -7,20 +7,16 @@ Kafka's coordinator chooses one assignor and sends its leader the subscriptions 
 ``assignor_protocol``    the protocol of an assignor, eager or cooperative; the leader's round
 ``designs``              the assignors: eager, cooperative, Designs I, II and III; a round of any
 ``leader_round``         a round of an eager or cooperative assignor: subscriptions to assignments
-``subscriptions``        a round of a design, part 1: the subscriptions of its members
-``locations``            locations of members, by which a restarted process is recognised
+``subscriptions``        a round of a design, part 1: its members' subscriptions and locations
 ``oversized``            subscriptions larger than an honest one, trimmed by their leader
 ``state_reconstruction`` part 2: the leader state, reconstructed from the members' shards
 ``delayed_rebalance``    part 3: which partitions wait for a departed member, and who gets them
-``imbalance``            the question of a rebalance policy: what waits, and what may move now
-``resolvers``            its answers: Designs I, II and III, damped, and a user's function
+``imbalance``            what waits, and what may move now: the question, and all policies
 ``successors``           new members whose presence ends the wait for a departed member
-``failed``               resources that failed at a member, and are tried at others
-``targets``              part 4: the owner wanted for each resource, by kind or by weight
+``targets``              part 4: the owner wanted for each resource, also of failed ones
 ``leader``               all parts in order, and which of them decides what: the final plan
 ``ring``                 the leader state of a round, divided into shards
 ``record_limit``         the leader state cut to the limit of the group's record
-``counts``               the partition counts that a static leader planned with
-``new_resources``        resources of workers that the leader does not know yet
+``counts``               counts that a static leader planned with; resources it does not know yet
 =======================  ==========================================================================
 """

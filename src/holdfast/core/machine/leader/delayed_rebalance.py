@@ -55,7 +55,7 @@ from holdfast.core.machine.leader.successors import (
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_sizes
 from holdfast.core.model.group import Group
-from holdfast.core.model.partition_columns import partitions_of, tps_of
+from holdfast.core.model.reported import partitions_of, tps_of
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 
@@ -608,7 +608,7 @@ def _new_members(
 
     Rule 4. A member that lost its membership is new if it comes under another id. It is not new if
     it brings the only shard that speaks of the last round, or if its location
-    (:mod:`holdfast.core.machine.leader.locations`) is that of a member that left recently.
+    (:mod:`holdfast.core.machine.leader.subscriptions`) is that of a member that left recently.
 
     Example: C and D depart, and C's process is back as E. E has C's location, and gets partition 2.
     """

@@ -30,8 +30,8 @@ except for the reservations that question 4 releases:
    waits. Under ``failback`` the planner releases reservations beyond a member's fair share, and
    asks the assignor again. For balance a member first revokes what is temporarily reassigned to it.
    Last, what has failed at a member is tried elsewhere
-   (:mod:`~holdfast.core.machine.leader.failed`).
-5. *What waits on, and what moves now?* :mod:`~holdfast.core.machine.leader.resolvers`.
+   (:mod:`~holdfast.core.machine.leader.targets`).
+5. *What waits on, and what moves now?* :mod:`~holdfast.core.machine.leader.imbalance`.
 6. *What is revoked, and when do members rejoin?* The planner here, with the claims that question 1
    ignored and those beyond the end of a topic. The plan is final.
 
@@ -60,20 +60,27 @@ from holdfast.core.machine.leader.delayed_rebalance import (
     find_losses,
     owed,
 )
-from holdfast.core.machine.leader.failed import at_home, elsewhere, members_by_failed
-from holdfast.core.machine.leader.imbalance import Imbalance, ProposedMoves, Resolution
-from holdfast.core.machine.leader.locations import with_locations
-from holdfast.core.machine.leader.resolvers import resolver_of
+from holdfast.core.machine.leader.imbalance import Imbalance, ProposedMoves, Resolution, resolver_of
 from holdfast.core.machine.leader.ring import RoundState
 from holdfast.core.machine.leader.state_reconstruction import reconstruct
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, undisputed, without_claims
-from holdfast.core.machine.leader.targets import isolated_target, weighted_target
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    undisputed,
+    with_locations,
+    without_claims,
+)
+from holdfast.core.machine.leader.targets import (
+    at_home,
+    elsewhere,
+    isolated_target,
+    members_by_failed,
+    weighted_target,
+)
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, NO_OWNER, Mask, frozen, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import lag_column
 from holdfast.core.model.measure import loads
-from holdfast.core.model.partition_columns import partitions_by_member, partitions_by_owner
 from holdfast.core.model.partitions import (
     Resource,
     TopicPartitions,
@@ -81,7 +88,12 @@ from holdfast.core.model.partitions import (
     merge_topics,
     resources_of,
 )
-from holdfast.core.model.reported import ReportedClaims, Subscriptions
+from holdfast.core.model.reported import (
+    ReportedClaims,
+    Subscriptions,
+    partitions_by_member,
+    partitions_by_owner,
+)
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 

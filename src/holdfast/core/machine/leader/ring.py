@@ -3,7 +3,7 @@
 **Rules.**
 
 1. The *identity* of a member is a hash of its instance id if it is static, else of its location
-   (:mod:`holdfast.core.machine.leader.locations`), or of its member id if it has no location.
+   (:mod:`holdfast.core.machine.leader.subscriptions`), or of its member id if it has no location.
    Members in the order of their identities are a *ring*: the first one follows the last one. A
    topic is named by a hash, too. Hashes are cut to so many bits that a member, or a topic, that
    comes later is unlikely to have the hash of one of the round

@@ -39,7 +39,6 @@ from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol, Re
 from holdfast.core.machine.leader.counts import handed_out
 from holdfast.core.machine.member.holdings import ordered, topics_of
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
-from holdfast.core.machine.member.requests import new_request, send_sync
 from holdfast.core.machine.member.steps import (
     backoff_ms,
     die,
@@ -47,14 +46,16 @@ from holdfast.core.machine.member.steps import (
     fail,
     is_reported,
     lose,
+    new_request,
     refused,
     retry,
     revoke,
+    send_sync,
     want,
     watch_metadata,
 )
 from holdfast.core.machine.states import ENDED, MemberState
-from holdfast.core.wire.layouts.assignment_entries import names_more
+from holdfast.core.wire.layouts.container import names_more
 from holdfast.errors import WireError
 
 MOST_TOPICS, MOST_MORE = 100, 600
@@ -261,11 +262,14 @@ def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
     member.heartbeat_request = NO_REQUEST
     error = event.error
     if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+        # The time of sending, not of the answer: the coordinator's own timeout began later, so it
+        # cannot have given the resources to another member before this member drops them
+        # (KAFKA-9184).
         member.contact_ms = max(member.contact_ms, member.heartbeat_sent_ms)
-    told: Actions = ()
+    warned: Actions = ()
     if error not in (ErrorCode.NONE, *EXPECTED, *MEMBERSHIP_LOST, *FATAL):
-        told = (Warn(f"a heartbeat was refused, the next one follows: {describe(error)}"),)
-    return (*told, *on_refusal(member, error, member.heartbeat_generation))
+        warned = (Warn(f"a heartbeat was refused, the next one follows: {describe(error)}"),)
+    return (*warned, *on_refusal(member, error, member.heartbeat_generation))
 
 
 def on_refusal(member: MemberData, error: int, generation: int) -> Actions:

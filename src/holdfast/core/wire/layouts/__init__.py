@@ -3,12 +3,10 @@
 =========================  ===============================================================
 ``consumer_protocol``      ConsumerProtocolSubscription and -Assignment v0 to v3
 ``trimmed_subscription``   a subscription without topics and partitions that do not exist
-``assignment_entries``     how much an assignment names, without building it
 ``sticky_user_data``       user data of the assignors sticky and cooperative-sticky
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              the same content inside the consumer protocol
 ``state_shard``            one member's shard of the state of a design's leader, carried there
-``packed_sets``            sets of partitions in few bits, for shards of the leader state
 ``frames``                 magic, version and partition sets of the container's frames
 ``streams_user_data``      user data of classic Kafka Streams v1 to v11, for reading
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading

@@ -34,9 +34,8 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     layout,
     schema_layout,
 )
-from holdfast.core.wire.one.reader import Reader
+from holdfast.core.wire.one.reader import Reader, Structs
 from holdfast.core.wire.one.reasons import Reason
-from holdfast.core.wire.one.structs import Structs
 from holdfast.core.wire.one.topic_ids import read_topic_id, topic_id_text
 from holdfast.core.wire.one.writer import Writer
 

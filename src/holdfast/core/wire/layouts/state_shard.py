@@ -38,7 +38,7 @@ count      gamma of 1 + 2 * d, if it is the usual count and d more; of 2 * d, if
 **Strategy.** A leader writes each member's entry once and joins entries to shards. A member sends
 its shard back in its next subscription, and reads only the head of the shard (:func:`holds_times`).
 :mod:`holdfast.core.machine.leader.ring` defines the carrier of each part; packed sets are in
-:mod:`holdfast.core.wire.layouts.packed_sets`.
+:mod:`holdfast.core.wire.one.bits`.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; KIP-415, whose leader
 forgets.
@@ -54,8 +54,16 @@ from typing import NamedTuple, NoReturn
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.memoized import memoized
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
-from holdfast.core.wire.layouts.packed_sets import packed, read_packed
-from holdfast.core.wire.one.bits import Bits, gamma, number, rice, to_bytes, uvarint
+from holdfast.core.wire.one.bits import (
+    Bits,
+    gamma,
+    number,
+    packed,
+    read_packed,
+    rice,
+    to_bytes,
+    uvarint,
+)
 from holdfast.core.wire.one.reader import Reader
 from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.writer import Writer

@@ -10,9 +10,7 @@
 ``ragged``                 a position in each message; gathering runs of bytes, UTF-8
 ``subscription_columns``   the subscriptions of one group to the columns of a leader
 ``topic_blocks``           the topics of subscriptions, which members mostly share
-``name_arrays``            arrays of names, read in columns
-``subscription_slow``      members of a rare shape, one by one
 ``assignment_columns``     an owner column to all assignments of a group
-``name_table``             names in bytes to indices
+``name_table``             names in bytes to indices; arrays of names
 =========================  ===============================================================
 """

@@ -6,7 +6,7 @@ not in the table of known topics are checked and left out.
 
 **Strategy.** A head, which is a version and a block, that was read before is recognised by
 comparing bytes. If members have different heads, the blocks are read together: as one table if all
-names are equal in length, else in columnar steps (:mod:`~holdfast.core.wire.many.name_arrays`).
+names are equal in length, else in columnar steps (:mod:`~holdfast.core.wire.many.name_table`).
 
 References: KIP-429: ``ConsumerProtocolSubscription``, ``Topics``.
 """
@@ -21,8 +21,7 @@ import numpy as np
 
 from holdfast.core.model.columns import I32, I64, distinct, row_sizes, starts
 from holdfast.core.model.reported import Subscriptions
-from holdfast.core.wire.many.name_arrays import join, walk
-from holdfast.core.wire.many.name_table import NameTable
+from holdfast.core.wire.many.name_table import NameTable, join, walk
 
 NO_HEAD = b"\xff\xff"
 """The head of a message that cannot be read: its version is -1."""

@@ -4,10 +4,8 @@
 ``reader``           reads primitive types from bytes, and never beyond their end
 ``writer``           writes them
 ``reasons``          why bytes could not be read or a value not written
-``structs``          an array of structs in a record
 ``bits``             fields of single bits, for a state shard
-``topic_ids``        topic ids as Kafka's tools show them
-``offsets_partition``  the partition of the offsets topic of a group
+``topic_ids``        topic ids as Kafka's tools show them; a group's partition of the offsets topic
 ===================  ============================================================================
 
 **Rules.** A failure is a :class:`~holdfast.errors.WireError`. It names the reason, the schema, the

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.dump import write_dump
+from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
@@ -30,9 +31,6 @@ from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
-
-if TYPE_CHECKING:
-    from holdfast.cluster.cluster import LiveCluster
 
 Note = Callable[[str], None]
 
@@ -56,7 +54,7 @@ class History:
 
 def run(
     session: Session,
-    source: Dump | LiveCluster | StoragePath | str,
+    source: Dump | KafkaFeed | StoragePath | str,
     out_dir: StoragePath | str,
     *,
     selection: Selection | None = None,
@@ -70,9 +68,9 @@ def run(
     Parameters
     ----------
     session : callable or None
-        Returns a session, with the Kafka connector if ``source`` is a live cluster. A dump whose
-        steps all run in this process needs none, and never calls it.
-    source : Dump, path or URL of one, or LiveCluster
+        Returns a session; called if a step is too large for this process. None: every step runs in
+        this process.
+    source : Dump, path or URL of one, or KafkaFeed
         A live cluster is dumped first, into ``out_dir``.
     out_dir : path or URL
         Folder of the tables; created if missing. Workers write to it too.
@@ -96,7 +94,7 @@ def run(
     chosen = selection or Selection()
     with tables.writing():
         _refuse_stream(tables.root, overwrite=overwrite)  # a stream may have started meanwhile
-        dump, unread = _open(session, source, tables.root, chosen, note)
+        dump, unread = _open(source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
         job = Job(session=session, tables=tables, batch=tables.next_batch())
@@ -156,8 +154,7 @@ def _remove_dumps(root: StoragePath, own: StoragePath) -> None:
 
 
 def _open(
-    session: Session,
-    source: Dump | LiveCluster | StoragePath | str,
+    source: Dump | KafkaFeed | StoragePath | str,
     root: StoragePath,
     selection: Selection,
     note: Note | None,
@@ -167,10 +164,9 @@ def _open(
         return source, None
     if isinstance(source, str | StoragePath):
         return Dump.open(source), None
-    assert session is not None, "a cluster is read by Spark"
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
-    dump = write_dump(session(), source, own, groups=selection.groups, note=note)
-    return dump, source.first_unread
+    dump = write_dump(source, own, groups=selection.groups, note=note)
+    return dump, source.cluster.first_unread
 
 
 def taken_at_us(dump: Dump) -> int:

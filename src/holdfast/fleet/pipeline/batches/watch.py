@@ -32,7 +32,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -55,13 +55,11 @@ from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
-    OFFSETS_TOPIC,
     KafkaFeed,
     LogEnds,
     LogPart,
     Offsets,
     as_note,
-    check_session,
     cleaned_text,
     ends_of_batch,
     n_offsets,
@@ -72,7 +70,6 @@ from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
-from holdfast.fleet.pipeline.spark_errors import reading
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.columns.names import batch_folder
@@ -88,11 +85,6 @@ from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.cluster.cluster import LiveCluster
 
 T = TypeVar("T")
 
@@ -221,7 +213,7 @@ class Stream:
         rows = [BoundedParquet(path).read() for path in paths]
         return pa.concat_tables([arrow_schema(definition).empty_table(), *rows])
 
-    def look(self, spark: SparkSession) -> bool:
+    def look(self, session: Session = None) -> bool:
         """Read log ends again, and update the newest batch's lag; read no record.
 
         Returns
@@ -242,7 +234,7 @@ class Stream:
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
         past = {LATEST: state.get(LATEST, [])}
-        job = Job(session=lambda: spark, tables=self.tables, batch=last.id, past=past, files=owners)
+        job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
         job.lag(self._ends(cluster), self.unread)
         files = {"lag": job.files.get("lag", [])}
         done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
@@ -290,6 +282,19 @@ def check_watched(tables: Tables) -> None:
         raise _of_another_run(tables.root)
 
 
+def count_new(tables: Tables, ends: LogEnds) -> int:
+    """Return the number of offsets that the batches of a folder have not read yet.
+
+    Raises
+    ------
+    SourceError
+        The topic ends before the last batch did.
+    """
+    known = tables.committed()
+    done = (ends_of_batch(known[-1]) or {}) if known else {}
+    return n_offsets(next_span(done, {p: (one.begin, one.end) for p, one in ends.items()}, None))
+
+
 def _of_another_run(root: StoragePath) -> SourceError:
     line = holdfast_line("watch", "-b", SERVERS, "-o", FOLDER)
     return SourceError(
@@ -299,8 +304,7 @@ def _of_another_run(root: StoragePath) -> SourceError:
 
 
 def watch(
-    spark: SparkSession,
-    cluster: LiveCluster,
+    feed: KafkaFeed,
     out_dir: StoragePath | str,
     *,
     selection: Selection | None = None,
@@ -317,7 +321,8 @@ def watch(
     """Follow the offsets topic of a live cluster into a folder of tables.
 
     Options are those of :class:`Stream`. Without ``every_seconds`` it reads the present records
-    and ends.
+    and ends. A session of the feed is called where this process does not read all new records, or
+    run all steps.
 
     Raises
     ------
@@ -325,9 +330,8 @@ def watch(
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
         process writes to the folder, or it contains tables that no stream wrote.
     """
-    tables = Tables(storage_path(out_dir).absolute())
+    tables, cluster = Tables(storage_path(out_dir).absolute()), feed.cluster
     check_watched(tables)
-    check_session(spark)
     into = Stream(
         tables=tables,
         snapshot=cluster.snapshot,
@@ -343,8 +347,7 @@ def watch(
         after_batch=after_batch,
         after_look=after_look,
     )
-    with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        follow(KafkaFeed(spark=spark, cluster=cluster), into)
+    follow(feed, into)
     return tables
 
 
@@ -359,7 +362,7 @@ def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = tim
             if into.every_seconds is None:
                 return
             into.complete_us = queried_us
-            if not n_taken and _read(into, lambda: into.look(feed.spark)) and into.after_look:
+            if not n_taken and _read(into, lambda: into.look(feed.session)) and into.after_look:
                 into.after_look(into.tables, None)
             wait(max(0.0, into.every_seconds - (time.monotonic() - began)))
             next_us = _now_us()
@@ -419,14 +422,12 @@ class _CatchingUp:
     def _next(self, ends: LogEnds) -> LogPart | None:
         """Return the next part; before it, delete from the tables what was deleted meanwhile."""
         done, waiting = self.into.left()
-        by_spark, here = spans(done, ends, waiting, self.into.max_records)
+        by_spark, here = spans(done, ends, waiting, self.into.max_records, self.feed.needs_spark)
         if not by_spark and not here:
             return None
         if self.into.before_batch is not None:
-            whole = {p: (one.begin, one.end) for p, one in ends.items()}
-            n_new = n_offsets(next_span(done, whole, None))
-            self.into.before_batch(n_offsets(by_spark or here), n_new)
-        part = self.feed.read(here, waiting) if here else self.feed.stable(by_spark)
+            self.into.before_batch(n_offsets(by_spark or here), count_new(self.into.tables, ends))
+        part = self.feed.here(here, waiting) if here else self.feed.on_spark(by_spark)
         if part.missing_until and self.knows_all:
             self._delete(part.missing_until, done, waiting)
         return part
@@ -444,7 +445,7 @@ class _CatchingUp:
             self._process(LogPart(rows=held, upto=done, waiting=waiting))
 
     def _process(self, part: LogPart) -> None:
-        batch_id = self.into.process(part, lambda: self.feed.spark)
+        batch_id = self.into.process(part, self.feed.session)
         if self.into.after_batch is not None:
             self.into.after_batch(self.into.tables, batch_id)
 

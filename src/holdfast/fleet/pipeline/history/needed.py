@@ -1,6 +1,6 @@
 """Needed moves of members with different subscriptions, by an assignor that proves its result.
 
-**Rules.** The number has the meaning of :func:`holdfast.core.model.measure_history.needed_moves`,
+**Rules.** The number has the meaning of :func:`holdfast.core.model.measure.needed_moves`,
 which counts groups whose members all subscribe to the same topics: of the partitions that have an
 owner now and had one before, the number that cannot stay if the loads are to be as even as
 possible. A number is reported only if its certificate was verified.

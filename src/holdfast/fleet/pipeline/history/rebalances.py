@@ -5,7 +5,7 @@ confidence (:mod:`holdfast.fleet.pipeline.history.broker_log` replaces it by a s
 generation that is written again under its own number (a static member was replaced, or the group
 was converted to another protocol) is not a rebalance, unless members departed: a group that
 returns from KIP-848 to classic loses the member that left in that very record. The numbers are
-those of :mod:`holdfast.core.model.measure_history`.
+those of :mod:`holdfast.core.model.measure`.
 
 **Strategy.** Joined and departed members are set differences on (row, identity) numbers. A joined
 member counts as restarted if a member with the same client id and host departed at most
@@ -46,7 +46,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.kinds.kind import FAILED, SHARED
 from holdfast.core.model.columns import I64, Mask
-from holdfast.core.model.measure_history import balance_scores, kept_share, needed_moves
+from holdfast.core.model.measure import balance_scores, kept_share, needed_moves
 from holdfast.fleet.columnar import ints, list_parts, new_runs, numbered, take
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
 from holdfast.fleet.pipeline.history.dense import Dense, identities

@@ -7,12 +7,11 @@ are those that count at the end of the log: a record of an open transaction is o
 missing record in it was deleted. Offsets of the other topics are read after the records, or a lag
 could come out negative. A key of the topic is data: it never becomes a path.
 
-**Strategy.** Spark reads up to the last stable offset, and this process the rest, until no record
-is missing that was cleaned meanwhile (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Writing
-is a step (:mod:`holdfast.fleet.pipeline.steps`): on Spark every Kafka partition is one task and
-one file, and few records are one file that this process writes. The counts of the tasks are
-compared with the broker's offsets. For named groups, only the partitions are read in which Kafka
-stores them.
+**Strategy.** Of a large topic, Spark reads and writes everything up to the last stable offset: each
+Kafka partition is one task and one file, and the counts of the tasks are compared with the broker's
+offsets. This process reads and writes the rest, which is everything of a small topic, until no
+record is missing that was cleaned meanwhile (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`).
+For named groups, only the partitions are read in which Kafka stores them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,16 +32,16 @@ from holdfast.errors import SourceError
 from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
+    KafkaFeed,
+    LogPart,
+    Offsets,
     cleaned_text,
-    kafka_records,
     n_offsets,
 )
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
-from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
-from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, described
-from holdfast.fleet.pipeline.spark_errors import reading
-from holdfast.fleet.pipeline.steps import FrameRows, Input, Rows, Step, run
+from holdfast.fleet.pipeline.ingest.transactions import WAITING, OpenTransaction, described
+from holdfast.fleet.pipeline.steps import Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import contents_of
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
@@ -55,11 +54,6 @@ from holdfast.fleet.tables.storage.paths import (
     parquet_files,
     storage_path,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from holdfast.cluster.cluster import LiveCluster
 
 Note = Callable[[str], None]
 
@@ -74,8 +68,7 @@ WRITTEN: Final = arrow_schema("dumped")
 
 
 def write_dump(
-    spark: SparkSession,
-    cluster: LiveCluster,
+    feed: KafkaFeed,
     folder: StoragePath | str,
     *,
     groups: Sequence[str] = (),
@@ -85,8 +78,8 @@ def write_dump(
 
     Parameters
     ----------
-    spark : SparkSession
-        With the Kafka connector on its class path.
+    feed : KafkaFeed
+        The cluster; its session needs the Kafka connector on its class path.
     folder : path or URL
         New or empty, or a dump, which is replaced; workers write there too.
     groups : sequence of str
@@ -102,17 +95,18 @@ def write_dump(
     make_room(root)
     chosen = Selection(groups=groups, all_groups=True)
     complete_at = datetime.now(UTC).isoformat()  # later records may be omitted
+    cluster = feed.cluster
     ends = cluster.partition_ends(OFFSETS_TOPIC, chosen.log_partitions)
     stable = {p: (one.begin, one.stable) for p, one in ends.items()}
-    with reading(f"{OFFSETS_TOPIC} of {cluster.bootstrap}"):
-        frame = kafka_records(spark, cluster, stable)
-        rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(stable))
-        files, counts, n_tasks = _write_records(spark, rows, root / "records", chosen)
-    _check_counts(stable, n_tasks, counts, note)
-    with cluster.connected() as request:
-        reader = TopicReader(request, OFFSETS_TOPIC)
-        rest = reader.to_end({p: end for p, (_, end) in stable.items()})
-        files += _write_rest(root / "records", rest, chosen)
+    done: Offsets = {p: one.begin for p, one in ends.items()}
+    files: list[str] = []
+    if feed.needs_spark(n_offsets(stable)):
+        part = feed.on_spark(stable)
+        files, counts, n_tasks = _write_part(part, feed.session, root / "records", chosen)
+        _check_counts(stable, n_tasks, counts, note)
+        done = part.upto
+    with feed.reader(WAITING.empty_table()) as reader:
+        files += _write_rest(root / "records", reader.to_end(done), chosen)
     if note is not None and reader.missing_until:
         note(cleaned_text(reader.missing_until))
     read = {
@@ -120,6 +114,7 @@ def write_dump(
         for p, (begin, _) in stable.items()
         if p not in reader.missing_until
     }
+    files = files or [_write(root / "records", RECORDS.empty_table())]
     waiting = described(reader.transactions.table(), chosen)
     snapshot = cluster.snapshot()
     write_parts(root, snapshot, files, groups, complete_at, read=read, open_transactions=waiting)
@@ -242,31 +237,26 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
     return rows if keep is None else rows.filter(pa.array(keep))
 
 
-def _write_records(
-    spark: SparkSession, records: Rows, folder: StoragePath, chosen: Selection
+def _write_part(
+    part: LogPart, session: Session, folder: StoragePath, chosen: Selection
 ) -> tuple[list[str], Counter[int], int]:
-    """Write the records, one file a task.
+    """Write a part of the log, one file a task.
 
     Returns
     -------
     (list of str, Counter, int)
-        Files; records of each Kafka partition; tasks, none where the records were few.
+        Files; records of each Kafka partition; tasks.
     """
-
-    def step(n_tasks: int) -> Step:
-        inputs = [Input(rows=records, into=_writing(str(folder), chosen, n_tasks))]
-        return Step(what="the records", inputs=inputs, schema=WRITTEN)
-
-    made = run(lambda: spark, step(0), lambda: step(1)).to_pylist()
+    inputs = [Input(rows=part.rows, into=_writing(str(folder), chosen))]
+    made = run(session, Step(what=OFFSETS_TOPIC, inputs=inputs, schema=WRITTEN)).to_pylist()
+    rows: Counter[int] = Counter()
+    for row in made:
+        rows.update(dict(zip(row["partitions"], row["rows"], strict=True)))
     there = {row["file"] for row in made if row["rows"]}
     for file in parquet_files(folder):  # a task that ran twice leaves an unnamed file
         if file.name not in there:
             file.unlink()
-    rows: Counter[int] = Counter()
-    for row in made:
-        rows.update(dict(zip(row["partitions"], row["rows"], strict=True)))
-    files = sorted(there) or [_write(folder, RECORDS.empty_table())]
-    return files, rows, sum(row["n_tasks"] for row in made)
+    return sorted(there), rows, len(made)
 
 
 def _write_rest(folder: StoragePath, rest: Iterator[pa.Table], chosen: Selection) -> list[str]:
@@ -281,7 +271,7 @@ def _new_file() -> str:
     return f"part-{uuid.uuid4().hex}.parquet"
 
 
-def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:
+def _writing(folder: str, chosen: Selection) -> BatchTask:
     """Return a task that writes its records to a file: on Spark one Kafka partition in order."""
 
     def write(batches: Batches) -> Batches:
@@ -291,7 +281,7 @@ def _writing(folder: str, chosen: Selection, n_tasks: int) -> BatchTask:
             for found in part["partition"].value_counts().to_pylist():
                 rows[found["values"]] += found["counts"]
         row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
-        made = pa.Table.from_pylist([row | {"n_tasks": n_tasks}], schema=WRITTEN)
+        made = pa.Table.from_pylist([row], schema=WRITTEN)
         yield from made.to_batches()
 
     return write

@@ -7,15 +7,15 @@ reads the records after that offset (:mod:`holdfast.fleet.pipeline.ingest.topic_
 of a stream begins where the previous one ended, by the notes of that batch, which were committed
 with its rows. A topic that ends before that is another topic: nothing is read from it.
 
-**Strategy.** If more than :data:`MOST_HERE` offsets are new, Spark reads them. Fewer offsets are
-read by this process, which also shows offsets without a record. A span has the same fraction of
-every partition.
+**Strategy.** Two readers return a span as the same rows: this process, and Spark where more offsets
+are new than ``HERE_ROWS``. The reader of this process also shows offsets without a record. A span
+has the same fraction of every partition.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -25,7 +25,8 @@ import pyarrow as pa
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.topic_reader import Span, TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS, WAITING, OpenTransactions
-from holdfast.fleet.pipeline.steps import HERE_ROWS, FrameRows, InMemoryRows, Rows
+from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.pipeline.steps import HERE_ROWS, FrameRows, InMemoryRows, Rows, Session
 from holdfast.fleet.tables.folder.manifest import Batch
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ SETTING: Final = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 OFFSETS: Final = "offsets"
 """Note of a batch: its end offsets, as JSON."""
 
-MOST_HERE = 1_000_000
-"""So many new offsets are read in this process at most, a part of ``HERE_ROWS`` at a time."""
+PART_OFFSETS: Final = 200_000
+"""Offsets that this process reads at a time, as one batch of a stream."""
 
 Offsets: TypeAlias = Mapping[int, int]
 """Partition -> offset of the next record."""
@@ -72,23 +73,41 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaFeed:
-    """The offsets topic of a live cluster: partitions, each in the order of its offsets."""
+    """The offsets topic of a live cluster: partitions, each in the order of its offsets.
 
-    spark: SparkSession
+    Parameters
+    ----------
+    session : callable, optional
+        Returns the session that reads many offsets; None: this process reads all.
+    most_here : int
+        Offsets up to which this process reads in spite of a session.
+    """
+
     cluster: LiveCluster
+    session: Session = None
+    most_here: int = HERE_ROWS
 
     def ends(self) -> LogEnds:
         """Return the present begin, last stable and end offset of each partition."""
         return self.cluster.partition_ends(OFFSETS_TOPIC)
 
-    def stable(self, span: Span) -> LogPart:
+    def needs_spark(self, n_offsets: int) -> bool:
+        """Return whether Spark reads so many offsets."""
+        return self.session is not None and n_offsets > self.most_here
+
+    def on_spark(self, span: Span) -> LogPart:
         """Return a part before the last stable offset, for Spark to read."""
-        frame = kafka_records(self.spark, self.cluster, span)
+        assert self.session is not None
+        _ = self.cluster.spark_options  # refused before Spark starts, if Java's client lacks them
+        spark = self.session()
+        check_session(spark)
+        with reading(f"{OFFSETS_TOPIC} of {self.cluster.bootstrap}"):
+            frame = kafka_records(spark, self.cluster, span)
         upto = {p: end for p, (_, end) in span.items()}
         rows = FrameRows(frame=frame, schema=RECORDS, cost_rows=n_offsets(span))
         return LogPart(rows=rows, upto=upto, missing_until=upto)
 
-    def read(self, span: Span, waiting: pa.Table) -> LogPart:
+    def here(self, span: Span, waiting: pa.Table) -> LogPart:
         """Read a span in this process; ``waiting`` has the waiting records at its begin."""
         with self.reader(waiting) as reader:
             rows = pa.concat_tables([RECORDS.empty_table(), *reader.read(span)])
@@ -179,7 +198,13 @@ def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[in
     return span
 
 
-def spans(done: Offsets, ends: LogEnds, waiting: pa.Table, most: int | None) -> tuple[Span, Span]:
+def spans(
+    done: Offsets,
+    ends: LogEnds,
+    waiting: pa.Table,
+    most: int | None,
+    needs_spark: Callable[[int], bool] = lambda _: False,
+) -> tuple[Span, Span]:
     """Return the offsets of the next batch: for Spark, or else for this process.
 
     Parameters
@@ -201,9 +226,9 @@ def spans(done: Offsets, ends: LogEnds, waiting: pa.Table, most: int | None) -> 
         whole[p] = one.begin, one.end
     if not next_span(done, whole, None):
         return {}, {}
-    if n_offsets(next_span(done, stable, None)) > MOST_HERE:
+    if needs_spark(n_offsets(next_span(done, stable, None))):
         return next_span(done, stable, most), {}
-    return {}, next_span(done, whole, HERE_ROWS if most is None else min(most, HERE_ROWS))
+    return {}, next_span(done, whole, PART_OFFSETS if most is None else min(most, PART_OFFSETS))
 
 
 def n_offsets(span: Span) -> int:

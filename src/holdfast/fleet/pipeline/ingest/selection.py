@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.many.offsets_batch import Binary
 from holdfast.core.wire.many.ragged import gather, padded
-from holdfast.core.wire.one.offsets_partition import offsets_partition
+from holdfast.core.wire.one.topic_ids import offsets_partition
 from holdfast.fleet.pipeline.ingest.decode import binary_column
 from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, is_pattern, means
 

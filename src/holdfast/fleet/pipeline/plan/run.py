@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from holdfast.core.assignors.registry import Named, assign, check_options, find
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, starts, within
 from holdfast.core.model.group import Group
-from holdfast.core.model.measure_history import balance_scores
+from holdfast.core.model.measure import balance_scores
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.errors import ModelError

@@ -31,7 +31,7 @@ from holdfast.fleet.pipeline.replay.trace import (
     TraceEvent,
 )
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.quiescence import all_quiescent
+from holdfast.sim.world.process import all_quiescent
 from holdfast.sim.world.world import World, WorldOptions
 
 SETTLE_MS = 3_600_000

@@ -9,27 +9,24 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from holdfast.fleet.columnar import ArrowTable, ints
-from holdfast.fleet.report.columns.spans import NONE
-from holdfast.fleet.report.columns.timeline import Timeline
+from holdfast.core.model.columns import I64
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.identity import Identities
+from holdfast.fleet.analysis.spans import NONE
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, table
 from holdfast.fleet.report.drawing.words import number
 from holdfast.fleet.tables.columns.stored import LAG
-from holdfast.fleet.tables.reading import Tables
 
 WORST = 20
 
 
-def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) -> Markup | None:
-    """Return the section of one group; None if the tables have no lag.
-
-    ``by_owner``: whether a partition has one owner, to whom its lag belongs.
-    """
-    rows = tables.of_group(timeline.group, "lag")
-    if not rows.num_rows:
+def lag_section(history: GroupHistory) -> Markup | None:
+    """Return the section of one group; None if the tables have no lag."""
+    if not len(history.lag):
         return None
-    lag = ints(rows, "lag")
+    rows, lag = history.lag.stored, history.lag.lag
     unknown = int((lag < 0).sum())
     lead = (
         f"{number(int(lag[lag > 0].sum()))} records behind in {number(int((lag > 0).sum()))} of "
@@ -54,22 +51,18 @@ def lag_section(tables: Tables, timeline: Timeline, *, by_owner: bool = True) ->
         tag("h3", "Lag"),
         tag("p", lead, class_="lead"),
         picture,
-        _by_owner(rows, timeline) if by_owner else None,
-        _worst(rows),
+        None if history.kind.is_shared else _by_owner(rows, lag, history.identities),
+        _worst(rows, lag),
         whole,
     )
 
 
-def _by_owner(rows: ArrowTable, timeline: Timeline) -> Markup:
-    behind = pa.array(np.maximum(ints(rows, "lag"), 0))
+def _by_owner(rows: ArrowTable, lag: I64, who: Identities) -> Markup:
+    behind = pa.array(np.maximum(lag, 0))
     owned = pa.table({"member_id": rows["member_id"], "lag": behind}).group_by("member_id")
     sums = owned.aggregate([("lag", "sum"), ("lag", "count")])
     order = [("lag_sum", "descending"), ("member_id", "ascending")]
-    names = timeline.identities.names
-    process = {
-        member: names[i]
-        for member, i in zip(timeline.members, timeline.identities.identity, strict=True)
-    }
+    process = {member: who.names[i] for member, i in zip(who.members, who.identity, strict=True)}
     shown = [
         [
             tag("td", name_of(process.get(row["member_id"], NONE))),
@@ -84,8 +77,7 @@ def _by_owner(rows: ArrowTable, timeline: Timeline) -> Markup:
     return table(heads, shown)
 
 
-def _worst(rows: ArrowTable) -> Markup:
-    lag = ints(rows, "lag")
+def _worst(rows: ArrowTable, lag: I64) -> Markup:
     order = np.argsort(-lag, kind="stable")[:WORST]
     picked = rows.take(order[lag[order] > 0])
     shown = [

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.cluster.snapshot import SeenMember
-from holdfast.fleet.report.columns.live import LiveGroup
-from holdfast.fleet.report.columns.spans import span
+from holdfast.fleet.analysis.findings.finding import RULES, Finding, count
+from holdfast.fleet.analysis.findings.rules_now import CODE
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.live import LiveGroup
+from holdfast.fleet.analysis.spans import span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table, when
-from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import RULES, Finding, count
-from holdfast.fleet.report.findings.rules_now import CODE
 
 
-def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
+def now_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup | None:
     """Return the section of one group; None without an answer of its coordinator."""
-    live = facts.live
+    live = history.live
     if live is None:
         return None
     members = () if live.seen is None else live.seen.members or ()
@@ -28,8 +28,8 @@ def now_section(facts: Facts, findings: Sequence[Finding]) -> Markup | None:
     return tag(
         "div",
         tag("h3", "Now"),
-        tag("p", *state_words(live, facts.settled_ms), class_="now"),
-        tag("p", _recorded(facts), class_="lead"),
+        tag("p", *state_words(live, history.settled_ms), class_="now"),
+        tag("p", _recorded(history), class_="lead"),
         _members(members, awaited) if members else None,
     )
 
@@ -59,14 +59,14 @@ def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
     return [*words, join([f"{asked}."])]
 
 
-def _recorded(facts: Facts) -> str:
+def _recorded(history: GroupHistory) -> str:
     """Return the state from the topic, and the time of its last record."""
-    if facts.settled_ms is None:
+    if history.settled_ms is None:
         return "The offsets topic has no record of this group yet."
-    g, last = facts.generations, facts.last
+    g, last = history.generations, history.last
     return (
-        f"By its last record in the offsets topic, of {when(facts.settled_ms, 'seconds')} UTC: "
-        f"{facts.recorded_state}, {count(int(g.n_members[last]), 'member')}, "
+        f"By its last record in the offsets topic, of {when(history.settled_ms, 'seconds')} UTC: "
+        f"{history.recorded_state}, {count(int(g.n_members[last]), 'member')}, "
         f"generation {int(g.number[last])}."
     )
 

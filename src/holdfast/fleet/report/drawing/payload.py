@@ -24,10 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.model.columns import I64
-from holdfast.fleet.columnar import codes, ints
-from holdfast.fleet.report.columns.timeline import Timeline
-from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import LagRows
+from holdfast.fleet.analysis.group.timeline import Timeline
 
 DIGITS = "".join(chr(c) for c in range(ord("#"), ord("~") + 1) if chr(c) != "<")  # 91 of them
 _CODES = np.frombuffer(DIGITS.encode("ascii"), np.uint8)
@@ -53,11 +52,11 @@ distinguish neighbours. Colour is never the only mark: bars have names where the
 and the search single a member out, and every picture has its table."""
 
 
-def group_payload(facts: Facts, tables: Tables) -> str:
+def group_payload(history: GroupHistory) -> str:
     """Return the columns of one group for the script (see ``page/timeline.js``)."""
-    t, r = facts.timeline, facts.recorded
+    t, r = history.timeline, history.recorded
     edges, owner, step, gap_ms, counts = _folded(t)
-    cause, moved, downtime_ms = _rebalance_of(facts)
+    cause, moved, downtime_ms = _rebalance_of(history)
     causes = tuple(c.replace("_", " ") for c in dict.fromkeys(("", *r.cause)))
     columns: dict[str, npt.ArrayLike] = {
         "edge+": edges,
@@ -80,14 +79,14 @@ def group_payload(facts: Facts, tables: Tables) -> str:
     values = {
         "t0": t.first_ms,
         "topics": t.topics,
-        "joint": facts.kind.words.joint,
+        "joint": history.kind.words.joint,
         "members": t.members,
         "identities": t.identities.names,
         "hosts": t.identities.hosts,
         "causes": causes,
     }
     assert len(cause) == len(moved) == len(t.generations.number)
-    lag, names = lag_columns(tables, t.group)
+    lag, names = lag_columns(history.lag)
     return pack({**columns, **lag}, {**values, **names})
 
 
@@ -122,14 +121,14 @@ def _folded(t: Timeline) -> tuple[I64, I64, I64, I64, I64]:
     return edges, owner, step, gap_ms, np.bincount(row, minlength=len(t.row_partition))
 
 
-def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
+def _rebalance_of(history: GroupHistory) -> tuple[list[str], I64, tuple[I64, I64]]:
     """Return cause, moved partitions, and partition-milliseconds of downtime, of each generation.
 
     Without a rebalance the values are "" and 0; the downtime has a lower and an upper bound.
     """
-    r = facts.recorded
-    index = facts.generations.index_of(r.generation, r.at_ms)
-    generation_rows = np.full(len(facts.generations.number), -1)
+    r = history.recorded
+    index = history.generations.index_of(r.generation, r.at_ms)
+    generation_rows = np.full(len(history.generations.number), -1)
     generation_rows[index[index >= 0]] = np.flatnonzero(index >= 0)
     gap = np.maximum(r.counts["n_moved_through_gap"], 0)
     moved = np.append(np.maximum(r.counts["n_moved"], 0) + gap, 0)
@@ -141,7 +140,7 @@ def _rebalance_of(facts: Facts) -> tuple[list[str], I64, tuple[I64, I64]]:
     return [cause.replace("_", " ") for cause in words], moved[generation_rows], (least, most)
 
 
-def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:
+def lag_columns(lag: LagRows) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]:
     """Return columns and names for the page; sorted by topic and partition.
 
     Returns
@@ -151,15 +150,12 @@ def lag_columns(tables: Tables, group: str) -> tuple[dict[str, npt.ArrayLike], d
     values : dict
         ``lag_topics`` and ``lag_owners``.
     """
-    rows = tables.of_group(group, "lag")
-    topic, topics = codes(rows, "topic")
-    owner, owners = codes(rows, "member_id")
-    partition = ints(rows, "partition")
-    order = np.lexsort((partition, topic))
+    (topic, topics), (owner, owners) = lag.topic_codes, lag.owner_codes
+    order = np.lexsort((lag.partition, topic))
     columns: dict[str, npt.ArrayLike] = {
         "lag_topic": topic[order],
-        "lag_partition": partition[order],
-        "lag_value": np.minimum(ints(rows, "lag")[order], MAX_VALUE - 2) + 1,
+        "lag_partition": lag.partition[order],
+        "lag_value": np.minimum(lag.lag[order], MAX_VALUE - 2) + 1,
         "lag_owner": owner[order] + 1,
     }
     return columns, {"lag_topics": topics, "lag_owners": owners}

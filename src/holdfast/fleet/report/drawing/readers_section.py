@@ -13,27 +13,27 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from holdfast.fleet.report.columns.timeline import Timeline, of_the_last
+from holdfast.fleet.analysis.findings.finding import few
+from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 from holdfast.fleet.report.drawing.sections import MAX_ROWS, amount, table
 from holdfast.fleet.report.drawing.words import number
-from holdfast.fleet.report.findings.finding import few
 from holdfast.fleet.tables.columns.stored import ASSIGNMENTS
-from holdfast.fleet.tables.reading import Tables, flatten
+from holdfast.fleet.tables.reading import flatten
 
 SHARED: Final = "shared"
 
 
-def readers_section(tables: Tables, timeline: Timeline) -> Markup | None:
+def readers_section(history: GroupHistory) -> Markup | None:
     """Return the section of one share group; None without a reader."""
-    given = of_the_last(tables.of_group(timeline.group, "assignments"), timeline.generations)
+    given = history.last_assignments
     pairs = flatten(given.filter(pc.equal(given["role"], SHARED)), ASSIGNMENTS)
     if not pairs.num_rows:
         return None
     by_member = pairs.sort_by("member_id").group_by(["topic", "partition"], use_threads=False)
     read = by_member.aggregate([("member_id", "list")])
     read = read.sort_by([("topic", "ascending"), ("partition", "ascending")])
-    lag = tables.of_group(timeline.group, "lag").select(["topic", "partition", "delivered", "lag"])
+    lag = history.lag.stored.select(["topic", "partition", "delivered", "lag"])
     progress = {(row["topic"], row["partition"]): row for row in lag.to_pylist()}
     rows = [
         _row(row, progress.get((row["topic"], row["partition"]), {}))

@@ -13,21 +13,21 @@ from functools import cache
 import numpy as np
 
 from holdfast.core.names import harmless
-from holdfast.fleet.report.columns.history import Rebalances
-from holdfast.fleet.report.columns.spans import NONE, seconds, span
-from holdfast.fleet.report.drawing.markup import Markup, join, tag
-from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
-from holdfast.fleet.report.findings.doctor import moment
-from holdfast.fleet.report.findings.examination import FoundCode
-from holdfast.fleet.report.findings.facts import Facts
-from holdfast.fleet.report.findings.finding import (
+from holdfast.fleet.analysis.findings.doctor import moment
+from holdfast.fleet.analysis.findings.examination import FoundCode
+from holdfast.fleet.analysis.findings.finding import (
     RULES,
     Finding,
     Rule,
     Severity,
     generations_of,
 )
-from holdfast.fleet.report.findings.finding import count as counted
+from holdfast.fleet.analysis.findings.finding import count as counted
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.rebalances import Rebalances
+from holdfast.fleet.analysis.spans import NONE, seconds, span
+from holdfast.fleet.report.drawing.markup import Markup, join, tag
+from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
 MAX_ROWS = 100
@@ -124,22 +124,22 @@ def _cells(
             yield tag("td", cell, class_=plain)
 
 
-def group_figures(facts: Facts) -> Markup:
+def group_figures(history: GroupHistory) -> Markup:
     """Draw the figures of one group."""
-    timeline, rebalances, generations = facts.timeline, facts.rebalances, facts.generations
+    timeline, rebalances, generations = history.timeline, history.rebalances, history.generations
     avoidable = rebalances.total("n_avoidable_moves")
-    words = facts.kind.words
+    words = history.kind.words
     rows = words.things
     return figures(
         [
             (
                 rows.capitalize(),
-                number(facts.n_partitions),
+                number(history.n_partitions),
                 counted(len(timeline.topics), words.place, words.places) if timeline.topics else "",
             ),
             (
                 "Members now",
-                number(facts.n_members),
+                number(history.n_members),
                 f"{number(len(timeline.members))} ids were seen",
             ),
             (
@@ -149,15 +149,15 @@ def group_figures(facts: Facts) -> Markup:
             ),
             (
                 "Rebalances",
-                number(facts.n_rebalances),
-                f"in {span((timeline.last_ms - facts.begin_ms) / 1000)}",
+                number(history.n_rebalances),
+                f"in {span((timeline.last_ms - history.begin_ms) / 1000)}",
             ),
             (
                 f"{rows.capitalize()} moved",
                 number(rebalances.n_moved),
                 "" if avoidable is None else f"{number(avoidable)} of them avoidable",
             ),
-            downtime_figure(*facts.downtimes_s),
+            downtime_figure(*history.downtimes_s),
         ]
     )
 
@@ -299,7 +299,7 @@ def _meaning(rule: Rule) -> Markup:
     )
 
 
-def findings_section(facts: Facts, findings: Sequence[Finding]) -> Markup:
+def findings_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup:
     """Return a group's findings: active ones, and then past ones."""
     title = tag("h3", "Findings")
     if not findings:
@@ -307,19 +307,19 @@ def findings_section(facts: Facts, findings: Sequence[Finding]) -> Markup:
     active = [f for f in findings if f.is_active]
     past = [f for f in findings if not f.is_active]
     nothing = None if active else tag("p", "Nothing is active now.")
-    shown = [title, nothing, *(_finding(facts, f) for f in active)]
+    shown = [title, nothing, *(_finding(history, f) for f in active)]
     if past:
         head = tag("summary", f"{counted(len(past), 'finding')} past")
-        shown.append(tag("details", head, *(_finding(facts, f) for f in past), class_="past"))
+        shown.append(tag("details", head, *(_finding(history, f) for f in past), class_="past"))
     return tag("div", *shown)
 
 
-def _finding(facts: Facts, finding: Finding) -> Markup:
+def _finding(history: GroupHistory, finding: Finding) -> Markup:
     e = finding.evidence
     costs = (finding.cost_lower_s, finding.cost_upper_s)
     cost = ""
     if finding.cost_upper_s:
-        cost = f"downtime of {downtime(*map(facts.per_partition_s, costs))} a partition"
+        cost = f"downtime of {downtime(*map(history.per_partition_s, costs))} a partition"
     follows = f"follows from {finding.follows}" if finding.follows else ""
     ended = "" if finding.ended_ms is None else f"ended {when(finding.ended_ms, 'seconds')}"
     notes = [ended, str(finding.basis), cost, follows]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from holdfast.core.model.columns import I64
-from holdfast.fleet.report.columns.spans import NONE, seconds, span
+from holdfast.fleet.analysis.spans import NONE, seconds, span
 from holdfast.fleet.report.drawing.markup import Markup, name_of, tag
 
 UP_TO = (

@@ -20,9 +20,12 @@ from urllib.parse import quote
 import numpy as np
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.report.columns.rebuilding import CommitTimes
-from holdfast.fleet.report.columns.spans import NONE
+from holdfast.fleet.analysis.findings.doctor import Track, examinations
+from holdfast.fleet.analysis.findings.examination import Examination, worst_first
+from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.spans import NONE
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -51,9 +54,6 @@ from holdfast.fleet.report.drawing.sections import (
     when,
 )
 from holdfast.fleet.report.drawing.words import downtime, first_words, number
-from holdfast.fleet.report.findings.doctor import Track, examinations
-from holdfast.fleet.report.findings.examination import Examination, worst_first
-from holdfast.fleet.report.findings.facts import Facts, read_facts
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
 from holdfast.fleet.tables.storage.private import write_private
 from holdfast.fleet.tables.window import within
@@ -152,10 +152,10 @@ def render(
     if groups is None:
         examined.sort(key=worst_first)
     shown = examined[:MAX_GROUPS]
-    drawn = _drawn(tables, [e.facts for e in shown], drawn_since_ms)
+    drawn = _drawn(tables, [e.history for e in shown], drawn_since_ms)
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
-    is_drawn = any(len(facts.timeline.row_partition) for facts in drawn)
-    elements = _packed(tables, script, drawn if is_drawn else None)
+    is_drawn = any(len(history.timeline.row_partition) for history in drawn)
+    elements = _packed(script, drawn if is_drawn else None)
     several = len(examined) > 1
     main = tag(
         "main",
@@ -165,7 +165,7 @@ def render(
         else tag("p", "No partition has had an owner: nothing to draw."),
         _fleet_table(shown, examined) if several else None,
         policy_section(policies),
-        *(_group_section(tables, e, i, several=several) for i, e in enumerate(shown)),
+        *(_group_section(e, i, several=several) for i, e in enumerate(shown)),
         codes_section(f.code for e in examined for f in e.findings) if several else None,
     )
     served = bar is not None
@@ -180,32 +180,36 @@ def render(
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
 
 
-def _packed(tables: Tables, script: str, drawn: Sequence[Facts] | None) -> list[Markup]:
+def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
     """Return the script and its data as elements with packed text."""
     blobs = {"app": pack_text(script)}
     if drawn is not None:
-        blobs["page"] = pack_values({"groups": [f.group for f in drawn], "colours": COLOURS})
-        blobs |= {f"group-{i}": group_payload(facts, tables) for i, facts in enumerate(drawn)}
+        blobs["page"] = pack_values(
+            {"groups": [history.name for history in drawn], "colours": COLOURS}
+        )
+        blobs |= {f"group-{i}": group_payload(history) for i, history in enumerate(drawn)}
     return [
         tag("script", Markup(text), type="application/octet-stream", id=key)
         for key, text in blobs.items()
     ]
 
 
-def _drawn(tables: Tables, shown: Sequence[Facts], since_ms: int | None) -> Sequence[Facts]:
-    """Return facts of the pictures of some groups, which begin at a moment."""
+def _drawn(
+    tables: Tables, shown: Sequence[GroupHistory], since_ms: int | None
+) -> Sequence[GroupHistory]:
+    """Return the histories of the pictures of some groups, which begin at a moment."""
     if since_ms is None:
         return shown
     cut = within(tables, 1000 * since_ms, None)
-    return [read_facts(cut, facts.group, facts.end_ms) for facts in shown]
+    return [read_group(cut, history.name, history.end_ms) for history in shown]
 
 
 def window_of(groups: Sequence[Examination]) -> str:
     """Format the time that the generations of some groups cover."""
-    known = [g.facts.timeline for g in groups if g.facts.timeline.first_ms]
+    known = [g.history for g in groups if g.history.first_ms]
     if not known:
         return "no generation was found"
-    first, last = min(t.first_ms for t in known), max(t.last_ms for t in known)
+    first, last = min(h.first_ms for h in known), max(h.end_ms for h in known)
     return f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
 
 
@@ -228,19 +232,19 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
     if not groups:
         return None
     worst = min(groups, key=worst_first)
-    facts, recorded = worst.facts, worst.facts.rebalances
+    history, recorded = worst.history, worst.history.rebalances
     by_cause = {
         cause: float(np.nansum(recorded.downtime_upper_s[recorded.caused_by(cause)]))
         for cause in dict.fromkeys(recorded.cause)
     }
-    since_s = facts.live.known_s(facts.settled_ms) if facts.live is not None else None
+    since_s = history.live.known_s(history.settled_ms) if history.live is not None else None
     active = (name_now(f.code, since_s) for f in worst.findings if f.is_active)
     return first_words(
-        facts.group,
-        facts.downtimes_s,
+        history.name,
+        history.downtimes_s,
         by_cause,
-        (facts.end_ms - facts.begin_ms) / 1000,
-        n_rebalances=facts.n_rebalances,
+        (history.end_ms - history.begin_ms) / 1000,
+        n_rebalances=history.n_rebalances,
         found=next(active, ""),
     )
 
@@ -248,37 +252,37 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
 def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     odd = _oddities(tables, groups)
     if len(groups) == 1:
-        facts = groups[0].facts
-        return join([group_figures(facts), figures(odd) if odd else "", _bounds_of(facts)])
-    rebalances = sum(group.facts.n_rebalances for group in groups)
-    moved = [g.facts.rebalances.total("n_moved") for g in groups]
-    longest = max((g.facts for g in groups), key=lambda f: f.downtime_s, default=None)
-    where = join(["a partition of ", name_of(longest.group, 40), ", the most"]) if longest else ""
-    lag = np.concatenate([np.zeros(0, np.int64), *(g.facts.lag.lag for g in groups)])
+        history = groups[0].history
+        return join([group_figures(history), figures(odd) if odd else "", _bounds_of(history)])
+    rebalances = sum(group.history.n_rebalances for group in groups)
+    moved = [g.history.rebalances.total("n_moved") for g in groups]
+    longest = max((g.history for g in groups), key=lambda f: f.downtime_s, default=None)
+    where = join(["a partition of ", name_of(longest.name, 40), ", the most"]) if longest else ""
+    lag = np.concatenate([np.zeros(0, np.int64), *(g.history.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
-        ("Partitions", number(sum(len(g.facts.timeline.row_partition) for g in groups)), ""),
+        ("Partitions", number(sum(len(g.history.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
         downtime_figure(*(longest.downtimes_s if longest else (0.0, 0.0)), where),
         ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
-    return join([figures([*items, *odd]), _bounds_of(*(g.facts for g in groups))])
+    return join([figures([*items, *odd]), _bounds_of(*(g.history for g in groups))])
 
 
-def _bounds_of(*recorded: Facts) -> Markup:
+def _bounds_of(*recorded: GroupHistory) -> Markup:
     """Return how the downtime of some groups was counted, and its bounds."""
     downtime_bounds, idle = (np.zeros(2) for _ in "ab")
-    for facts in recorded:
-        downtime_bounds += facts.rebalances.total_downtime_s
-        idle += facts.rebalances.idle_s
-    n_owned = sum(facts.n_owned for facts in recorded)
+    for history in recorded:
+        downtime_bounds += history.rebalances.total_downtime_s
+        idle += history.rebalances.idle_s
+    n_owned = sum(history.n_owned for history in recorded)
     return downtime_details((downtime_bounds[0], downtime_bounds[1]), n_owned, (idle[0], idle[1]))
 
 
 def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
     counts = (
-        ("anomalies", "Anomalies", sum(g.facts.anomalies.num_rows for g in groups)),
+        ("anomalies", "Anomalies", sum(g.history.anomalies.num_rows for g in groups)),
         ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
     )
     return [(what, number(n), f"see the table {name}") for name, what, n in counts if n]
@@ -296,17 +300,22 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     ]
     rows = []
     for i, group in enumerate(groups[:500]):
-        t, name = group.facts.timeline, name_of(group.facts.group)
+        name = name_of(group.history.name)
         codes = [part for code in group.verdict.codes for part in (code_link(code), " ")]
         rows.append(
             [
                 # The script reads the same words as the address of a section.
-                tag("td", tag("a", name, href=f"#{_address(t.group)}") if i < len(shown) else name),
-                amount(group.facts.n_partitions),
-                amount(group.facts.n_members),
-                amount(group.facts.n_rebalances),
-                amount(group.facts.rebalances.total("n_moved") or 0),
-                (downtime(*group.facts.downtimes_s), group.facts.downtime_s),
+                tag(
+                    "td",
+                    tag("a", name, href=f"#{_address(group.history.name)}")
+                    if i < len(shown)
+                    else name,
+                ),
+                amount(group.history.n_partitions),
+                amount(group.history.n_members),
+                amount(group.history.n_rebalances),
+                amount(group.history.rebalances.total("n_moved") or 0),
+                (downtime(*group.history.downtimes_s), group.history.downtime_s),
                 tag("td", *codes, class_="t"),
             ]
         )
@@ -321,20 +330,20 @@ def _address(group: str) -> str:
     return f"g={quote(group, safe='')}"
 
 
-def _group_section(tables: Tables, group: Examination, index: int, *, several: bool) -> Markup:
-    timeline = group.facts.timeline
+def _group_section(group: Examination, index: int, *, several: bool) -> Markup:
+    name = group.history.name
     return tag(
         "section",
-        tag("h2", "Group ", name_of(timeline.group)),
-        group_figures(group.facts) if several else None,
-        _bounds_of(group.facts) if several else None,
-        now_section(group.facts, group.findings),
-        findings_section(group.facts, group.findings),
-        rebalance_section(group.facts.rebalances),
-        readers_section(tables, timeline) if group.facts.kind.is_shared else None,
-        lag_section(tables, timeline, by_owner=not group.facts.kind.is_shared),
+        tag("h2", "Group ", name_of(name)),
+        group_figures(group.history) if several else None,
+        _bounds_of(group.history) if several else None,
+        now_section(group.history, group.findings),
+        findings_section(group.history, group.findings),
+        rebalance_section(group.history.rebalances),
+        readers_section(group.history) if group.history.kind.is_shared else None,
+        lag_section(group.history),
         class_="card group",
-        id=_address(timeline.group),
+        id=_address(name),
         data_group=index,
     )
 

@@ -38,9 +38,9 @@ from holdfast.core.names import visible
 from holdfast.fleet.report.drawing.document import HtmlPage
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.group_index import SEVERITIES, IndexView
-from holdfast.fleet.report.serving.hosts import is_host, names_this_computer
 from holdfast.fleet.report.serving.index_page import SORTS, bar_of, index_page, updater_text
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -1,7 +1,7 @@
 """The index of a fleet: one row a group, found, sorted and cut into pages.
 
 **Rules.** A number of a group is the one that its page and the doctor show
-(:func:`holdfast.fleet.report.findings.doctor.summary`). Facts of groups that the doctor has not
+(:func:`holdfast.fleet.analysis.findings.doctor.summary`). Facts of groups that the doctor has not
 examined yet are unknown, and not zero. Rows with equal sort keys are in the order of their names.
 
 **Strategy.** The numbers come from whole columns of the tables, so every group has them at once;
@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.columns import F64, I64, Mask
-from holdfast.fleet.columnar import ArrowTable, codes, ints, times_ms, words
-from holdfast.fleet.report.columns.history import downtime_bounds_s
-from holdfast.fleet.report.columns.timeline import settled, window_end_ms
-from holdfast.fleet.report.findings.examination import GroupVerdict
-from holdfast.fleet.report.findings.finding import Severity
+from holdfast.fleet.analysis.findings.examination import GroupVerdict
+from holdfast.fleet.analysis.findings.finding import Severity
+from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
+from holdfast.fleet.analysis.group.timeline import settled
+from holdfast.fleet.analysis.source_times import window_end_ms
+from holdfast.fleet.columnar import ArrowTable, DecodedRows, codes, ints, times_ms
 from holdfast.fleet.tables.reading import Tables
 
 PAGE_ROWS = 100
@@ -114,16 +115,18 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
     """
     names = tables.groups
     row_of = {name: i for i, name in enumerate(names)}
-    generations = tables.stored("generations")
+    generations = DecodedRows.of(tables.stored("generations"))
     last, members, states = _last_settlements(generations, row_of)
-    settled_ms = times_ms(generations, "timestamp")
+    settled_ms = generations.times_ms("timestamp")
     rebalances, lag_rows = _since(tables.stored("rebalances"), since_ms), tables.stored("lag")
     of = _group_of(rebalances, row_of)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
-    total_downtime_s = [np.nan_to_num(bound) for bound in downtime_bounds_s(rebalances)]
+    total_downtime_s = [
+        np.nan_to_num(bound) for bound in downtime_bounds_s(DecodedRows.of(rebalances))
+    ]
     owned = np.zeros(len(names), np.int64)
-    np.maximum.at(owned, _group_of(generations, row_of), ints(generations, "n_partitions"))
+    np.maximum.at(owned, _group_of(generations.table, row_of), generations.ints("n_partitions"))
     low_s, high_s = (
         np.bincount(of, weights=bound, minlength=len(names)) / np.maximum(owned, 1)
         for bound in total_downtime_s
@@ -208,15 +211,13 @@ def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:
     return places[rank] if len(names) else np.zeros(0, np.int64)
 
 
-def _last_settlements(
-    rows: ArrowTable, row_of: Mapping[str, int]
-) -> tuple[I64, I64, tuple[str, ...]]:
+def _last_settlements(rows: DecodedRows, row_of: Mapping[str, int]) -> tuple[I64, I64, list[str]]:
     """Return the row of each group's last settlement, or -1; members and states of all rows."""
-    of = _group_of(rows, row_of)
+    of = _group_of(rows.table, row_of)
     order, kept = settled(rows, of)
     last = np.full(len(row_of), -1, np.int64)
     last[of[order[kept]]] = order[kept]  # the last one of a group stays
-    return last, ints(rows, "n_members"), words(rows, "state")
+    return last, rows.ints("n_members"), rows.texts("state", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

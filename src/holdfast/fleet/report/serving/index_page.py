@@ -13,8 +13,10 @@ from functools import lru_cache
 from urllib.parse import urlencode
 
 from holdfast.core.model.columns import I64
-from holdfast.fleet.report.columns.live import LiveGroups
-from holdfast.fleet.report.columns.spans import NONE, span
+from holdfast.fleet.analysis.findings.examination import FoundCode
+from holdfast.fleet.analysis.findings.finding import RULES, count
+from holdfast.fleet.analysis.group.live import LiveGroups
+from holdfast.fleet.analysis.spans import NONE, span
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     document,
@@ -36,8 +38,6 @@ from holdfast.fleet.report.drawing.sections import (
 )
 from holdfast.fleet.report.drawing.words import downtime, first_words, number, spark
 from holdfast.fleet.report.drawing.writing import page_footer
-from holdfast.fleet.report.findings.examination import FoundCode
-from holdfast.fleet.report.findings.finding import RULES, count
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
     GroupIndex,
@@ -46,7 +46,7 @@ from holdfast.fleet.report.serving.group_index import (
     cut,
     select,
 )
-from holdfast.fleet.report.serving.live_index import rebalancing_s
+from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 

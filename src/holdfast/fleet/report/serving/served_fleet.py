@@ -7,7 +7,7 @@ gives the error. Nothing is written.
 
 Until the first batch of a folder that an updater has just started to fill, groups are shown from
 their coordinators' answers: their lag, without their history. Present states of groups are polled
-beside the batches (:mod:`~holdfast.fleet.report.serving.live_answers`).
+beside the batches (:mod:`~holdfast.fleet.report.serving.live`).
 
 **Strategy.** One thread polls the folder for changes, reads it and makes the index. Another one
 examines every group of the newest tables, the costliest first, keeps a short verdict of each and
@@ -27,12 +27,11 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.columns.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.report.columns.timeline import window_end_ms
-from holdfast.fleet.report.findings.doctor import examinations
-from holdfast.fleet.report.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.report.findings.facts import Age, read_age
-from holdfast.fleet.report.findings.finding import Limits
+from holdfast.fleet.analysis.findings.doctor import examinations
+from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
+from holdfast.fleet.analysis.findings.finding import Limits
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.source_times import Age, read_age, window_end_ms
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
@@ -42,8 +41,14 @@ from holdfast.fleet.report.serving.group_index import (
     read_index,
     select,
 )
-from holdfast.fleet.report.serving.live_answers import NOW_S, LiveAnswers, LiveQuery
-from holdfast.fleet.report.serving.live_index import index_now, of_records, verdicts_now
+from holdfast.fleet.report.serving.live import (
+    NOW_S,
+    LiveAnswers,
+    LiveQuery,
+    index_now,
+    of_records,
+    verdicts_now,
+)
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
@@ -437,7 +442,7 @@ class ServedFleet:
         )
         for examination in found:
             with self._changed:
-                self._now.verdicts[examination.facts.group] = of_records(examination.verdict)
+                self._now.verdicts[examination.history.name] = of_records(examination.verdict)
                 self._now.examined += 1
                 self._changed.notify_all()
             yield examination

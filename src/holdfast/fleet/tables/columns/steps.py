@@ -41,7 +41,6 @@ DUMPED = Table(
         Column("file", _S, "name of the file"),
         Column("partitions", _INTS, "partitions of the offsets topic that gave records"),
         Column("rows", DType.INT64_LIST, "records of each of them", "records"),
-        Column("n_tasks", DType.INT32, "1 of a task of Spark, 0 where this process has written"),
     ),
 )
 

@@ -2,7 +2,7 @@
 
 ``consumer`` is the class, ``coordinator`` the interface of aiokafka's coordinator over the session.
 ``adapter`` is aiokafka's client adapter, with its record of the assignment, ``fetcher`` delivers
-lists of records, ``errors`` has aiokafka's classes for errors, and ``config`` reads the keywords.
+lists of records, and ``config`` reads the keywords.
 ``assignors`` are for the stock aiokafka.
 """
 

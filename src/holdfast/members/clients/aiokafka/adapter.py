@@ -28,7 +28,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from aiokafka.consumer.subscription_state import (
     Assignment,
@@ -53,19 +53,6 @@ log = logging.getLogger(__name__)
 _AUTOMATIC = (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
 
-class AssignmentObserver(Protocol):
-    """The interface by which the coordinator is notified of an assignment."""
-
-    def request_rejoin(self) -> None:
-        """Request a rejoin: partitions are being revoked."""
-
-    def has_joined(self, assignment: KeepingAssignment | None) -> None:
-        """Record the end of a round, and its assignment if it is a new one."""
-
-    async def look_for_topics(self) -> None:
-        """Look for new topics, which may be the reason of a revocation."""
-
-
 @dataclass(eq=False, slots=True)
 class RunningCallback:
     """A callback that runs; tasks and threads that it starts know it, too."""
@@ -79,16 +66,22 @@ _running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", d
 
 
 class AiokafkaAdapter:
-    """aiokafka's :class:`~holdfast.members.session.async_session.AsyncClientAdapter`."""
+    """aiokafka's :class:`~holdfast.members.session.async_session.AsyncClientAdapter`.
 
-    def __init__(self, subscription: KeepingSubscriptions, coordinator: AssignmentObserver):
+    Parameters
+    ----------
+    coordinator : MemberCoordinator
+        Notified of revocations and assignments, and looks for new topics, a revocation's cause.
+    """
+
+    def __init__(self, subscription: KeepingSubscriptions, coordinator: Any):
         self._subscription = subscription
         self._coordinator = coordinator
         self._assignment: KeepingAssignment | None = None  # a revocation commits from it
         self.is_closing = False
         self.session: AsyncSession
 
-    # Questions
+    # Queries
 
     @property
     def is_new(self) -> bool:

@@ -24,18 +24,11 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from holdfast.errors import ConfigError
-from holdfast.members.clients.keywords import (
-    SAME,
-    client_keys,
-    lag_keys,
-    our_keys,
-    servers,
-    words,
-)
+from holdfast.members.clients import keywords
 from holdfast.members.config.settings import Settings
 
 _SAME = {
-    **SAME,
+    **keywords.SAME,
     "auto_commit_interval_ms": "auto.commit.interval.ms",
     "security_protocol": "security.protocol",
     "ssl_context": "holdfast.ssl.context",
@@ -76,25 +69,23 @@ def settings_of(
     ValueError
         For a keyword that is unknown, out of range, or in conflict with another.
     """
-    config: dict[str, Any] = {
-        "bootstrap.servers": servers(options["bootstrap_servers"]),
-        **client_keys(options, _SAME),
-        **_login(options, loop),
-    }
-    listed = None if strategies is None else list(strategies)
-    if listed is not None:
-        config["partition.assignment.strategy"] = [_assignor(one, cluster) for one in listed]
     # aiokafka itself never waits for records in flight. So a revocation waits no longer than it
     # tells the group that a member may take.
     waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
-    named = words(_SAME)
     try:
-        given = lag_keys(listed or ()) | our_keys(ours)
-        if _DRAIN not in given:
-            config[_DRAIN], named[_DRAIN] = options[waits], waits
-        return replace(Settings.parse(config | given), words=named)
+        settings = keywords.settings_of(
+            options,
+            ours,
+            strategies,
+            same=_SAME,
+            assignor_of=lambda given: _assignor(given, cluster),
+            more={_DRAIN: options[waits], **_login(options, loop)},
+        )
     except ConfigError as error:
         raise ValueError(str(error)) from error
+    if _DRAIN.replace(".", "_") in ours:
+        return settings
+    return replace(settings, words={**settings.words, _DRAIN: waits})
 
 
 def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
@@ -110,8 +101,8 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
     provider, timeout_s = options["sasl_oauth_token_provider"], options["request_timeout_ms"] / 1000
 
     def token() -> str:
-        asked = asyncio.run_coroutine_threadsafe(provider.token(), loop)
-        return str(asked.result(timeout_s))
+        sent = asyncio.run_coroutine_threadsafe(provider.token(), loop)
+        return str(sent.result(timeout_s))
 
     return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": token}
 

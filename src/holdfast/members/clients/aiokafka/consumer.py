@@ -26,17 +26,13 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
-from holdfast.core.machine.leader.assignor_protocol import (
-    RebalanceProtocol,
-    choose_rebalance_protocol,
-)
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
+from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.keywords import DELAY, is_ours
-from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file
@@ -115,6 +111,10 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         self, topics: tuple[str, ...], options: Mapping[str, Any], ours: Mapping[str, Any]
     ) -> None:
         # The leader's code is loaded here, not with the client's module.
+        from holdfast.core.machine.leader.assignor_protocol import (
+            RebalanceProtocol,
+            choose_rebalance_protocol,
+        )
         from holdfast.members.config.policy import assignors_of
 
         written = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)
@@ -399,18 +399,5 @@ def _signature() -> inspect.Signature:
 AIOKafkaConsumer.__signature__ = _signature()
 
 
-def install(**keywords: Any) -> Callable[[], None]:
-    """Replace aiokafka's consumer by holdfast's; the returned function undoes it.
-
-    It replaces the class in every loaded module that has it as a global. Classes already derived
-    from the original before, and consumers that exist, stay as they are: call it first. The
-    keywords go over those of every consumer of a group that is made later. With
-    ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
-    is given here as well.
-
-    Warns
-    -----
-    RuntimeWarning
-        For each class already derived from the original.
-    """
-    return INSTALLED.install({_ORIGINAL: AIOKafkaConsumer}, keywords)
+install = INSTALLED.by_keywords(_ORIGINAL, AIOKafkaConsumer)
+"""Replace aiokafka's consumer by holdfast's in every loaded module; the result undoes it."""

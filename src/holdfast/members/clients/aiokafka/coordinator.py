@@ -15,6 +15,7 @@ References: KIP-429, KIP-62, KIP-447; Kafka's ``CommitFailedException``.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -28,16 +29,17 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import create_future
 
+from holdfast.core.machine.codes import COMMIT_FAILED, MEMBER_OVER
 from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.aiokafka.adapter import (
     AiokafkaAdapter,
     KeepingAssignment,
     KeepingSubscriptions,
 )
-from holdfast.members.clients.aiokafka.errors import commit_failed, no_committed_offsets, theirs
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
+from holdfast.members.clients.errors import of_connection, translated
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
@@ -187,9 +189,11 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._looked_at = now
         await self._wait([subscription.unsubscribe_future], LOOK_S)
         if session is self.session and (failure := session.membership.failure) is not None:
-            self._fenced = theirs(failure) if session.membership.is_fenced else None
+            self._fenced = (
+                translated(kafka_errors, failure) if session.membership.is_fenced else None
+            )
             await self._forget()
-            await self._push_error_to_user(theirs(failure))
+            await self._push_error_to_user(translated(kafka_errors, failure))
 
     async def _update_member(self, subscription: Any) -> AsyncSession:
         """Start a member, or update its subscription."""
@@ -432,3 +436,19 @@ def _log_refusal(sent: Future[None]) -> None:
     """Log the refusal of an automatic commit, as aiokafka does."""
     if (error := sent.exception()) is not None:
         log.warning("Auto offset commit failed: %s", error)
+
+
+def commit_failed(error: HoldfastError) -> Any:
+    """Return the error of ``commit``: ``CommitFailedError`` for a refusal."""
+    if isinstance(error, RemoteProtocolError):
+        if error.error_code not in COMMIT_FAILED | MEMBER_OVER:
+            return translated(kafka_errors, error)
+        return kafka_errors.CommitFailedError(str(error))
+    if isinstance(error, LocalProtocolError):
+        return kafka_errors.CommitFailedError(str(error))
+    return kafka_errors.RequestTimedOutError(str(error))
+
+
+def no_committed_offsets(error: HoldfastError) -> Any:
+    """Return the error of a request for committed offsets; without an answer aiokafka retries."""
+    return copy.copy(of_connection(kafka_errors, error))

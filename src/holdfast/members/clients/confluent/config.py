@@ -32,8 +32,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from holdfast.cluster import credentials
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
+from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.keywords import NOT_OURS, servers
-from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_log import NAME
 

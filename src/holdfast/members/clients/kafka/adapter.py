@@ -30,6 +30,7 @@ from threading import get_ident
 from typing import Any
 
 import kafka
+import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import Fetcher
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -37,7 +38,7 @@ from holdfast.cluster.client_versions import TESTED
 from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.clients.kafka import errors
+from holdfast.members.clients.errors import translated
 from holdfast.members.runtime.closing import Closing
 from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
@@ -170,7 +171,7 @@ class SubscriptionAdapter:
         try:
             found = self._start_request.answer(missing, self._wait_s(missing, timeout_ms))
         except HoldfastError as error:
-            raise errors.theirs(error) from error
+            raise translated(kafka_errors, error) from error
         self.session.subscription_state.stands(found)
         for tp in sorted(self._missing() & found.keys()):
             if found[tp] >= 0:

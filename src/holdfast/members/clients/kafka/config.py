@@ -16,7 +16,6 @@ References: KIP-726; KIP-429.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -27,14 +26,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaConfigurationError
 
 from holdfast.errors import ConfigError
-from holdfast.members.clients.keywords import (
-    SAME,
-    client_keys,
-    lag_keys,
-    our_keys,
-    servers,
-    words,
-)
+from holdfast.members.clients import keywords
 from holdfast.members.config.settings import Settings
 
 _KEEP = {
@@ -65,16 +57,10 @@ def settings_of(
     KafkaConfigurationError
         For a keyword that is unknown, out of range, or in conflict with another.
     """
-    config: dict[str, Any] = {
-        "bootstrap.servers": servers(options["bootstrap_servers"]),
-        **client_keys(options, SAME),
-    }
-    listed = None if strategies is None else list(strategies)
-    if listed is not None:
-        config["partition.assignment.strategy"] = list(map(_assignor, listed))
     try:
-        given = lag_keys(listed or ()) | our_keys(ours)
-        return replace(Settings.parse(config | given), words=words(SAME))
+        return keywords.settings_of(
+            options, ours, strategies, same=keywords.SAME, assignor_of=_assignor
+        )
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error
 

@@ -27,11 +27,11 @@ from kafka.structs import TopicPartition
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
+from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_what_is_there
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.clients.keywords import is_ours
-from holdfast.members.clients.replacement import ClassReplacement
 from holdfast.members.runtime.application_tasks import to_the_end
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight
@@ -333,18 +333,5 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         return self._closing.inside(call)
 
 
-def install(**keywords: Any) -> Callable[[], None]:
-    """Replace kafka-python's consumer by holdfast's; the returned function undoes it.
-
-    It replaces the class in every loaded module that has it as a global. Classes already derived
-    from the original before, and consumers that exist, stay as they are: call it first. The
-    keywords go over those of every consumer of a group that is made later. With
-    ``holdfast_policy`` the ``partition_assignment_strategy`` of a framework is dropped, unless it
-    is given here as well.
-
-    Warns
-    -----
-    RuntimeWarning
-        For each class already derived from the original.
-    """
-    return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)
+install = INSTALLED.by_keywords(_ORIGINAL, KafkaConsumer)
+"""Replace kafka-python's consumer by holdfast's in every loaded module; the result undoes it."""

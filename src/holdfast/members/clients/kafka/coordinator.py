@@ -17,31 +17,22 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.future import Future as TheirFuture
-from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
+from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
 from holdfast.core.machine import states as machine_states
 from holdfast.core.machine.events import ListenerCall
-from holdfast.errors import HoldfastError
-from holdfast.members.clients.kafka import errors
-from holdfast.members.clients.kafka.adapter import (
-    CrossThreadCalls,
-    SubscriptionAdapter,
-    as_theirs,
-    ours,
-)
+from holdfast.members.clients.errors import translated
+from holdfast.members.clients.kafka.adapter import CrossThreadCalls, SubscriptionAdapter
+from holdfast.members.clients.kafka.commits import GroupCommits, OnCommit, TheirOffsets
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
-from holdfast.members.runtime.coordinator_client import Offsets
 from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
@@ -50,9 +41,6 @@ if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
 
-TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
-OnCommit = Callable[[Any, Any], object]
-"""Takes offsets, and None or an error."""
 _LOOK_S = 0.1
 _CONNECT_S = 0.1  # how long the first poll of a member waits for a broker
 # kafka-python's listener is called in every round, and its errors do not affect a revocation.
@@ -165,7 +153,7 @@ class MemberConsumerCoordinator:
             session.tasks.do_all(0.0)
             if not session.membership.is_fenced:  # else every poll raises it, as the original's
                 self._forget(session)
-            raise errors.theirs(failure) from failure
+            raise translated(kafka_errors, failure) from failure
         return session
 
     def _look_again(self, cluster: Any) -> None:
@@ -208,7 +196,7 @@ class MemberConsumerCoordinator:
         self._commits.notify()
         session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
         if session.membership.member_thread is not None:  # else no broker has answered yet
-            errors.raise_of_callback(session.begin_poll())
+            _raise_of_callback(session.begin_poll())
             self._commits.by_clock(session)
         return True
 
@@ -249,7 +237,7 @@ class MemberConsumerCoordinator:
 
         def revoke_and_leave() -> None:
             raised = session.leave(deadline, returns=returns, process_ends=process_ends)
-            errors.raise_of_callback(raised)
+            _raise_of_callback(raised)
 
         try:
             to_the_end(revoke_and_leave)
@@ -303,95 +291,17 @@ class MemberConsumerCoordinator:
         return self._stock.commit_offsets_async(said, callback=callback)
 
 
-class GroupCommits:
-    """Commits of one consumer, and the calls of their callbacks.
-
-    The session commits. A later call of the application calls the callback of a commit that did not
-    wait, in the order of the answers. The callback of automatic commits is
-    ``default_offset_commit_callback``.
-    """
-
-    def __init__(self, config: Mapping[str, Any]):
-        self._config = config
-        self._answered: deque[Callable[[], object]] = deque()  # callbacks that are due
-
-    def limit_s(self, timeout_ms: float | None) -> float:
-        """Return how long a call may take, in s."""
-        limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
-        return float(limit_ms) / 1000
-
-    def notify(self) -> None:
-        """Call the callbacks of commits that were answered."""
-        while self._answered:
-            self._answered.popleft()()
-
-    def wait_for(
-        self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
-    ) -> None:
-        """Commit ``offsets`` (default: processed), and wait until it is done."""
-        wanted, asked = session.wanted(_named(offsets))
-        self.notify()
-        limit_s = self.limit_s(timeout_ms)
-        try:
-            session.commits.begin(wanted, asked, timeout_s=limit_s).result(limit_s)
-        except HoldfastError as error:
-            raise errors.of_commit_in_time(error) from error
-        except TimeoutError:
-            raise kafka_errors.KafkaTimeoutError from None
-
-    def begin(
-        self,
-        session: PollSession,
-        offsets: TheirOffsets | None,
-        said: TheirOffsets,
-        callback: OnCommit | None,
-    ) -> Any:
-        """Commit ``offsets`` (default: processed) without waiting; the callback gets ``said``."""
-        wanted, asked = session.wanted(_named(offsets))
-        self.notify()
-        try:
-            sent = session.commits.begin(wanted, asked, timeout_s=self.limit_s(None))
-        except HoldfastError as error:
-            raise errors.of_commit(error) from error
-        return self._answer_later(sent, said, callback)
-
-    def by_clock(self, session: PollSession) -> None:
-        """Commit what is processed, if the interval has passed."""
-        if (sent := session.commit_by_clock()) is not None:
-            self._answer_later(sent[1], as_theirs(sent[0]), None)
-
-    def _answer_later(
-        self, sent: Future[None], said: TheirOffsets, callback: OnCommit | None
-    ) -> Any:
-        callback = callback or self._config["default_offset_commit_callback"]
-        told, answered = TheirFuture(), self._answered
-        told.add_both(lambda found: answered.append(partial(callback, said, found)))
-
-        def answer(done: Future[None]) -> None:
-            error = done.exception()
-            if error is None:
-                told.success(None)
-            else:
-                told.failure(errors.of_commit(error))
-
-        sent.add_done_callback(answer)
-        return told
-
-
-def _named(offsets: TheirOffsets | None) -> Offsets | None:
-    """Return the offsets of a program; raise what kafka-python raises for other types."""
-    if offsets is None:
-        return None
-    if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
-        isinstance(at, OffsetAndMetadata) for at in offsets.values()
-    ):
-        raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
-    return ours(offsets)
-
-
 def _state(snapshot: MemberSnapshot) -> Any:
     """Return kafka-python's name of a member's state."""
     if snapshot.identity.generation < 0:
         return MemberState.UNJOINED
     is_stable = snapshot.state is machine_states.MemberState.STABLE
     return MemberState.STABLE if is_stable else MemberState.REBALANCING
+
+
+def _raise_of_callback(error: BaseException | None) -> None:
+    """Raise the error of a rebalance callback as kafka-python does; Ctrl-C stays what it is."""
+    if isinstance(error, Exception):
+        raise kafka_errors.KafkaError("User rebalance callback throws an error") from error
+    if error is not None:
+        raise error

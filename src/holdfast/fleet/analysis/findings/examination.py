@@ -1,0 +1,144 @@
+"""Examine one group: run every rule, the worst finding first.
+
+**Rules.** Groups always have one order (:func:`worst_first`): by the severity of the worst active
+finding, then by the best single estimate of their downtime, then by name. Findings that ended
+before the window began are omitted. A finding that results from another one of the group follows
+it (:data:`LEADS`): the finding that names the cause comes first, and its effects on the group's
+rebalances below it.
+
+Only this module imports every module with rules. A new file of rules adds its name to that import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from holdfast.fleet.analysis.findings import (
+    rules_anomalies,
+    rules_lag,
+    rules_members,
+    rules_now,
+    rules_pollers,
+    rules_rebalances,
+    rules_scaling,
+)
+from holdfast.fleet.analysis.findings.finding import RULES, Finding, Limits, Rule, Severity
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+
+RULE_MODULES = (
+    rules_rebalances,
+    rules_pollers,
+    rules_scaling,
+    rules_members,
+    rules_anomalies,
+    rules_lag,
+    rules_now,
+)
+"""Importing them has registered their rules."""
+
+
+LEADS = {
+    "HF127": ("HF101", "HF102", "HF103", "HF105", "HF111", "HF113", "HF118", "HF119", "HF124"),
+    "HF124": ("HF101", "HF102", "HF103", "HF111"),
+    "HF102": ("HF101", "HF103", "HF111"),
+    "HF132": ("HF101", "HF103", "HF111", "HF119"),
+}
+"""Code of a cause -> what follows from it: a slow poller, a crash loop, a deploy or an
+autoscaler makes storms, moves and visits of partitions elsewhere. The first cause that fits
+counts."""
+
+MOSTLY = 0.9
+"""The part of a finding's rebalances that its cause has, at least, from when that began: the round
+that follows the last return may lie after it."""
+
+SOME = 1 / 3
+"""The part of all of a finding's rebalances that its cause has, at least: a group starts before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCode:
+    """A code that was found in a group, of several findings the worst one."""
+
+    code: str
+    severity: Severity
+    is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVerdict:
+    """Summary of the findings of one group."""
+
+    rank: int  # of the worst severity that is active; -1 where nothing is
+    downtime_s: float  # the best single estimate, a partition
+    codes: tuple[FoundCode, ...]  # worst first, each code once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """One group: its history and its findings, worst first."""
+
+    history: GroupHistory
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> GroupVerdict:
+        """Return its short form."""
+        found: dict[str, FoundCode] = {}
+        for f in sorted(self.findings, key=lambda f: not f.is_active):
+            one = FoundCode(code=f.code, severity=f.severity, is_active=f.is_active)
+            found.setdefault(f.code, one)
+        return GroupVerdict(
+            rank=max((f.severity.rank for f in self.findings if f.is_active), default=-1),
+            downtime_s=self.history.downtime_s,
+            codes=tuple(found.values()),
+        )
+
+
+def worst_first(examination: Examination) -> tuple[int, float, str]:
+    """Return what groups are sorted by: the group that is worst now has the least."""
+    verdict = examination.verdict
+    return -verdict.rank, -verdict.downtime_s, examination.history.name
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return every rule, by code."""
+    return tuple(sorted(RULES.values(), key=lambda rule: rule.code))
+
+
+def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
+    """Run all rules over one group; ``limits`` are the thresholds.
+
+    Active findings come first, the worst of them at the top; of equally bad ones those that name a
+    cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
+    """
+    limits = limits or Limits()
+    told = (f for rule in all_rules() for f in rule.find(history, limits))
+    found = _folded([f for f in told if f.ended_ms is None or f.ended_ms >= history.since_ms])
+    found.sort(key=lambda f: (*_badness(f), -f.cost_upper_s, f.code, f.text))
+    below = {lead: [f for f in found if f.follows == lead] for lead in LEADS}
+    families = [[f, *below.get(f.code, ())] for f in found if not f.follows]
+    families.sort(key=lambda family: (*min(map(_badness, family)), family[0].code not in LEADS))
+    return Examination(history=history, findings=tuple(f for family in families for f in family))
+
+
+def _badness(finding: Finding) -> tuple[bool, int]:
+    """Return what findings are sorted by first: active before past, then the worst severity."""
+    return not finding.is_active, -finding.severity.rank
+
+
+def _folded(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings, each with the cause that it follows from."""
+    causes = {f.code: f.rebalances for f in found if f.code in LEADS}
+    follows: dict[str, str] = {}
+    for cause, codes in LEADS.items():
+        for f in found:
+            if cause in causes and cause not in follows and f.code in codes and f.rebalances:
+                begun = min(causes[cause], default=0)
+                inside = len(f.rebalances & causes[cause])
+                since = sum(at >= begun for at in f.rebalances)
+                if inside and inside >= MOSTLY * since and inside >= SOME * len(f.rebalances):
+                    follows.setdefault(f.code, cause)
+    return [replace(f, follows=follows.get(f.code, "")) for f in found]

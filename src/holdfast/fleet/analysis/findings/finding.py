@@ -1,0 +1,423 @@
+"""Findings of the doctor, and the decorator that registers a rule.
+
+**Rules.** A code is stable: its meaning never changes, and a retired code is never reused. A
+finding has the code and the texts of its rule, its basis (inferred or stated), its evidence and
+its cost. A rule is a pure function of a group's history
+(:mod:`holdfast.fleet.analysis.group.group_history`).
+
+A finding is *active* or *past*, by its evidence alone (:func:`ended_ms`). Evidence of the present
+reaches to the end of the window, so such a finding is active. An event is active for
+:attr:`Limits.recent_s` after its last evidence: a storm whose last rebalance was 11 minutes ago is
+past, and ended with that rebalance. What a record states of a generation
+(:attr:`Lasts.GENERATION`) is active while that generation is the last one. All findings of a
+deleted group are past.
+
+**Strategy.** ``@rule(...)`` decorates the function that finds symptoms. The decorator has the
+code, the usual severity and every text for people, and registers them as a ``Rule``.
+:mod:`holdfast.fleet.analysis.findings.examination` imports the modules with rules, and so has all
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from glob import escape
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.command_lines import holdfast_line, kafka_line, option
+from holdfast.core.machine.clients import PLANNED
+from holdfast.core.machine.upgrade import Client, has_way
+from holdfast.core.model.columns import I64
+from holdfast.core.names import harmless, visible
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.source_times import Age
+
+MAX_EVIDENCE = 10
+_FIRST_STEP = "cooperative-sticky"
+
+Item = TypeVar("Item")
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for info to 2 for error."""
+        return list(Severity).index(self)
+
+
+class Basis(StrEnum):
+    """How a finding is known."""
+
+    STATED = "stated"
+    INFERRED = "inferred"
+
+
+class Lasts(StrEnum):
+    """How long a finding lasts beyond the end of its evidence."""
+
+    EVIDENCE = "evidence"  # not at all
+    GENERATION = "generation"  # until the next generation
+
+
+@dataclass(frozen=True, slots=True)
+class Few(Generic[Item]):
+    """The first items of many, and their total number.
+
+    Parameters
+    ----------
+    shown : tuple
+        At most ``MAX_EVIDENCE``.
+    total : int
+        Number of all items.
+    """
+
+    shown: tuple[Item, ...] = ()
+    total: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """Return how many items are not shown."""
+        return self.total - len(self.shown)
+
+    def text(self, separator: str, most: int = MAX_EVIDENCE) -> str:
+        """Return the first items in a line, such as ``m-1, m-2 and 3 more``."""
+        names = separator.join(str(value) for value in self.shown[:most])
+        return names + more(self.total - len(self.shown[:most]))
+
+
+NONE: Few[Any] = Few()
+
+
+def more(number: int) -> str:
+    """Return the text behind the first of many: `` and 3 more``, or nothing."""
+    return f" and {number:,} more" if number else ""
+
+
+def few(values: Iterable[Item]) -> Few[Item]:
+    """Return the first ``MAX_EVIDENCE`` of some values, and their number."""
+    found = list(values)
+    return Few(tuple(found[:MAX_EVIDENCE]), len(found))
+
+
+def few_names(names: Iterable[str]) -> Few[str]:
+    """Return the same as :func:`few`, with names made visible."""
+    found = few(names)
+    return Few(tuple(visible(name) for name in found.shown), found.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a finding rests on; of each list the first few are shown.
+
+    Parameters
+    ----------
+    generations : tuple of int
+        Kafka's generations.
+    from_ms, to_ms : int
+        First and last moment, UTC milliseconds.
+    members, partitions : tuple of str
+        Processes or member ids; ``topic-partition``.
+    figures : dict of str to float
+        Named measurements, units at the end of the name.
+    """
+
+    generations: Few[int] = NONE
+    from_ms: int = -1
+    to_ms: int = -1
+    members: Few[str] = NONE
+    partitions: Few[str] = NONE
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def generations_of(evidence: Evidence) -> str:
+    """Return generations of the evidence, such as ``generations 1-3 7``; empty without one."""
+    seen = evidence.generations
+    if not seen.total:
+        return ""
+    runs: list[list[int]] = []
+    for number in sorted(seen.shown):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = (str(a) if a == b else f"{a} {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs)
+    noun = "generation" if seen.total == 1 else "generations"
+    return f"{noun} {' '.join(shown)}{more(seen.left_out)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """Result of a rule's function for one group.
+
+    Parameters
+    ----------
+    severity : Severity, optional
+        Replaces the rule's severity if the evidence is thin or the case is extreme.
+    cost_lower_s, cost_upper_s : float
+        Partition-seconds of cost in the window, at least and at most.
+    basis : Basis
+        Stated by a record, or inferred from several.
+    rebalances : frozenset of int
+        Indices of the group's rebalances that it concerns; empty if none.
+    every_s : float
+        Longest interval of a recurring symptom: the finding is active for twice as long after its
+        evidence, if that is longer than :attr:`Limits.recent_s`.
+    """
+
+    text: str
+    evidence: Evidence
+    severity: Severity | None = None
+    cost_lower_s: float = 0.0
+    cost_upper_s: float = 0.0
+    command: str = ""
+    basis: Basis = Basis.INFERRED
+    rebalances: frozenset[int] = frozenset()
+    every_s: float = 0.0
+
+
+_SYMPTOM_FIELDS = tuple(one.name for one in fields(Symptom))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Symptom):
+    """A symptom with its rule and its final severity.
+
+    ``follows`` is the code of the finding that causes this one in the group; empty without a
+    cause. ``ended_ms`` is the end of a past finding, in UTC milliseconds; None if active. Its text
+    and command are :class:`~holdfast.core.names.Visible`: no writer escapes them again.
+    """
+
+    rule: Rule
+    severity: Severity
+    follows: str = ""
+    ended_ms: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether it has not ended."""
+        return self.ended_ms is None
+
+    @property
+    def code(self) -> str:
+        """Return the code of its rule: ``HF1xx``."""
+        return self.rule.code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Where a measurement becomes a finding."""
+
+    storm_window_s: float = 600.0
+    storm_rebalances: int = 10
+    churn_per_restart: float = 1.5
+    deploy_gap_s: float = 600.0
+    avoidable_share: float = 0.2
+    avoidable_moves: int = 5
+    lag_skew: float = 3.0
+    lag_records: int = 1000
+    stuck_s: float = 300.0
+    round_trip_s: float = 900.0
+    unowned_s: float = 120.0
+    unowned_restarts: float = 3.0
+    load_spread: int = 2
+    eager_downtime_s: float = 30.0
+    spurious: int = 3
+    missed: int = 3
+    record_share: float = 0.5
+    drained_s: float = 10.0
+    crashes: int = 5
+    crash_window_s: float = 600.0
+    hesitant_s: float = 120.0
+    evicted_s: float = 240.0
+    lively_s: float = 60.0
+    behind_s: float = 300.0
+    forgotten_s: float = 3_600.0
+    markers: int = 10
+    hot_share: float = 0.8
+    stale_s: float = 300.0
+    stale_looks: float = 3.0
+    stale_once_s: float = 86_400.0
+    recent_s: float = 600.0
+    rebalancing_s: float = 10.0
+    apart_s: float = 10.0
+    visitors: int = 3
+    flap_gap_s: float = 1_200.0
+
+    def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
+        """Return whether ``watch`` should have polled again, now or ``later_s`` after ``age``."""
+        looks_s = self.stale_looks * age.look_every_s
+        limit_s = max(self.stale_s, looks_s) if looks_s else self.stale_once_s
+        return age.is_updated and age.seconds + later_s > limit_s
+
+
+Look = Callable[[GroupHistory, Limits], Iterable[Symptom]]
+"""The function under ``@rule``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One code: its symptom and its texts.
+
+    Parameters
+    ----------
+    code, name : str
+        ``HF1xx`` and a short name in words.
+    severity : Severity
+        Severity of its findings, unless a symptom has another one.
+    what, why, how, mend : str
+        Texts of ``holdfast explain``: what is seen, why it matters, how it is recognized, what to
+        do.
+    look : callable
+        ``(history, limits) -> symptoms``.
+    lasts : Lasts
+        How long its findings last after the end of their evidence.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    what: str
+    why: str
+    how: str
+    mend: str
+    look: Look
+    lasts: Lasts = Lasts.EVIDENCE
+
+    def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
+        """Yield every symptom of this rule in one group, as a finding."""
+        for symptom in self.look(history, limits):
+            told = {name: getattr(symptom, name) for name in _SYMPTOM_FIELDS}
+            told["severity"] = symptom.severity or self.severity
+            told |= {name: harmless(told[name]) for name in ("text", "command")}
+            yield Finding(
+                rule=self, ended_ms=ended_ms(symptom, self.lasts, history, limits), **told
+            )
+
+
+def ended_ms(symptom: Symptom, lasts: Lasts, history: GroupHistory, limits: Limits) -> int | None:
+    """Return when a symptom ended, in UTC milliseconds; None where it is active.
+
+    Examples
+    --------
+    Of a window that ends at 12:00, a storm with its last rebalance at 11:51 is active, and one with
+    its last rebalance at 11:49 ended then. ``tests/report/test_active.py`` has every code.
+    """
+    end_ms, until_ms = history.end_ms, symptom.evidence.to_ms
+    if until_ms < 0:
+        until_ms = end_ms
+    if lasts is Lasts.GENERATION:
+        until_ms = history.generation_end_ms(until_ms)
+    if history.gone_ms is not None:
+        return min(until_ms, history.gone_ms)
+    quiet_s = max(limits.recent_s, 2 * symptom.every_s)
+    return None if end_ms - until_ms <= quiet_s * 1000 else until_ms
+
+
+RULES: dict[str, Rule] = {}
+"""Rules of the modules imported so far, by code."""
+
+
+def rule(
+    code: str, *, severity: Severity, lasts: Lasts = Lasts.EVIDENCE, **texts: str
+) -> Callable[[Look], Look]:
+    """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
+
+    Raises
+    ------
+    AssertionError
+        If the code is registered already.
+    """
+
+    def register(look: Look) -> Look:
+        assert code not in RULES, f"{code} is registered twice"
+        RULES[code] = Rule(code=code, severity=severity, look=look, lasts=lasts, **texts)
+        return look
+
+    return register
+
+
+def last_evidence(
+    history: GroupHistory, members: Iterable[str], rows: I64, **figures: float
+) -> Evidence:
+    """Return evidence of the present: since the last generation, with some rows of the lag."""
+    lag, g = history.lag, history.generations
+    known = history.last >= 0
+    return Evidence(
+        generations=few([int(g.number[history.last])]) if known else NONE,
+        from_ms=int(g.at_ms[history.last]) if known else history.end_ms,
+        to_ms=history.end_ms,
+        members=few_names(dict.fromkeys(members)),
+        partitions=few_names(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
+        figures=figures,
+    )
+
+
+def marker_doubt(history: GroupHistory, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
+    """Judge partitions whose lag may be control records of transactions.
+
+    Returns
+    -------
+    Severity or None, and str
+        A lower severity than an error and the end of a sentence, if each of the lag rows is so few
+        records behind that markers explain it, and no cluster decided it; else None and "".
+    """
+    lag = history.lag
+    if not len(rows) or (lag.has_unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
+        return None, ""
+    return Severity.WARN, "; the unread record may be a transaction marker"
+
+
+def to_cooperative(history: GroupHistory, protocols: Iterable[str]) -> str:
+    """Return a command that plans the migration of a group to a cooperative assignor.
+
+    A plan is for the client that the members run: what one client accepts, another refuses. If the
+    records do not show it, the command lists the clients that have a plan, for a person to choose
+    from. If the group has a cooperative assignor already, none that a consumer can be configured
+    with, or a client without a plan, the command shows the assignors of its members.
+    """
+    known = [name for name in protocols if name in ASSIGNORS]
+    found, unplanned = history.clients, unplanned_of(history)
+    told = found if found and None not in found and not unplanned else frozenset(PLANNED)
+    choices = [one for one in PLANNED if one in told and has_way(one, known, [_FIRST_STEP])]
+    is_open = known not in ([], [_FIRST_STEP]) and found != {*unplanned}
+    if not history.kind.takes_assignors or not choices or not is_open:
+        return on_group(history, "history", "--table", "members")
+    words = ("--client", "|".join(choices), "--from", ",".join(known), "--to", _FIRST_STEP)
+    return holdfast_line("upgrade-check", *words, "--plan")
+
+
+def unplanned_of(history: GroupHistory) -> list[str]:
+    """Return names of client libraries in the group for which ``upgrade-check`` has no plan."""
+    return sorted(one for one in history.clients if one and not isinstance(one, Client))
+
+
+def on_group(history: GroupHistory, command: str, *words: str) -> str:
+    """Return a command of ours that reads this group from its source, with ``words`` at its end.
+
+    ``--group`` accepts patterns: special characters in a name are escaped.
+    """
+    named = option("--group", escape(history.name))
+    return holdfast_line(command, *history.source.options, *named, *words)
+
+
+def describe(history: GroupHistory, *words: str) -> str:
+    """Return a command that shows the group, with ``words`` at its end."""
+    if not history.kind.tool:
+        return on_group(history, "history", "--table", "assignments")
+    return kafka_line(
+        history.kind.tool, history.source, "--describe", *option("--group", history.name), *words
+    )
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number and its noun: ``1 member``, ``1,200 members``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"

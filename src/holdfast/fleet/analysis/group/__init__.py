@@ -1,0 +1,7 @@
+"""The history of one group as columns, for the doctor, the page, the metrics and the trace.
+
+``group_history`` is the whole history. ``timeline`` has the owner of each partition over time,
+``identity`` the member ids of each process, ``presence`` the members of each generation,
+``rebalances`` the group's rebalances, ``lag`` its lag, ``departures`` its departed members, and
+``rebuilding`` the cost of a move. ``live`` has the coordinators' answers about groups over time.
+"""

@@ -1,0 +1,129 @@
+"""Lag of each partition of a group at the end of the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from holdfast.core.model.columns import F64, I32, I64, Mask
+from holdfast.fleet.columnar import ArrowTable, DecodedRows
+
+NEVER = -1
+
+
+@dataclass(frozen=True, eq=False)  # no slots: columns are cached
+class LagRows:
+    """Lag of each partition: a column is decoded when it is used first.
+
+    Integers are -1 if unknown or missing.
+    """
+
+    rows: DecodedRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def stored(self) -> ArrowTable:
+        """The rows as they are stored."""
+        return self.rows.arrow
+
+    @cached_property
+    def topic_codes(self) -> tuple[I32, tuple[str, ...]]:
+        """Topic of each row, as an index into the sorted names."""
+        return self.rows.codes("topic")
+
+    @cached_property
+    def topic(self) -> list[str]:
+        """Topic of each row."""
+        return self.rows.texts("topic", "")
+
+    @cached_property
+    def partition(self) -> I64:
+        """Partition of each row."""
+        return self.rows.ints("partition")
+
+    @cached_property
+    def lag(self) -> I64:
+        """Records between the committed offset and the end of the log."""
+        return self.rows.ints("lag")
+
+    @cached_property
+    def committed(self) -> I64:
+        """Committed offset."""
+        return self.rows.ints("current_offset")
+
+    @cached_property
+    def delivered(self) -> I64:
+        """Processed records of a share group behind its start offset."""
+        return self.rows.ints("delivered")
+
+    @cached_property
+    def commit_ms(self) -> I64:
+        """Time of the last commit."""
+        return self.rows.times_ms("commit_timestamp")
+
+    @cached_property
+    def position_ms(self) -> I64:
+        """When the group reached ``committed``."""
+        return self.rows.times_ms("position_timestamp")
+
+    @cached_property
+    def age_s(self) -> F64:
+        """Age of the first unread record by its own time, or a lower bound; NaN if unknown."""
+        of_record = self.rows.equal("lag_seconds_basis", "record")
+        of_record |= self.rows.equal("lag_seconds_basis", "at_least")
+        return np.where(of_record, self.rows.floats("lag_seconds"), np.nan)
+
+    @cached_property
+    def has_unread(self) -> I64:
+        """Return 1 if a record is unread, 0 if at most control records of transactions are.
+
+        -1 if unknown.
+        """
+        return self.rows.ints("has_unread")
+
+    @cached_property
+    def end(self) -> I64:
+        """Log end offset."""
+        return self.rows.ints("log_end_offset")
+
+    @cached_property
+    def begin(self) -> I64:
+        """Log start offset."""
+        return self.rows.ints("log_start_offset")
+
+    @cached_property
+    def owner_codes(self) -> tuple[I32, tuple[str, ...]]:
+        """Owner in the last generation, as an index into the sorted member ids; -1 for none."""
+        return self.rows.codes("member_id")
+
+    @cached_property
+    def member(self) -> list[str | None]:
+        """Member id of the owner in the last generation."""
+        return self.rows.texts("member_id")
+
+    @cached_property
+    def not_subscribed(self) -> Mask:
+        """Whether a commit is of a topic that no member subscribes to."""
+        return self.rows.flags("not_subscribed")
+
+    def clamped(self, where: str) -> I64:
+        """Return the rows whose commit is outside of the log: before_begin or beyond_end."""
+        return np.flatnonzero(self.rows.equal("clamped", where))
+
+    @cached_property
+    def work(self) -> I64:
+        """Lag of each partition that may be records: 0 if no record is unread."""
+        return np.where(self.has_unread == 0, np.minimum(self.lag, 0), self.lag)
+
+    def owned_by(self, member: str) -> Mask:
+        """Return which rows a member owns."""
+        return self.rows.equal("member_id", member)
+
+    def waiting_since(self, end_ms: int) -> I64:
+        """Return when each partition was last committed, or when its records came if later; ms."""
+        came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)
+        return np.maximum(self.commit_ms, came_ms.astype(np.int64))

@@ -1,0 +1,67 @@
+"""When the source of tables was read: the end of every window, and the age of the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.fleet.tables.columns.holdable import to_us
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
+from holdfast.fleet.tables.reading import Tables
+
+
+def window_end_ms(tables: Tables) -> int | None:
+    """Return the end of every window, in UTC milliseconds; None for tables of no time.
+
+    A group without new records is silent until its records were read, so the window ends then, and
+    not at the newest record. After a first read in several batches not every record was read yet,
+    and in-memory tables have no time of reading: then the newest record is the end, and also if
+    the clock of the reading was behind the brokers' clocks.
+    """
+    named = ("offset_commits", "generations", "rebalances")
+    found = [tables.newest_ms(name) for name in named]
+    notes = tables.newest_notes()
+    read_us = to_us(str(notes.get(COMPLETE_AT, notes.get("taken_at"))))
+    found.append(None if read_us is None else read_us // 1000)
+    return max((ms for ms in found if ms is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Age:
+    """Age of tables.
+
+    Parameters
+    ----------
+    seconds : float
+        Seconds since log ends were read, for tables that ``watch`` updates; 0 for others.
+    look_every_s : float
+        Poll interval of ``watch``; 0 if it runs once.
+    started_with : tuple of str
+        Options with which ``watch`` was started, without its folder and interval; empty if
+        unknown.
+    is_updated : bool
+        Whether ``watch`` updates the tables; all others are fixed.
+    """
+
+    seconds: float = 0.0
+    look_every_s: float = 0.0
+    started_with: tuple[str, ...] = ()
+    is_updated: bool = False
+
+
+NOT_UPDATED = Age()
+
+
+def read_age(tables: Tables, now_ms: int) -> Age:
+    """Return the age of tables by the caller's clock, in UTC milliseconds."""
+    notes = tables.newest_notes()
+    taken_us = to_us(str(notes.get("taken_at"))) if "query" in notes else None
+    if taken_us is None:
+        return NOT_UPDATED
+    seconds = max(now_ms - taken_us / 1000, 0.0) / 1000
+    words = notes.get("started_with") or ()
+    return Age(
+        seconds=seconds,
+        look_every_s=float(notes.get("every_seconds") or 0.0),
+        started_with=tuple(str(word) for word in words),
+        is_updated=True,
+    )

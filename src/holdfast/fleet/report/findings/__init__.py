@@ -1,7 +1,0 @@
-"""The doctor: examines a fleet by rules.
-
-``facts`` is the input of the rules. ``finding`` has the decorator that registers a rule.
-``rules_rebalances``, ``rules_pollers``, ``rules_scaling``, ``rules_members``, ``rules_locations``,
-``rules_workers``, ``rules_lag`` and ``rules_now`` contain the rules; ``of_rebalances`` makes
-symptoms of rebalances. ``examination`` runs all rules over one group, ``doctor`` over a fleet.
-"""
