@@ -23,6 +23,8 @@ LARGE_ON_PURPOSE = {
     "holdfast.members.clients.librdkafka.consumer_adapter.ConsumerAdapter": "all its calls",
     "holdfast.members.clients.aiokafka.consumer.AIOKafkaConsumer": "the original's calls",
     "holdfast.members.clients.librdkafka.adapter.LibrdkafkaAdapter": "all calls of librdkafka",
+    "holdfast.fleet.analysis.group.group_history.GroupHistory": "one model of one group",
+    "holdfast.fleet.tables.reading.Tables": "all that reads a folder",
     "holdfast.members.session.subscription_state.SubscriptionState": "terms behind one lock",
 }
 """Classes that are larger, and why."""
