@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast import __version__
 from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
 from holdfast.fleet.analysis.findings.doctor import examinations, moment, to_json, worst_of
@@ -407,7 +407,7 @@ def openapi() -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "holdfast serve",
-            "version": __version__,
+            "version": version("kafka-holdfast"),
             "description": "Consumer groups of a cluster: the numbers of the pages as JSON.",
         },
         "security": [{}, {"token": []}],
