@@ -50,7 +50,6 @@ def test_numbers_are_those_of_the_code() -> None:
     assert (
         f"`holdfast serve` listens on {listen}, holds at most {server.MAX_CLIENTS} clients" in WORDS
     )
-    waits = f"waits {server.REQUEST_S:.0f} seconds for a request and "
-    assert f"{waits}{server.ANSWER_S:.0f} for an answer" in WORDS
+    assert f"on which no byte came or went for {server.SILENT_S} seconds" in WORDS
     assert f"wants a token, of {serve.LEAST_TOKEN} characters or more" in WORDS
     assert f"mode 0{FILE_MODE:o} and new folders 0{FOLDER_MODE:o}" in WORDS

@@ -1,6 +1,7 @@
 """The location of a member: the key, the default, and a leader that sees one location twice."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,8 @@ from tests.machine.subscribed import subscribed
 from tests.members.configured import settings_of
 
 from holdfast.core.machine.leader.subscriptions import shared_locations
-from holdfast.members.clients import keywords
 from holdfast.members.config.policy import location_of, supervisor_names
-from holdfast.members.runtime.leader_planner import SharedLocations
+from holdfast.members.runtime.leader_planner import RoundWarnings
 from holdfast.members.runtime.member_log import MemberLog
 
 NOWHERE = Path("/nowhere/cgroup")
@@ -80,16 +80,14 @@ def test_members_that_say_one_location_are_named_and_static_ones_need_none():
 
 
 def test_a_leader_warns_once_and_names_the_key_as_the_program_writes_it(caplog):
-    from dataclasses import replace
-
-    words = keywords.words(keywords.SAME)
-    settings = replace(settings_of(), words=words)
-    warns = SharedLocations(settings, MemberLog(settings))
+    words = {"holdfast.location": "holdfast_location", "client.id": "client_id"}
+    settings = replace(settings_of(), user_names=words)
+    warns = RoundWarnings(settings, MemberLog(settings))
     with caplog.at_level(logging.WARNING, "holdfast.member"):
-        warns.warn([located("a", b"1234"), located("b", b"5678")])
+        warns.shared_locations([located("a", b"1234"), located("b", b"5678")])
         assert not caplog.records
         for _ in range(2):
-            warns.warn([located(f"m{i}", b"1234") for i in range(7)])
+            warns.shared_locations([located(f"m{i}", b"1234") for i in range(7)])
     (record,) = caplog.records
     said = record.getMessage()
     assert "7 members" in said and "m0, m1, m2, m3, m4 and 2 more" in said

@@ -12,7 +12,7 @@ from tests.report.fleet import Script, rolling_bounce
 
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.served_fleet import ServedFleet, ServedState
-from holdfast.fleet.report.serving.server import PageServer
+from holdfast.fleet.report.serving.server import PageServer, listen_on
 
 PATIENCE_S = 120.0
 
@@ -54,15 +54,15 @@ def running(
     application: Any, host: str = "127.0.0.1", say: Callable[[str], object] = print
 ) -> Iterator[PageServer]:
     """A server of this application on a thread."""
-    with PageServer(host, 0, say) as server:
-        server.application = application
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(PATIENCE_S)
+    server = PageServer(listen_on(host, 0), application, say)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(PATIENCE_S)
+        server.close()
 
 
 @contextmanager

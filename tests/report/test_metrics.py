@@ -2,9 +2,12 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from tests.report.fleet import START_MS, examine_all, rolling_bounce, tables
@@ -13,7 +16,9 @@ from holdfast.core.names import visible
 from holdfast.fleet.report.metrics import METRICS, exposition
 from holdfast.fleet.tables.reading import read_tables
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "examples" / "grafana.json"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+RULES = "prometheus-rules.yml"
+PROMTOOL = shutil.which("promtool")
 EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前😀", "x" * 5000]
 
 
@@ -26,6 +31,13 @@ def samples_of(text: str) -> list[Sample]:
     return [s for family in text_string_to_metric_families(text) for s in family.samples]
 
 
+def value_of(text: str, name: str, labels: dict[str, str]) -> float | None:
+    """The value of one series; None without it."""
+    found = [s.value for s in samples_of(text) if (s.name, s.labels) == (name, labels)]
+    assert len(found) < 2
+    return found[0] if found else None
+
+
 def bounced() -> object:
     script = rolling_bounce()
     lags = {tp: i for i, tp in enumerate(sorted(script.owners))}
@@ -33,14 +45,14 @@ def bounced() -> object:
 
 
 def test_kafka_names_and_labels_are_those_of_the_exporters() -> None:
-    found = {(s.name, tuple(s.labels)) for s in samples_of(text_of(bounced()))}
-    tp = ("consumergroup", "topic", "partition")
+    found = {(s.name, frozenset(s.labels)) for s in samples_of(text_of(bounced()))}
+    tp = frozenset({"consumergroup", "topic", "partition"})
     assert {sample for sample in found if sample[0].startswith("kafka_")} == {
         ("kafka_consumergroup_lag", tp),
         ("kafka_consumergroup_current_offset", tp),
-        ("kafka_consumergroup_lag_sum", ("consumergroup", "topic")),
-        ("kafka_consumergroup_current_offset_sum", ("consumergroup", "topic")),
-        ("kafka_consumergroup_members", ("consumergroup",)),
+        ("kafka_consumergroup_lag_sum", tp - {"partition"}),
+        ("kafka_consumergroup_current_offset_sum", tp - {"partition"}),
+        ("kafka_consumergroup_members", frozenset({"consumergroup"})),
     }
 
 
@@ -56,8 +68,8 @@ def test_lags_may_have_the_client_of_the_owner() -> None:
     }
     samples = samples_of(text)
     lags = [s.labels for s in samples if s.name == "kafka_consumergroup_lag"]
-    place = ("consumergroup", "topic", "partition")
-    assert {tuple(one[name] for name in place): one["client_id"] for one in lags} == owners
+    key = ("consumergroup", "topic", "partition")
+    assert {tuple(one[name] for name in key): one["client_id"] for one in lags} == owners
     assert {*owners.values()} - {""}
     others = [s for s in samples if s.name != "kafka_consumergroup_lag"]
     assert others and not any("client_id" in s.labels for s in others)
@@ -65,20 +77,27 @@ def test_lags_may_have_the_client_of_the_owner() -> None:
 
 def test_values_are_those_of_the_tables() -> None:
     text = text_of(bounced())
-    assert 'kafka_consumergroup_lag{consumergroup="etl",topic="orders",partition="7"} 11\n' in text
-    assert 'kafka_consumergroup_lag_sum{consumergroup="etl",topic="clicks"} 6\n' in text
-    assert 'current_offset_sum{consumergroup="etl",topic="clicks"} 4000\n' in text
-    assert 'kafka_consumergroup_members{consumergroup="etl"} 4\n' in text
-    assert 'holdfast_group_generation{group="etl"} 15\n' in text
-    assert 'holdfast_group_partitions_moved_total{group="etl"} 24\n' in text
-    assert 'holdfast_group_downtime_upper_seconds_total{group="etl"} 75.6\n' in text
-    assert 'holdfast_group_rebalances_total{group="etl",cause="restart"} 4\n' in text
-    assert 'holdfast_group_findings{group="etl",code="HF102",severity="warn"} 1\n' in text
+    at_7 = {"consumergroup": "etl", "topic": "orders", "partition": "7"}
+    clicks = {"consumergroup": "etl", "topic": "clicks"}
+    assert value_of(text, "kafka_consumergroup_lag", at_7) == 11
+    assert value_of(text, "kafka_consumergroup_lag_sum", clicks) == 6
+    assert value_of(text, "kafka_consumergroup_current_offset_sum", clicks) == 4000
+    assert value_of(text, "kafka_consumergroup_members", {"consumergroup": "etl"}) == 4
+    restart = {"cause": "restart"}
+    churn = {"code": "HF102", "severity": "warn"}
+    for name, labels, value in (
+        ("generation", {}, 15),
+        ("partitions_moved_total", {}, 24),
+        ("downtime_upper_seconds_total", {}, 75.6),
+        ("rebalances_total", restart, 4),
+        ("findings", churn, 1),
+    ):
+        assert value_of(text, f"holdfast_group_{name}", {"group": "etl", **labels}) == value
 
 
 def test_ours_are_in_seconds_and_totals() -> None:
     for name, metric in METRICS.items():
-        assert metric.kind == ("counter" if name.endswith("_total") else "gauge")
+        assert metric.is_counter == name.endswith("_total")
         assert not re.search(r"_(ms|millis|minutes)\b", name)
         ours = ("holdfast_group_", "holdfast_share_group_", "holdfast_tables_")
         assert name.startswith(("kafka_consumergroup_", *ours))
@@ -102,31 +121,60 @@ def test_a_lag_that_is_not_known_has_no_sample() -> None:
     assert "kafka_consumergroup_current_offset" not in text_of(script)
 
 
-def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
-    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+def queries() -> dict[str, list[str]]:
+    """Expressions of the dashboard and of the rules, by file."""
+    dashboard = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
     asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
     asked += [v["query"]["query"] for v in dashboard["templating"]["list"] if v["name"] == "group"]
+    rules = yaml.safe_load((EXAMPLES / RULES).read_text(encoding="utf-8"))
+    return {
+        "grafana.json": asked,
+        RULES: [rule["expr"] for group in rules["groups"] for rule in group["rules"]],
+    }
+
+
+@pytest.mark.parametrize("file", ["grafana.json", RULES])
+def test_the_dashboard_and_the_rules_ask_for_metrics_and_labels_that_exist(file: str) -> None:
     used: set[str] = set()
-    for expression in asked:
+    for expression in queries()[file]:
         names = re.findall(r"\b(?:kafka|holdfast)_[a-z_]+", expression)
         assert names
         used.update(names)
         for name, selector in re.findall(r"\b(\w+_group_\w+|kafka_\w+)\{([^}]*)\}", expression):
             labels = re.findall(r"(\w+)\s*[=!]", selector)
             assert set(labels) <= set(METRICS[name].labels), expression
-        for grouping in re.findall(r"by \(([^)]*)\)", expression):
+        for grouping in re.findall(r"(?:by|on) \(([^)]*)\)", expression):
             known = {label for name in names for label in METRICS[name].labels}
             assert {w.strip() for w in grouping.split(",")} <= known, expression
-    assert used == METRICS.keys()
-    for panel in dashboard["panels"]:
-        for target in panel["targets"]:
-            shown = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
-            known = {
-                label
-                for name in re.findall(r"\b(?:kafka|holdfast)_[a-z_]+", target["expr"])
-                for label in METRICS[name].labels
-            }
-            assert set(shown) <= known
+    assert used <= METRICS.keys()
+    assert (used == METRICS.keys()) == (file == "grafana.json")
+
+
+def test_legends_and_texts_name_labels_that_exist() -> None:
+    dashboard = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
+    rules = yaml.safe_load((EXAMPLES / RULES).read_text(encoding="utf-8"))
+    shown = [(t["expr"], t["legendFormat"]) for p in dashboard["panels"] for t in p["targets"]]
+    shown += [(r["expr"], json.dumps(r)) for g in rules["groups"] for r in g["rules"]]
+    for expression, text in shown:
+        known = {
+            label
+            for name in re.findall(r"\b(?:kafka|holdfast)_[a-z_]+", expression)
+            for label in METRICS[name].labels
+        }
+        assert set(re.findall(r"\{\{(\w+)\}\}|\$labels\.(\w+)", text)) <= {
+            pair for label in known for pair in ((label, ""), ("", label))
+        }
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
+def test_each_alert_fires_where_it_should_and_nowhere_else(tmp_path: Path) -> None:
+    for file in (EXAMPLES / RULES, Path(__file__).with_name("prometheus_rules_test.yml")):
+        shutil.copy(file, tmp_path)
+    for command in (["check", "rules", RULES], ["test", "rules", "prometheus_rules_test.yml"]):
+        done = subprocess.run(
+            [str(PROMTOOL), *command], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_metric_but_those_of_others_is_there() -> None:
@@ -136,26 +184,24 @@ def test_every_metric_but_those_of_others_is_there() -> None:
     assert served == known
 
 
-def test_lag_in_time_is_that_of_the_worst_partition() -> None:
+@pytest.mark.parametrize(
+    ("partitions", "seconds"),
+    [
+        ([(5, 12.5, None), (5, 3.0, None)], 12.5),
+        ([(5_000, 90_000.0, True), (5, 3.0, False)], 3.0),  # nobody subscribes to the first one
+        ([(0, 0.0, None), (5, None, None)], None),  # nobody knows the age of the unread record
+        ([(0, 0.0, None), (5, None, None), (5, 7.0, None)], 7.0),
+        ([(0, 0.0, None)], 0.0),
+    ],
+)
+def test_lag_in_time_is_that_of_the_worst_partition_that_is_known(
+    partitions: list[tuple[int, float | None, bool | None]], seconds: float | None
+) -> None:
     script = rolling_bounce()
-    script.lag({("orders", 0): 5}, lag_seconds=12.5).lag({("orders", 1): 5}, lag_seconds=3.0)
-    assert 'holdfast_group_lag_seconds{group="etl"} 12.5\n' in text_of(script)
-
-
-def test_lag_in_time_leaves_out_topics_that_nobody_subscribes_to() -> None:
-    script = rolling_bounce()
-    script.lag({("orders", 0): 5_000}, lag_seconds=90_000.0, not_subscribed=True)
-    script.lag({("orders", 1): 5}, lag_seconds=3.0, not_subscribed=False)
+    for i, (lag, lag_seconds, not_subscribed) in enumerate(partitions):
+        more = {} if not_subscribed is None else {"not_subscribed": not_subscribed}
+        script.lag({("orders", i): lag}, lag_seconds=lag_seconds, **more)
     text = text_of(script)
-    assert 'holdfast_group_lag_seconds{group="etl"} 3\n' in text
-    assert 'kafka_consumergroup_lag_sum{consumergroup="etl",topic="orders"} 5005\n' in text
-
-
-def test_lag_in_time_is_not_0_where_a_record_is_unread_and_nobody_knows_its_age() -> None:
-    read, unread = {"lag_seconds": 0.0}, {"lag_seconds": None}
-    script = rolling_bounce().lag({("orders", 0): 0}, **read).lag({("orders", 1): 5}, **unread)
-    assert "holdfast_group_lag_seconds{" not in text_of(script)
-    script.lag({("orders", 2): 5}, lag_seconds=7.0)
-    assert 'holdfast_group_lag_seconds{group="etl"} 7\n' in text_of(script)
-    done = rolling_bounce().lag({("orders", 0): 0}, **read)
-    assert 'holdfast_group_lag_seconds{group="etl"} 0\n' in text_of(done)
+    assert value_of(text, "holdfast_group_lag_seconds", {"group": "etl"}) == seconds
+    total = {"consumergroup": "etl", "topic": "orders"}
+    assert value_of(text, "kafka_consumergroup_lag_sum", total) == sum(p[0] for p in partitions)

@@ -26,8 +26,8 @@ from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.group_index import IndexView, read_index, select
-from holdfast.fleet.report.serving.live_answers import LiveAnswers
-from holdfast.fleet.report.serving.live_index import (
+from holdfast.fleet.report.serving.live import (
+    LiveAnswers,
     index_now,
     of_records,
     rebalancing_s,
@@ -376,7 +376,7 @@ def test_answers_of_long_ago_say_nothing_of_now(monkeypatch: pytest.MonkeyPatch)
     found = asking(Coordinators(seen("a", JOINING, ["m-1"])))
     found._query_once()
     assert found.live.names == ("a",) and not found.mark.endswith("old")
-    monkeypatch.setattr("holdfast.fleet.report.serving.live_answers.OLD_S", -1)
+    monkeypatch.setattr("holdfast.fleet.report.serving.live.OLD_S", -1)
     assert found.live is NOT_QUERIED and found.mark.endswith("old")
     nobody = asking(None)
     nobody.start()

@@ -20,7 +20,6 @@ from holdfast.cli.durations import above_zero_s, parse_moment_us
 from holdfast.cli.output import print_error, print_note
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
-from holdfast.fleet.report.serving.hosts import LISTEN, listen_address
 
 if TYPE_CHECKING:
     from holdfast.cli.updater import Updater
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.fleet.report.serving.served_fleet import ServedFleet, Since
     from holdfast.fleet.tables.storage.paths import StoragePath
 
+LISTEN = "127.0.0.1:9318"
 EVERY = "10s"
 BATCH_RECORDS = 2_000_000
 """Of the first read, so many are shown at a time."""
@@ -176,7 +176,7 @@ def own_tables(
         load_arrow()
         from holdfast.cli.live_lag import live_lag
         from holdfast.cli.live_states import GroupStatePoller
-        from holdfast.fleet.report.serving.live_answers import NOW_S
+        from holdfast.fleet.report.serving.live import NOW_S
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
         watch_options = task.watch_options
@@ -246,22 +246,38 @@ def serve(
         The token of ``--token-file``; empty without the option.
     """
     from holdfast.fleet.report.serving.application import ServedPages
-    from holdfast.fleet.report.serving.server import PageServer
+    from holdfast.fleet.report.serving.server import PageServer, is_loopback, listen_on
 
     with ExitStack() as closing:
         closing.callback(fleet.close)
         if updater is not None:
             closing.callback(updater.close)
-        server = closing.enter_context(PageServer(host, port, print_error))
-        needed = token or ("" if server.is_local else secrets.token_urlsafe(24))
-        server.application = ServedPages(fleet, is_local=server.is_local, token=needed)
+        listener = closing.enter_context(listen_on(host, port))
+        is_local = is_loopback(str(listener.getsockname()[0]))
+        needed = token or ("" if is_local else secrets.token_urlsafe(24))
+        pages = ServedPages(fleet, is_local=is_local, token=needed)
+        server = PageServer(listener, pages, print_error)
+        closing.callback(server.close)
         if needed and not token:
             print_note(f"serving http://{server.address}/?token={needed} until Ctrl-C")
         elif not quiet:
             print_note(f"serving http://{server.address}/ until Ctrl-C{'' if token else _OPEN}")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # a service that is stopped is well
         fleet.start()
-        server.serve_forever()
+        server.run()
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``--listen HOST:PORT``, IPv6 in brackets; else raise ConfigError."""
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    good = bare and (":" not in bare or bare != host) and port.isdecimal() and port.isascii()
+    if not good or int(port) > 65535:
+        raise ConfigError(
+            f"--listen {text}: expected HOST:PORT, such as {LISTEN} or "
+            f"[::1]:{LISTEN.rpartition(':')[2]}"
+        )
+    return bare, int(port)
 
 
 def read_token(file: Path | None) -> str:

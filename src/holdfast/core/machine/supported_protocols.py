@@ -24,7 +24,6 @@ from holdfast.core.assignors.registry import (
     canonical,
     check_options,
     find,
-    known,
     unknown,
 )
 from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
@@ -59,7 +58,7 @@ def assignors_for(
     ConfigError
         An unknown name or option, or assignors that do not fit the policy.
     """
-    info = find_policy(policy)
+    info = policy if isinstance(policy, PolicyInfo) else find_policy(policy)
     name = info.name
     if info.design is None:
         made = supported_assignors(assignors or info.assignors, settings)
@@ -113,25 +112,28 @@ def supported_assignors(
     protocols = [a if isinstance(a, str) else a.name for a in named]
     if twice := sorted({p for p in protocols if protocols.count(p) > 1}):
         raise ConfigError(f"partition.assignment.strategy: {twice[0]} is named twice")
-    target = find(settings.assignor)
-    rows = [
-        target if isinstance(a, str) and a in DESIGNS else known(a)
-        for a in named
-        if isinstance(a, str | AssignorInfo)
-    ]
+    rows: list[AssignorInfo] = []  # of every entry that is not an assignor itself
+    for a in named:
+        if isinstance(a, str) and a not in ASSIGNORS and a not in DESIGNS:
+            raise unknown(a, DESIGNS)
+        if isinstance(a, str):
+            rows.append(find(settings.assignor) if a in DESIGNS else ASSIGNORS[a])
+        elif isinstance(a, AssignorInfo):
+            rows.append(a)
     made: list[Assignor] = []
+    left = iter(rows)
     for a in named:
         if not isinstance(a, str | AssignorInfo):
             made.append(a)
-        elif isinstance(a, str) and a in DESIGNS:
-            options = check_options(target, _own_options(target, rows, settings.options))
-            own = replace(settings, design=DESIGNS[a], assignor=_name_of(target), options=options)
+            continue
+        row = next(left)
+        options = _own_options(row, rows, settings.options) if settings.options else {}
+        if isinstance(a, str) and a in DESIGNS:
+            checked = check_options(row, options)
+            own = replace(settings, design=DESIGNS[a], assignor=_name_of(row), options=checked)
             made.append(DesignAssignor(own))
-        elif isinstance(a, AssignorInfo) or a in ASSIGNORS:
-            row = find(a)
-            made.append(assignor_of(row, _own_options(row, rows, settings.options)))
         else:
-            raise unknown(a, DESIGNS)
+            made.append(assignor_of(row, options))
     return tuple(made)
 
 
@@ -167,8 +169,8 @@ def _name_of(row: AssignorInfo) -> Named:
 
 def assignor_of(name: Named, options: Mapping[str, object] | None = None) -> Assignor:
     """Return a registry's or user's assignor as members support it, in its rebalance protocol."""
-    info = find(name)
-    checked = check_options(info, options or {})
+    info = name if isinstance(name, AssignorInfo) else find(name)
+    checked = check_options(info, options) if options else {}
     own = None if info.name in ASSIGNORS else info
     if info.cooperative:
         return CooperativeAssignor(name=info.name, options=checked, own=own)
@@ -196,8 +198,8 @@ def lacks_group(assignor: Assignor) -> bool:
 
 
 def _own_options(
-    row: AssignorInfo, rows: Sequence[AssignorInfo | None], options: Mapping[str, object]
+    row: AssignorInfo, rows: Sequence[AssignorInfo], options: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the options that an assignor takes, and those that no assignor of the list takes."""
-    others = {o for other in rows if other is not None and other is not row for o in other.options}
+    others = {o for other in rows if other is not row for o in other.options}
     return {o: value for o, value in options.items() if o in row.options or o not in others}

@@ -3,7 +3,7 @@
 **Rules.** ``kafka_consumergroup_*`` have the names and labels of exporters and dashboards. Ours
 are ``holdfast_group_*`` (``holdfast_share_group_*`` if only a share group has it) or
 ``holdfast_tables_*``, in seconds and ``_total``. Label values are names from strangers: they are
-made visible, then escaped as the text format requires. An unknown value has no sample.
+made visible, then escaped by prometheus_client. An unknown value has no sample.
 
 References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
 """
@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow.compute as pc
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.examination import Examination
@@ -36,9 +38,9 @@ class Metric:
     labels: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
-        """Return the type: names of counters end in ``_total``."""
-        return "counter" if self.name.endswith("_total") else "gauge"
+    def is_counter(self) -> bool:
+        """Whether it is a counter and not a gauge, by its name."""
+        return self.name.endswith("_total")
 
 
 def _metric(name: str, text: str, *labels: str) -> Metric:
@@ -143,6 +145,27 @@ CLIENT_ID = "client_id"
 _LAG = "kafka_consumergroup_lag"
 
 
+class _Samples:
+    """Samples by metric, as a collector of prometheus_client."""
+
+    def __init__(self, metrics: Iterable[Metric]):
+        self._families = {
+            metric.name: (CounterMetricFamily if metric.is_counter else GaugeMetricFamily)(
+                metric.name, metric.text, labels=metric.labels
+            )
+            for metric in metrics
+        }
+
+    def add(self, name: str, sample: Sample) -> None:
+        """Add a sample; its labels are those of the metric, in this order."""
+        labels, value = sample
+        self._families[name].add_metric([visible(text) for text in labels.values()], value)
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Yield the metrics that have samples."""
+        return (family for family in self._families.values() if family.samples)
+
+
 def exposition(
     tables: Tables, examinations: Iterable[Examination], *, client_ids: bool = False
 ) -> str:
@@ -154,35 +177,20 @@ def exposition(
         Label the lag of a partition with the client id of its owner, empty without one. A new
         owner starts a new series.
     """
-    samples: dict[str, list[Sample]] = {name: [] for name in METRICS}
+    own = METRICS[_LAG]
+    shown = METRICS | ({_LAG: replace(own, labels=(*own.labels, CLIENT_ID))} if client_ids else {})
+    samples = _Samples(shown.values())
     if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
-        samples["holdfast_tables_timestamp_seconds"].append(({}, taken_us / 1_000_000))
+        samples.add("holdfast_tables_timestamp_seconds", ({}, taken_us / 1_000_000))
     for name, sample in _lag(tables, client_ids=client_ids):
-        samples[name].append(sample)
+        samples.add(name, sample)
     ours = {examination.history.name: list(_ours(examination)) for examination in examinations}
     for _, found in sorted(ours.items()):  # whatever was examined first
         for name, sample in found:
-            samples[name].append(sample)
-    own = METRICS[_LAG]
-    shown = METRICS | ({_LAG: replace(own, labels=(*own.labels, CLIENT_ID))} if client_ids else {})
-    return "".join(_text(shown[name], rows) for name, rows in samples.items() if rows)
-
-
-def _text(metric: Metric, rows: Iterable[Sample]) -> str:
-    lines = [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]
-    for labels, value in rows:
-        assert tuple(labels) == metric.labels, (metric.name, tuple(labels))
-        inner = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-        lines.append(f"{metric.name}{f'{{{inner}}}' if inner else ''} {_number(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _escape(value: str) -> str:
-    return visible(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+            samples.add(name, sample)
+    registry = CollectorRegistry()
+    registry.register(samples)
+    return str(generate_latest(registry).decode())
 
 
 def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
@@ -192,24 +200,24 @@ def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
     columns = (ints(rows, name).tolist() for name in numbers)
     sums: dict[tuple[str, str, str], int] = {}
     for group, topic, client, partition, offset, lag, done in zip(*names, *columns, strict=True):
-        place = {"topic": topic, "partition": str(partition)}
+        at = {"topic": topic, "partition": str(partition)}
         of_client = {CLIENT_ID: client} if client_ids else {}
         for name, value in (("current_offset", offset), ("lag", lag)):
             if value >= 0:  # a group without commits has neither, and no sum of them either
                 key = (name, group, topic)
                 sums[key] = sums.get(key, 0) + value
-                labels = {"consumergroup": group, **place, **(of_client if name == "lag" else {})}
+                labels = {"consumergroup": group, **at, **(of_client if name == "lag" else {})}
                 yield f"kafka_consumergroup_{name}", (labels, value)
         if done >= 0:
-            yield "holdfast_share_group_delivered", ({"group": group, **place}, done)
+            yield "holdfast_share_group_delivered", ({"group": group, **at}, done)
     for (name, group, topic), total in sums.items():
         both = {"consumergroup": group, "topic": topic}
         yield f"kafka_consumergroup_{name}_sum", (both, total)
-    for group, age in _oldest(rows):
+    for group, age in oldest_unread_s(rows):
         yield "holdfast_group_lag_seconds", ({"group": group}, round(age, 3))
 
 
-def _oldest(rows: ArrowTable) -> Iterator[tuple[str, float]]:
+def oldest_unread_s(rows: ArrowTable) -> Iterator[tuple[str, float]]:
     """Yield the age of each group's oldest unread record; skip a 0 that may be wrong."""
     subscribed = rows.filter(pc.invert(pc.fill_null(rows["not_subscribed"], False)))
     known = subscribed.filter(subscribed["lag_seconds"].is_valid())

@@ -42,7 +42,7 @@ from holdfast.core.assignors.registry import (
     unknown,
 )
 from holdfast.core.machine.leader.assignor_protocol import Assignor
-from holdfast.core.machine.policy import DESIGNS, PolicyInfo, find_policy, policy
+from holdfast.core.machine.policy import DESIGNS, POLICIES, PolicyInfo, find_policy, policy
 from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 
@@ -94,6 +94,8 @@ def resolve_policy(given: object) -> PolicyInfo:
     ConfigError
         If a function cannot be imported, or an object is not a policy.
     """
+    if isinstance(given, str) and given in POLICIES:
+        return POLICIES[given]
     found = policy_named_by(given) if isinstance(given, str) else given
     if not isinstance(found, PolicyInfo):
         found = _policy_of(found)

@@ -30,7 +30,7 @@ from typing import Any
 
 from holdfast.core.assignors.registry import Named, find
 from holdfast.core.machine.leader.assignor_protocol import Assignor, choose_rebalance_protocol
-from holdfast.core.machine.leader.designs import DesignAssignor, why_no_target
+from holdfast.core.machine.leader.designs import DesignAssignor, EagerAssignor, why_no_target
 from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.member_data import LAST_COMMIT_MS, MemberOptions
@@ -59,6 +59,7 @@ from holdfast.errors import ConfigError
 from holdfast.members.config.own_assignors import resolve, resolve_policy, resolve_target
 from holdfast.members.config.settings import OF_WORKERS, Settings
 
+_LIST = "partition.assignment.strategy"
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
 
 
@@ -93,7 +94,8 @@ def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy
         weights={kind: own["weight"] for kind, own in kinds.items() if "weight" in own},
         kinds={kind: _kind_policy(kind, own) for kind, own in kinds.items()},
     )
-    _check_targets(policy)
+    if policy.isolate or policy.weights:
+        _check_targets(policy)
     return policy
 
 
@@ -126,8 +128,6 @@ def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
 
 def _check_targets(policy: Policy) -> None:
     """Refuse weights and isolation with an assignor that would ignore them."""
-    if not (policy.isolate or policy.weights):
-        return
     assignor = find(policy.assignor)
     if not isinstance(policy.assignor, str):
         raise ConfigError(
@@ -136,19 +136,6 @@ def _check_targets(policy: Policy) -> None:
         )
     if assignor.uses_lags and policy.weights:
         raise ConfigError(f"holdfast.kinds: {assignor.name} balances by lag, and takes no weights")
-
-
-def listed_in(settings: Settings) -> tuple[AssignorSpec, ...]:
-    """Return the entries of ``partition.assignment.strategy``; none if the user wrote none.
-
-    Raises
-    ------
-    ConfigError
-        If an entry is neither an assignor's name nor a factory or an assignor of the user.
-    """
-    if "partition.assignment.strategy" not in settings.given:
-        return ()
-    return tuple(resolve(entry) for entry in settings["partition.assignment.strategy"])
 
 
 def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
@@ -162,12 +149,14 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     """
     for key in sorted(settings.given.intersection(OF_WORKERS)):
         raise ConfigError(f"{key}: only a Worker has work to start and to stop")
-    listed = listed_in(settings)
+    is_listed = _LIST in settings.given
+    listed = tuple(map(resolve, settings[_LIST])) if is_listed else ()
     policy = policy_of(settings, listed)
     row = resolve_policy(settings["holdfast.policy"])
     if not listed or "holdfast.policy" in settings.given:
         made = assignors_for(row, policy, listed)
-        check_agreement(row.name, made)
+        if listed:
+            check_agreement(row.name, made)
     else:
         made = supported_assignors(listed, policy)
     choose_rebalance_protocol(made)
@@ -177,22 +166,23 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
                 f"{key}: only the leader of a design treats topics by themselves: set "
                 "holdfast.policy to deferred or incremental"
             )
-    check_leave(settings, made)
-    return tuple(of_group(a, settings["group.id"]) for a in made)
+    if "holdfast.clean.leave" in settings.given:
+        check_leave(settings, made)
+    group: str = settings["group.id"]
+    return tuple(of_group(a, group) if isinstance(a, EagerAssignor) else a for a in made)
 
 
-def check_leave(settings: Settings, offered_: Sequence[Assignor]) -> None:
+def check_leave(settings: Settings, made: Sequence[Assignor]) -> None:
     """Refuse ``holdfast.clean.leave=deferred`` if the group never waits for a departed member.
 
     Such a group always behaves as for ``immediate``. For a static member the key says whether it
     stays in its group until its session ends.
     """
-    key = "holdfast.clean.leave"
-    is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, offered_))
-    if key in settings.given and settings.comes_back and not is_honoured:
+    is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, made))
+    if settings.comes_back and not is_honoured:
         raise ConfigError(
-            f"{key}: found deferred, but no member waits for one that left: set holdfast.policy "
-            "to deferred, incremental or failback, or give a group.instance.id"
+            "holdfast.clean.leave: found deferred, but no member waits for one that left: set "
+            "holdfast.policy to deferred, incremental or failback, or give a group.instance.id"
         )
 
 
@@ -205,7 +195,8 @@ def worker_assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[
             raise ConfigError(
                 f"holdfast.kinds: {kind}: not one of the resources {', '.join(sorted(resources))}"
             )
-    listed = listed_in(settings)
+    is_listed = _LIST in settings.given
+    listed = tuple(map(resolve, settings[_LIST])) if is_listed else ()
     policy = policy_of(settings, listed)
     if settings["holdfast.isolate"] is None:
         policy = replace(policy, isolate=not policy.weights)
@@ -265,8 +256,8 @@ def make_member(
         rebalance_timeout_ms=min(poll_ms + beat_ms + LAST_COMMIT_MS, INT32_MAX),
         max_poll_interval_ms=0 if is_worker else poll_ms,
         drain_timeout_ms=max(1, settings[drain]),
-        drain_setting=settings.word(drain),
-        poll_setting=settings.word(_POLL),
+        drain_setting=settings.user_name(drain),
+        poll_setting=settings.user_name(_POLL),
         request_timeout_ms=settings["request.timeout.ms"],
         retry_backoff_ms=max(1, settings["retry.backoff.ms"]),
         retry_backoff_max_ms=max(1, settings["retry.backoff.max.ms"]),

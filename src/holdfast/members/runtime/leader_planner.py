@@ -87,18 +87,12 @@ class LeaderPlanner:
         self._find_racks = find_racks
         self._version = version
         self.newest_version: int | None = None  # reported in the last round
-        self._missing = MissingTopics(self._log)
+        self._warnings = RoundWarnings(settings, self._log)
         self._wants_lags = any(map(uses_lags, assignors))
         self.waits = PlannedWaits(self._log)
-        self._shared = SharedLocations(settings, self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         """Plan a round; topics of other members are looked up."""
-        done = self._computed(request)
-        self.waits.note(request, done)
-        return done
-
-    def _computed(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
         counts = dict(request.partitions)
         try:
             done = self._planned(request, counts)
@@ -107,7 +101,9 @@ class LeaderPlanner:
         except Exception as error:  # our bug; the group continues
             self._log.exception("the leader's plan failed")
             done = stay(self._assignors, _of_existing(request, counts), error)
-        return replace(done, partitions=tuple(sorted(counts.items())))
+        done = replace(done, partitions=tuple(sorted(counts.items())))
+        self.waits.note(request, done)
+        return done
 
     def _planned(
         self, request: actions.ComputeAssignment, counts: dict[str, int]
@@ -122,14 +118,13 @@ class LeaderPlanner:
             found = self._count(topics)
             counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
             refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
-        self._missing.warn(refused, request.members, request.member_id)
+        self._warnings.left_out(refused, request.members, request.member_id)
         fresh = _of_existing(request, counts)
         existing = dict(fresh.partitions)
         lags = self._ask(existing) if self._wants_lags else None
         leader_round = read_round(self._assignors, fresh)
-        self._shared.warn(
-            leader_round.said or ()
-        )  # under a stock assignor no member sends its location
+        if leader_round.said:  # under a stock assignor no member sends its location
+            self._warnings.shared_locations(leader_round.said)
         if self._version is not None:
             leader_round = replace(leader_round, newer=self._newer(leader_round, self._version()))
         racks = self._racks(existing) if leader_round.has_racks else None
@@ -309,21 +304,23 @@ _REASONS: Mapping[int, str] = {
 }
 
 
-class MissingTopics:
-    """Logs which topics have no owner in a round, why, and who subscribes to them.
+class RoundWarnings:
+    """The warnings of a leader about the members of its rounds and the topics without an owner.
 
     A topic that is left out affects only its own subscribers. A topic is logged once, and again
     when the reason or the members change. A topic that does not exist, and that the leader
     subscribes to, is left to the leader's metadata watch, which names the nearest existing topic. A
     round logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does
-    not fill a log.
+    not fill a log. Several members with one location are logged once.
     """
 
-    def __init__(self, log: MemberLog):
+    def __init__(self, settings: Settings, log: Log):
         self._log = log
+        self._words = settings.user_name("holdfast.location"), settings.user_name("client.id")
         self._reported: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._has_reported_locations = False
 
-    def warn(
+    def left_out(
         self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
     ) -> None:
         """Log what has changed about topics that are left out.
@@ -340,14 +337,14 @@ class MissingTopics:
         if not refused:
             self._reported = {}
             return
-        asked_by = subscribers_of(members, refused)
+        subscribers = subscribers_of(members, refused)
         now = {
-            topic: (refused[topic], asked_by.get(topic, ()))
+            topic: (refused[topic], subscribers.get(topic, ()))
             for topic in sorted(refused)
-            if asked_by.get(topic)  # named by a message that cannot be read: no member needs it
+            if subscribers.get(topic)  # named by a message that cannot be read: no member needs it
             and not (
                 refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                and leader in asked_by.get(topic, ())
+                and leader in subscribers.get(topic, ())
             )
         }
         news = [topic for topic in now if self._reported.get(topic) != now[topic]]
@@ -363,33 +360,13 @@ class MissingTopics:
         if len(news) > MAX_REPORTED:
             self._log.warning("and %d more topics get no owner", len(news) - MAX_REPORTED)
 
-
-def _quoted(name: str) -> str:
-    """Return another member's name, quoted and cut to the length limit of topic names."""
-    return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
-
-
-def _listed(member_ids: tuple[str, ...]) -> str:
-    rest = len(member_ids) - _MOST_NAMES
-    names = ", ".join(map(_quoted, member_ids[:_MOST_NAMES]))
-    return f"{names} and {rest} more members" if rest > 0 else names
-
-
-class SharedLocations:
-    """The warning of a leader that sees several members with one location; logged once."""
-
-    def __init__(self, settings: Settings, log: Log):
-        self._words = settings.word("holdfast.location"), settings.word("client.id")
-        self._log = log
-        self._has_reported = False
-
-    def warn(self, members: Iterable[SubscribedMember]) -> None:
-        """Check the members of a round, and warn."""
+    def shared_locations(self, members: Iterable[SubscribedMember]) -> None:
+        """Warn if members of a round have one location."""
         from holdfast.core.machine.leader.subscriptions import shared_locations
 
-        if self._has_reported or not (shared := shared_locations(members)):
+        if self._has_reported_locations or not (shared := shared_locations(members)):
             return
-        self._has_reported = True
+        self._has_reported_locations = True
         alike = shared[0]
         more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
         self._log.warning(
@@ -402,6 +379,17 @@ class SharedLocations:
             more,
             self._words[0],
         )
+
+
+def _quoted(name: str) -> str:
+    """Return another member's name, quoted and cut to the length limit of topic names."""
+    return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
+
+
+def _listed(member_ids: tuple[str, ...]) -> str:
+    rest = len(member_ids) - _MOST_NAMES
+    names = ", ".join(map(_quoted, member_ids[:_MOST_NAMES]))
+    return f"{names} and {rest} more members" if rest > 0 else names
 
 
 def uses_lags(assignor: Assignor) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from holdfast.fleet.analysis.findings import (
     rules_anomalies,
@@ -101,6 +102,7 @@ def worst_first(examination: Examination) -> tuple[int, float, str]:
     return -verdict.rank, -verdict.downtime_s, examination.history.name
 
 
+@cache
 def all_rules() -> tuple[Rule, ...]:
     """Return every rule, by code."""
     return tuple(sorted(RULES.values(), key=lambda rule: rule.code))

@@ -184,6 +184,9 @@ class Symptom:
     every_s: float = 0.0
 
 
+_SYMPTOM_FIELDS = tuple(one.name for one in fields(Symptom))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Symptom):
     """A symptom with its rule and its final severity.
@@ -292,7 +295,7 @@ class Rule:
     def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
         """Yield every symptom of this rule in one group, as a finding."""
         for symptom in self.look(history, limits):
-            told = {one.name: getattr(symptom, one.name) for one in fields(Symptom)}
+            told = {name: getattr(symptom, name) for name in _SYMPTOM_FIELDS}
             told["severity"] = symptom.severity or self.severity
             told |= {name: harmless(told[name]) for name in ("text", "command")}
             yield Finding(

@@ -46,9 +46,9 @@ def failed_in(history: GroupHistory) -> dict[int, list[dict[str, Any]]]:
 
 def unreadable_members(history: GroupHistory) -> Mask:
     """Return members whose assignment could not be read: their load is unknown."""
-    p, g, known = history.presence, history.generations, history.timeline.members
+    p, g, known = history.presence, history.generations, history.members
     found = np.zeros(len(p.generation), dtype=bool)
-    rows = history.anomalies_of("unreadable_assignment").select(["generation", "member_ids"])
+    rows = history.anomalies_of("unreadable_assignment")
     for row in rows.to_pylist() if rows.num_rows else ():
         members = np.asarray([name in (row["member_ids"] or ()) for name in known], dtype=bool)
         found |= (g.number[p.generation] == row["generation"]) & members[p.member]

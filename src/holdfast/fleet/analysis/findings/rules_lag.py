@@ -44,7 +44,7 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
     if history.kind.is_shared:
         return  # many members read one partition
-    now = [history.timeline.members[m] for m in history.presence.member[history.members_now]]
+    now = [history.members[m] for m in history.presence.member[history.members_now]]
     totals = dict.fromkeys(now, 0)
     for member, records in zip(lag.member, lag.work, strict=True):
         if member in totals and records > 0:
@@ -95,7 +95,7 @@ def _too_slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
     if history.kind.is_shared or history.state != "Stable":
         return
-    now = {history.timeline.members[m] for m in history.presence.member[history.members_now]}
+    now = {history.members[m] for m in history.presence.member[history.members_now]}
     oldest, newest, records = dict.fromkeys(now, 0.0), dict.fromkeys(now, NEVER), 0
     for i, member in enumerate(lag.member):
         if member in now and not np.isnan(lag.age_s[i]):
@@ -196,7 +196,7 @@ def _no_progress(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "assignor.",
 )
 def _unowned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    if history.state != "Stable" or history.last < 0:
+    if history.is_always_owned or history.state != "Stable" or history.last < 0:
         return
     t = history.timeline
     owner = history.owner_at(history.last)

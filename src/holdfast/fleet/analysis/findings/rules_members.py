@@ -70,7 +70,7 @@ def _static_names(history: GroupHistory) -> dict[str, str]:
     """Return the static name of each member of the last generation that has one."""
     p = history.presence
     rows = np.flatnonzero(history.members_now)
-    names = history.timeline.members
+    names = history.members
     return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
 
 
@@ -80,8 +80,11 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     ``static``: members with a static name, by that name; otherwise the other members, by member
     id.
     """
+    lag = history.lag
+    if not (lag.work > 0).any():
+        return
     stalled, working, since = _stalled(history, limits)
-    lag, names = history.lag, _static_names(history)
+    names = _static_names(history)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
     # A member that polls too rarely (HF127) is at work for as long as its batches take.
     busy_s = batches_s(history)
@@ -198,7 +201,7 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     rows = np.flatnonzero(history.members_now & empty & ~unreadable_members(history))
     if not len(rows) or history.state != "Stable":
         return
-    names = [history.timeline.identities.names[i] for i in p.identity[rows]]
+    names = [history.identities.names[i] for i in p.identity[rows]]
     total = int(history.members_now.sum())
     partitions = history.n_partitions
     noun = history.kind.words.thing
@@ -304,7 +307,7 @@ def _uneven(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     spread = int(loads.max() - loads.min())
     if spread < limits.load_spread or loads.min() < 0:
         return
-    most = [history.timeline.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
+    most = [history.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
     yield Symptom(
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics have {loads.min()} to {loads.max()} partitions",

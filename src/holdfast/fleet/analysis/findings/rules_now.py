@@ -186,7 +186,7 @@ def _not_joined(
     history: GroupHistory, members: Sequence[SeenMember], limits: Limits
 ) -> AwaitedMembers:
     """Return members of the last generation that have not rejoined, as far as records show."""
-    names = history.timeline.members
+    names = history.members
     former = {names[m] for m in history.presence.member[history.members_now]}
     old = [one for one in members if one.member_id in former]
     n_new = len(members) - len(old)

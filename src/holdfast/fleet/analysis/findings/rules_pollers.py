@@ -134,7 +134,7 @@ def _find_slow_pollers(history: GroupHistory) -> list[SlowPoller]:
 
 def _process(history: GroupHistory, row: int) -> str:
     """Return the name of a process: a slow poller keeps its client id and its host."""
-    p, who = history.presence, history.timeline.identities
+    p, who = history.presence, history.identities
     name = p.static_name(row) or p.text("client_id", row)
     host = who.hosts[who.host[p.member[row]]]
     return f"{name} on {host}" if host else str(name)
@@ -205,7 +205,7 @@ class _DepartureEvidence:
         words = dict(
             zip(history.rebalance_index.tolist(), history.rebalances.stated_reasons, strict=True)
         )
-        names = history.timeline.members
+        names = history.members
         stated_reasons = [_broker_words(names[one.member], words.get(one.gone, "")) for one in went]
         own = [text.partition("; client reason: ")[0] for text in stated_reasons]
         left = np.asarray([_LEFT in text for text in own])
@@ -294,14 +294,14 @@ def _beside_a_deploy(found: Sequence[SlowPoller]) -> list[SlowPoller]:
 
 def explains(history: GroupHistory, found: Iterable[SlowPoller], absence: Absence) -> bool:
     """Return whether a process was absent because it polled too rarely."""
-    identity = history.timeline.identities.identity
+    identity = history.identities.identity
     gone = (absence.last_with + 1, absence.identity)
     return any((d.gone, int(identity[d.member])) == gone for one in found for d in one.went)
 
 
 def batches_s(history: GroupHistory) -> dict[str, float]:
     """Return the approximate longest batch of each slow poller in the last generation, in s."""
-    p, names = history.presence, history.timeline.members
+    p, names = history.presence, history.members
     longest = {one.name: _batch_s(history, one)[1] for one in slow_pollers(history)}
     rows = np.flatnonzero(history.members_now).tolist() if longest else []
     known = {names[p.member[row]]: longest.get(_process(history, row)) for row in rows}

@@ -56,6 +56,8 @@ def _real(history: GroupHistory) -> Mask:
 
 def _costless(history: GroupHistory, limits: Limits) -> list[Absence]:
     """Return restarts without a move to another process, as under Designs II and III."""
+    if not history.absences:
+        return []
     g, moves = history.generations, np.sort(process_moves(history.timeline)[1])
     found = []
     for absence in history.absences:
@@ -84,7 +86,7 @@ def _announced(history: GroupHistory, limits: Limits) -> Mask:
     """
     r, p, index = history.rebalances, history.presence, history.rebalance_index
     found = np.zeros(len(r.at_ms), dtype=bool)
-    n_members = np.int64(len(history.timeline.members) + 1)
+    n_members = np.int64(len(history.members) + 1)
     people = p.generation * n_members + p.member  # ascending
     last = np.append(people[1:] != people[:-1], True)[: len(people)]
     idle = np.flatnonzero(last & (p.n_partitions == 0))
@@ -135,7 +137,10 @@ def _crash_loops(history: GroupHistory, limits: Limits) -> dict[int, list[Absenc
     "logs; for deploys see HF102.",
 )
 def _storm(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    counted = np.flatnonzero(_real(history) & ~_during(history, _costless(history, limits)))
+    real = _real(history)
+    if real.sum() < limits.storm_rebalances:
+        return
+    counted = np.flatnonzero(real & ~_during(history, _costless(history, limits)))
     at = history.rebalances.at_ms[counted]
     end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
     inside = end - np.arange(len(at))
@@ -200,7 +205,7 @@ def _replaced(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
             gone |= (lives.went >= one.begin) & (lives.went <= one.end)
     if not chosen.any():
         return
-    names = history.timeline.identities.names
+    names = history.identities.names
     yield symptom_of(
         history,
         chosen,
@@ -215,6 +220,8 @@ def _replaced(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 
 def _restarted(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield symptoms of processes back under their names: a deploy, or a starting crash loop."""
+    if len(history.absences) < 2:
+        return
     g = history.generations
     looping = _crash_loops(history, limits)
     harmless = set(_costless(history, limits))
@@ -391,9 +398,9 @@ def _delay_short(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Lower the delay to one and a half times the longest restart.",
 )
 def _delay_long(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    t, g = history.timeline, history.generations
-    if not len(t.owner):
+    if history.is_always_owned:
         return
+    t, g = history.timeline, history.generations
     first = np.zeros(len(t.owner), dtype=bool)
     first[t.start[:-1]] = True
     began = np.searchsorted(g.at_ms, t.from_ms, side="right") - 1
@@ -567,13 +574,13 @@ def _replay_deferred(history: GroupHistory, restart_s: float) -> str:
 
 
 def _names(history: GroupHistory, absences: list[Absence]) -> list[str]:
-    names = history.timeline.identities.names
+    names = history.identities.names
     return list(dict.fromkeys(names[a.identity] for a in absences))
 
 
 def _round_trip(history: GroupHistory, absence: Absence) -> Mask:
     """Return timeline rows that moved from the process to another one and back."""
-    identity = np.append(history.timeline.identities.identity, -1)
+    identity = np.append(history.identities.identity, -1)
     before = identity[history.owner_at(absence.last_with)] == absence.identity
     elsewhere = np.zeros(len(before), dtype=bool)
     for generation in range(absence.first_without, absence.back + 1):

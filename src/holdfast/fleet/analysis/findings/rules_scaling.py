@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from holdfast.core.model.columns import I32, I64
+from holdfast.core.model.columns import I32, I64, distinct
 from holdfast.fleet.analysis.findings.finding import Limits, Severity, Symptom, count, rule
 from holdfast.fleet.analysis.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
 from holdfast.fleet.analysis.findings.rules_pollers import slow_pollers
@@ -78,6 +78,11 @@ class Turnover:
         return self.gone >= 2 and self.replaced >= 2 and self.gone >= self.stayed
 
 
+_NO_LIVES: Final = Lives(
+    process=np.zeros(0, np.int32), came=np.zeros(0, np.int64), went=np.zeros(0, np.int64)
+)
+
+
 def read_lives(generation: I64, process: I32, n_generations: int) -> Lives:
     """Read lives of the processes of one group's members, a row for each generation and member."""
     who, place = np.unique(process, return_inverse=True)
@@ -132,7 +137,10 @@ def changes_of(history: GroupHistory, gap_s: float) -> tuple[Lives, list[Turnove
     A process that is known by its member id alone counts as a new one at each start.
     """
     p, settled = history.presence, history.generations
-    who = history.timeline.identities.identity
+    n = len(history.identities.names)
+    if len(distinct(p.generation * n + p.identity)) == n * len(settled.number):
+        return _NO_LIVES, []  # all of them were in every generation
+    who = history.identities.identity
     slow = {int(who[d.member]) for one in slow_pollers(history) for d in one.went}
     lives = read_lives(p.generation, p.identity, len(settled.number)).without(slow)
     return lives, turnovers(lives, settled.at_ms, gap_s, history.since_ms)
@@ -166,7 +174,7 @@ def _flapping(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     if not chosen.any():
         return
     stays_s = (settled_ms[lives.went[visitors]] - settled_ms[lives.came[visitors]]) / 1000
-    names = history.timeline.identities.names
+    names = history.identities.names
     sizes = history.generations.n_members[history.rebalance_index[chosen]]
     yield symptom_of(
         history,

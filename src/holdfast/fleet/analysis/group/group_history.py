@@ -25,7 +25,7 @@ from holdfast.core.kinds.kind import GroupKind, GroupType
 from holdfast.core.kinds.rows import CLASSIC, kind_of
 from holdfast.core.machine.clients import clients_of
 from holdfast.core.machine.upgrade import Client
-from holdfast.core.model.columns import I32, I64, Mask
+from holdfast.core.model.columns import I32, I64, Mask, distinct
 from holdfast.fleet.analysis.group.identity import Identities, read_identities
 from holdfast.fleet.analysis.group.lag import NEVER, LagRows
 from holdfast.fleet.analysis.group.live import LiveGroup
@@ -33,6 +33,7 @@ from holdfast.fleet.analysis.group.presence import Absence, Presence, absences_o
 from holdfast.fleet.analysis.group.rebalances import Rebalances, read_rebalances
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes, Rebuilding, rebuilding_of
 from holdfast.fleet.analysis.group.timeline import (
+    FlatAssignments,
     Settlements,
     Timeline,
     build_timeline,
@@ -111,13 +112,25 @@ class GroupHistory:
         return self.identities.members
 
     @cached_property
+    def flat_assignments(self) -> FlatAssignments:
+        """Owned partitions of each generation, one by one."""
+        return flat_assignments(self.stored["assignments"], self.assignment_index)
+
+    @cached_property
+    def is_always_owned(self) -> bool:
+        """Whether every partition that ever had an owner has one in each generation."""
+        flat, n_generations = self.flat_assignments, max(len(self.generations.number), 1)
+        n_pairs = len(distinct(flat.row * n_generations + flat.generation))
+        return n_pairs == len(flat.row_partition) * n_generations
+
+    @cached_property
     def timeline(self) -> Timeline:
         """The owner of each partition over time."""
         return build_timeline(
             self.name,
             self.generations,
             self.identities,
-            flat_assignments(self.stored["assignments"], self.assignment_index),
+            self.flat_assignments,
             gaps=self.stored["ownership_gaps"],
             last=self.end_ms,
         )
@@ -236,7 +249,7 @@ class GroupHistory:
     @property
     def n_partitions(self) -> int:
         """Count partitions, or tasks and connectors, that ever had an owner or a reader."""
-        return max(len(self.timeline.row_partition), self.n_shared)
+        return max(len(self.flat_assignments.row_partition), self.n_shared)
 
     @property
     def first_ms(self) -> int:
@@ -334,8 +347,8 @@ class GroupHistory:
     def downtime_s(self) -> float:
         """Return the best single estimate of the group's downtime, in seconds a partition.
 
-        That is the upper bound of the downtime, divided by the partitions of the group: Kafka
-        records when a rebalance ended and not when it began, so the lower bound of an eager group,
+        The estimate is the upper bound of the downtime, divided by the partitions: Kafka records
+        when a rebalance ended and not when it began, so the lower bound of an eager group,
         in which everything stops, is 0.
         """
         return self.downtimes_s[1]
