@@ -108,6 +108,7 @@ def run(
         remove_staged(tables.root)
         remove_state(tables.root)  # state of a stream whose tables were replaced
         _remove_dumps(tables.root, dump.path)
+    pa.default_memory_pool().release_unused()
     return History(tables=tables, dump=dump)
 
 
