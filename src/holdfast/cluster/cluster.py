@@ -28,7 +28,13 @@ from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import ClientError, ConfigError, RemoteProtocolError, SourceError
+from holdfast.errors import (
+    ClientError,
+    ConfigError,
+    RemoteProtocolError,
+    SourceError,
+    UnreadableTopicError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,10 +137,28 @@ class LiveCluster:
                 partitions = listed
             return ends_of(send, topic, partitions)
 
+    def check_read(self, topic: str) -> None:
+        """Check that the principal may read a topic that exists.
+
+        Raises
+        ------
+        UnreadableTopicError
+            It may not.
+        SourceError
+            The cluster cannot be reached.
+        """
+        with self.connected() as send:
+            if not send("Metadata", lambda lookup: lookup.may_read(topic)):
+                refused = self._no_right(f"READ on topic {topic!r}")
+                raise UnreadableTopicError(str(refused))
+
     def _not_found(self, topic: str, code: int) -> SourceError:
         if code in _NO_RIGHT:
-            return self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
-        return SourceError(f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed")
+            refused = self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
+            return UnreadableTopicError(str(refused))
+        return UnreadableTopicError(
+            f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
+        )
 
     def group_names(self) -> set[str]:
         """Return the groups that the brokers know.

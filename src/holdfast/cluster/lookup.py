@@ -225,6 +225,17 @@ class Lookup:
                     found[tp] = part.offset, part.timestamp
         return found, failed
 
+    def may_read(self, topic: str) -> concurrent.futures.Future[bool]:
+        """Return whether the principal may read a topic, as far as the broker reports (KIP-430)."""
+
+        async def work() -> bool:
+            described = await self.connections.again(
+                lambda: self._metadata({topic}, operations=True)
+            )
+            return any(map(_may_be_read, described.topics))
+
+        return self.connections.future(work)
+
     def first_batches(
         self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int = 1_000
     ) -> concurrent.futures.Future[dict[TopicPartition, Any]]:
