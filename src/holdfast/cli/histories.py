@@ -271,18 +271,14 @@ def count_readable(
     if engine is options.Engine.COORDINATORS:
         note(POLLED)
         return None
-    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-
     try:
-        n_records = count()
-        cluster.check_read(OFFSETS_TOPIC)
+        return count()
     except UnreadableTopicError as error:
         if engine is not options.Engine.AUTO or not cluster.group_names():
             raise
         note(f"{error}")
         note(POLLED)
         return None
-    return n_records
 
 
 def polled_feed(

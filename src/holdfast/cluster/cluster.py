@@ -116,14 +116,17 @@ class LiveCluster:
         Raises
         ------
         SourceError
-            If the cluster cannot be reached or lacks the topic, or a partition chosen by ``only``
-            has no leader.
+            If the cluster cannot be reached, or a partition chosen by ``only`` has no leader.
+        UnreadableTopicError
+            If it lacks the topic, or the principal may not read it.
         """
         with self.connected() as send:
-            answer = send("Metadata", lambda lookup: lookup.topics([topic]))
+            answer = send("Metadata", lambda lookup: lookup.topics([topic], operations=True))
             if not answer.found:
                 raise self._not_found(topic, answer.refused.get(topic, 0))
             (found,) = answer.found
+            if not found.is_readable:
+                raise UnreadableTopicError(str(self._no_right(f"READ on topic {topic!r}")))
             partitions = led(found)
             wanted = None if only is None else only(len(found.leaders))
             if wanted is not None:
@@ -136,21 +139,6 @@ class LiveCluster:
                     )
                 partitions = listed
             return ends_of(send, topic, partitions)
-
-    def check_read(self, topic: str) -> None:
-        """Check that the principal may read a topic that exists.
-
-        Raises
-        ------
-        UnreadableTopicError
-            It may not.
-        SourceError
-            The cluster cannot be reached.
-        """
-        with self.connected() as send:
-            if not send("Metadata", lambda lookup: lookup.may_read(topic)):
-                refused = self._no_right(f"READ on topic {topic!r}")
-                raise UnreadableTopicError(str(refused))
 
     def _not_found(self, topic: str, code: int) -> SourceError:
         if code in _NO_RIGHT:

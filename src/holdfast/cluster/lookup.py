@@ -63,6 +63,7 @@ class ClusterTopic:
     name: str
     topic_id: UUID  # its id; 0 from a broker before Kafka 2.8
     leaders: Mapping[int, int]  # partition -> node of its leader, -1 for none now
+    is_readable: bool = True  # False if requested, and the principal may not READ the topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +96,22 @@ class Lookup:
         self._committed_only = connections.settings["isolation.level"] == "read_committed"
 
     def topics(
-        self, names: Collection[str] | None = None
+        self, names: Collection[str] | None = None, *, operations: bool = False
     ) -> concurrent.futures.Future[ClusterTopics]:
-        """Describe the topics ``names`` (None: all)."""
+        """Describe the topics ``names`` (None: all), with ``operations`` whether each may be read.
+
+        References: KIP-430.
+        """
 
         async def work() -> ClusterTopics:
-            answer = await self.connections.again(lambda: self._metadata(names))
+            metadata = partial(self._metadata, names, operations=operations)
+            answer = await self.connections.again(metadata)
             found = [
                 ClusterTopic(
                     name=topic.name,
                     topic_id=getattr(topic, "topic_id", None) or _NO_ID,
                     leaders={p.partition_index: p.leader_id for p in topic.partitions},
+                    is_readable=not operations or _may_be_read(topic),
                 )
                 for topic in answer.topics
                 if not topic.error_code
@@ -224,17 +230,6 @@ class Lookup:
                         continue
                     found[tp] = part.offset, part.timestamp
         return found, failed
-
-    def may_read(self, topic: str) -> concurrent.futures.Future[bool]:
-        """Return whether the principal may read a topic, as far as the broker reports (KIP-430)."""
-
-        async def work() -> bool:
-            described = await self.connections.again(
-                lambda: self._metadata({topic}, operations=True)
-            )
-            return any(map(_may_be_read, described.topics))
-
-        return self.connections.future(work)
 
     def first_batches(
         self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int = 1_000

@@ -1,7 +1,8 @@
 """Records of a cluster or a dump, to Arrow columns.
 
 ``offsets_topic`` reads a cluster, span by span; ``topic_reader`` does so without Spark and follows
-open transactions, whose records ``transactions`` keeps. ``source`` opens a dump and reads it,
+open transactions, whose records ``transactions`` keeps. ``polled_feed`` polls coordinators in place
+of the topic, and ``described_records`` makes records of their answers. ``source`` opens a dump and reads it,
 ``dump`` writes one, ``merge`` makes one of several. ``deletions`` finds keys that were deleted
 without a tombstone, and ``last_of_keys`` those that several dumps prove. ``selection`` chooses
 groups. ``split`` separates commits from other records, and makes rows and positions of them.
