@@ -63,7 +63,7 @@ class ClusterTopic:
     name: str
     topic_id: UUID  # its id; 0 from a broker before Kafka 2.8
     leaders: Mapping[int, int]  # partition -> node of its leader, -1 for none now
-    is_readable: bool = True  # False if requested, and the principal may not READ the topic
+    is_readable: bool = True  # False if requested, and it may not be read (KIP-430)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +98,7 @@ class Lookup:
     def topics(
         self, names: Collection[str] | None = None, *, operations: bool = False
     ) -> concurrent.futures.Future[ClusterTopics]:
-        """Describe the topics ``names`` (None: all), with ``operations`` whether each may be read.
-
-        References: KIP-430.
-        """
+        """Describe the topics ``names`` (None: all), with ``operations`` whether each may be read."""
 
         async def work() -> ClusterTopics:
             metadata = partial(self._metadata, names, operations=operations)
