@@ -467,8 +467,8 @@ class Consumer(ConsumerQueries):
             check_offsets(offsets)
         elif not self._in_flight.is_seen:  # the application never got the list
             session.unprocessed = session.in_flight_from()
-        wanted, asked = session.wanted(None if offsets is None else as_offsets(offsets))
-        session.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
+        wanted, origin = session.wanted(None if offsets is None else as_offsets(offsets))
+        session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s).result()
 
     @_inside
     def committed(
@@ -516,7 +516,7 @@ class Consumer(ConsumerQueries):
 
     @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Pause delivery of these partitions; kept across rebalances that leave them here.
+        """Pause delivery of partitions; kept across rebalances that leave them here.
 
         Raises
         ------
@@ -532,7 +532,7 @@ class Consumer(ConsumerQueries):
 
     @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Resume delivery of these partitions."""
+        """Resume delivery of partitions."""
         self._running()
         self._adapter.resume(checked_pairs(partitions))
 

@@ -71,8 +71,8 @@ def settings_of(
     ValueError
         For a keyword that is unknown, out of range, or in conflict with another.
     """
-    # aiokafka itself never waits for records in flight. So a revocation waits no longer than it
-    # tells the group that a member may take.
+    # aiokafka itself never waits for records in flight. So a revocation waits no longer than
+    # the rebalance time-out in the member's JoinGroup.
     waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
     try:
         settings = keywords.settings_of(
@@ -143,4 +143,6 @@ def _assignor(given: Any, cluster: Any) -> Any:
         return "sticky"
     from holdfast.members.clients.aiokafka.assignors import AiokafkaAssignor, ForeignAssignor
 
-    return given.spoken if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)
+    return (
+        given.protocol if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)
+    )

@@ -159,7 +159,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._client,
             self._subscription,
             settings=self._member_settings,
-            offered=self._member_assignors,
+            member_assignors=self._member_assignors,
             reports_full_assignment=self._reports_full_assignment,
             group_id=self._group_id,
             group_instance_id=self._group_instance_id,

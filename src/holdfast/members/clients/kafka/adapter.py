@@ -216,10 +216,10 @@ class SubscriptionAdapter:
         if self._retained and self._generation() != self._retained_in + 1:
             self._keep(self._assigned() - self._retained)
         stays = self._assigned()
-        goes_on = stays & resources & self._retained - self._missing()
+        continuing = stays & resources & self._retained - self._missing()
         self._held_back -= resources
         self._keep(resources | (stays if self.session.is_cooperative else set()))
-        for tp in goes_on:
+        for tp in continuing:
             self.session.subscription_state.begins_at(
                 tp, 0
             )  # no other member has committed in between
