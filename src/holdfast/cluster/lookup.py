@@ -98,7 +98,7 @@ class Lookup:
     def topics(
         self, names: Collection[str] | None = None, *, operations: bool = False
     ) -> concurrent.futures.Future[ClusterTopics]:
-        """Describe the topics ``names`` (None: all), with ``operations`` whether each may be read."""
+        """Describe the topics ``names`` (None: all); ``operations``: also what may be read."""
 
         async def work() -> ClusterTopics:
             metadata = partial(self._metadata, names, operations=operations)
