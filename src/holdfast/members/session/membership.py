@@ -4,8 +4,8 @@
 the call of an application that wants to know at once that no broker answers. A broker that is
 unavailable is tried again until it answers or the membership is closed; any other error is final,
 and the application's next call raises it. The member joins with the latest subscription made before
-it was connected. A membership that has ended connects nothing, and a member runtime that nobody
-has taken by then is closed.
+it was connected. A membership that has ended connects nothing, and a member runtime that was
+not taken by then is closed.
 
 **Strategy.** Between two attempts the connecting thread holds no reference to the membership, so a
 forgotten consumer can be collected.
