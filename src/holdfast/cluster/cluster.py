@@ -21,14 +21,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster import client_configs, credentials
-from holdfast.cluster.diagnosis import why_no_answer
+from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
 from holdfast.cluster.record_times import TopicPartition
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.cluster.tokens import Tokens
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import ClientError, ConfigError, RemoteProtocolError, SourceError
+from holdfast.errors import (
+    ClientError,
+    ConfigError,
+    RemoteProtocolError,
+    SourceError,
+    UnreadableTopicError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +104,34 @@ class LiveCluster:
         with self.connected():
             pass
 
+    def check_steps(self, note: NoteStep) -> None:
+        """Check each step of a connection, and call ``note`` after each one that works.
+
+        Raises
+        ------
+        SourceError
+            With the step that fails.
+        ConfigError
+            If the configuration cannot be honoured.
+        """
+        settings = self._settings()
+        for key, value in settings.shown().items():
+            note("setting", f"{key} = {_readable(value)}")
+        if isinstance(provider := settings[credentials.PROVIDER], Tokens):
+            note("setting", f"tokens come from {provider.origin}")
+        if (failed := failing_step(settings, note)) is not None:
+            raise SourceError(failed)
+        with self.connected() as send:
+            note("login", f"it works as {settings['sasl.mechanism'] or 'no user (no SASL)'}")
+            found = send("Metadata", lambda lookup: lookup.topics())
+            note("metadata", f"cluster {found.cluster_id}, topics: {len(found.found)}")
+        try:
+            _ = self.spark_options
+        except ConfigError as error:
+            note("Spark", f"it cannot log in so: {error}")
+        else:
+            note("Spark", "its client gets the same login")
+
     def partition_ends(
         self, topic: str, only: Callable[[int], Container[int] | None] | None = None
     ) -> Mapping[int, PartitionEnds]:
@@ -110,14 +145,17 @@ class LiveCluster:
         Raises
         ------
         SourceError
-            If the cluster cannot be reached or lacks the topic, or a partition chosen by ``only``
-            has no leader.
+            If the cluster cannot be reached, or a partition chosen by ``only`` has no leader.
+        UnreadableTopicError
+            If it lacks the topic, or the principal may not read it.
         """
         with self.connected() as send:
-            answer = send("Metadata", lambda lookup: lookup.topics([topic]))
+            answer = send("Metadata", lambda lookup: lookup.topics([topic], operations=True))
             if not answer.found:
                 raise self._not_found(topic, answer.refused.get(topic, 0))
             (found,) = answer.found
+            if not found.is_readable:
+                raise UnreadableTopicError(str(self._no_right(f"READ on topic {topic!r}")))
             partitions = led(found)
             wanted = None if only is None else only(len(found.leaders))
             if wanted is not None:
@@ -133,8 +171,11 @@ class LiveCluster:
 
     def _not_found(self, topic: str, code: int) -> SourceError:
         if code in _NO_RIGHT:
-            return self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
-        return SourceError(f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed")
+            refused = self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
+            return UnreadableTopicError(str(refused))
+        return UnreadableTopicError(
+            f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
+        )
 
     def group_names(self) -> set[str]:
         """Return the groups that the brokers know.
@@ -280,6 +321,14 @@ class LiveCluster:
             f"the principal may not read that from {self.bootstrap}: {what}; "
             'the page "The command line" lists what a principal needs for each command'
         )
+
+
+def _readable(value: object) -> str:
+    """Return the value of a setting in one short line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    text = str(value)
+    return f"PEM of {len(text)} characters" if text.startswith("-----BEGIN") else text
 
 
 def _line(error: BaseException) -> str:

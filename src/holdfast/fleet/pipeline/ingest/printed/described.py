@@ -4,37 +4,20 @@
 in any order; tables of states are skipped. A dash is an unknown value. Cells are below their
 headings, as the tool pads them: a cell that is too long for its column pushes the others.
 
-A dump made of them has one generation of each group.
-
 References: ``ConsumerGroupCommand`` of Kafka 2.8 to 4.3.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.cluster.snapshot import ClusterSnapshot
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL
 from holdfast.core.model.partitions import TopicPartitions, grouped
-from holdfast.core.wire.layouts.consumer_protocol import (
-    AssignmentMessage,
-    Subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from holdfast.core.wire.layouts.offsets_records import Record, encode_record
-from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed.console import is_noise, wrong_line
-from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.storage.paths import StoragePath
 
 HEADING: Final = re.compile(
     r"GROUP +(?:TOPIC +PARTITION +(?:LEADER-EPOCH +)?CURRENT-OFFSET +LOG-END-OFFSET +LAG\b"
@@ -283,95 +266,3 @@ def snapshot_of(described: DescribedGroups, group: str) -> dict[str, Any]:
         for reader in readers
     ]
     return {"partitions": counts, "members": members, **({"lags": lags} if own else {})}
-
-
-def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | str) -> Dump:
-    """Write groups as a dump in which each has one generation, with its members and commits.
-
-    Parameters
-    ----------
-    at_us : int
-        When the text was printed, in microseconds since 1970; every record has this time.
-    folder : path or URL
-        New or empty, or a dump, which is replaced.
-
-    Notes
-    -----
-    The beginning of each log is taken for 0, and what members subscribe to for what any of them was
-    given (:func:`~holdfast.fleet.pipeline.ingest.printed.described.snapshot_of`).
-    """
-    records = [*_records(found, at_us // 1000)]
-    columns = {
-        "partition": [0] * len(records),
-        "offset": [*range(len(records))],
-        "timestamp": [at_us] * len(records),
-        "key": [key for key, _ in records],
-        "value": [value for _, value in records],
-    }
-    offsets = {
-        (one.topic, one.partition): one.end for one in found.partitions if one.end is not None
-    }
-    counts: dict[str, int] = {}
-    for group in found.groups:
-        for topic, n in snapshot_of(found, group)["partitions"].items():
-            counts[topic] = max(n, counts.get(topic, 0))
-    for topic, partition in offsets:
-        counts[topic] = max(partition + 1, counts.get(topic, 0))
-    snapshot = ClusterSnapshot(
-        cluster_id="",
-        topics=[("", topic, n) for topic, n in sorted(counts.items())],
-        offsets=[
-            *((topic, p, 0, end) for (topic, p), end in sorted(offsets.items())),
-            (OFFSETS_TOPIC, 0, 0, len(records)),
-        ],
-        taken_at=datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(),
-    )
-    return write_log(folder, columns, snapshot)
-
-
-def _records(found: DescribedGroups, at_ms: int) -> Iterator[tuple[bytes, bytes | None]]:
-    for group in found.groups:
-        readers = found.readers(group)
-        if readers:
-            topics = tuple(sorted({topic for one in readers for topic, _ in one.partitions}))
-            value = {
-                "protocolType": CONSUMER_PROTOCOL,
-                "generation": 1,
-                "protocol": None,
-                "leader": None,
-                "currentStateTimestamp": at_ms,
-                "members": [_member(one, topics) for one in readers],
-            }
-            yield _written(RecordType.GROUP_METADATA, {"group": group}, value)
-        for one in found.partitions:
-            if one.group == group and one.committed is not None:
-                place = {"group": group, "topic": one.topic, "partition": one.partition}
-                value = {
-                    "offset": one.committed,
-                    "leaderEpoch": -1,
-                    "metadata": "",
-                    "commitTimestamp": at_ms,
-                }
-                yield _written(RecordType.OFFSET_COMMIT, place, value)
-
-
-def _member(one: DescribedMember, topics: Sequence[str]) -> dict[str, object]:
-    asked = Subscription(topics=tuple(topics))
-    return {
-        "memberId": one.member_id,
-        "groupInstanceId": one.instance_id,
-        "clientId": one.client_id,
-        "clientHost": one.client_host,
-        "rebalanceTimeout": 0,
-        "sessionTimeout": 0,
-        "subscription": encode_subscription(asked),
-        "assignment": encode_assignment(AssignmentMessage(partitions=one.partitions)),
-    }
-
-
-def _written(
-    kind: RecordType, key: dict[str, object], value: dict[str, object]
-) -> tuple[bytes, bytes | None]:
-    name = kind.schema_name
-    record = Record(record_type=kind, name=name, key=key, value_version=3, value=value)
-    return encode_record(record)
