@@ -605,18 +605,18 @@ def test_a_browser_finds_a_group_sees_its_history_and_follows_what_is_written(
         assert rows.count() == PAGE_ROWS
         assert rows.first.locator("td a").first.inner_text() == "etl"
         page.get_by_role("link", name="Next").click()
-        assert page.locator("#groups .place").inner_text() == "121 groups, page 2 of 2"
+        assert page.locator(".pages .place").inner_text() == "121 groups, page 2 of 2"
         page.locator("#find").fill("QUIET-11")
-        page.locator("#groups .place", has_text="10 groups").wait_for()
+        page.locator(".pages .place", has_text="10 groups").wait_for()
 
         write_tables(tables(bounced("quiet-11-new")), folder)
-        page.locator("#groups .place", has_text="11 groups").wait_for()
+        page.locator(".pages .place", has_text="11 groups").wait_for()
         page.get_by_role("link", name="quiet-11-new").click()
         page.locator("h1", has_text="quiet-11-new").wait_for()
         page.locator("#legend button").first.wait_for()
         assert page.locator("section.group .lozenge").count()
-        page.get_by_role("link", name="All groups").click()
-        page.locator("#groups .place", has_text="122 groups").wait_for()
+        page.get_by_role("link", name="Groups", exact=True).click()
+        page.locator(".pages .place", has_text="122 groups").wait_for()
         assert rows.count() == PAGE_ROWS
         assert said == []
         assert all(url.startswith(address) for url in asked)
