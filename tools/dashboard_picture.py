@@ -101,7 +101,8 @@ def chart(found: list[tuple[str, list[list[Any]]]], width: int, height: int) -> 
     """Draw lines over the hour, and name the greatest ones."""
     found.sort(key=lambda one: -max(float(v) for _, v in one[1]))
     most = max((float(v) for _, values in found for _, v in values), default=0) or 1
-    parts = [f'<text x="4" y="12">{most:,.{0 if most >= 10 else 2}f}</text><text x="4" y="{height - 30}">0</text>']
+    top = f"{most:,.{0 if most >= 10 else 2}f}"
+    parts = [f'<text x="4" y="12">{top}</text><text x="4" y="{height - 30}">0</text>']
     for i, (_, values) in enumerate(found[:8]):
         points = " ".join(
             f"{50 + (t - START_MS / 1000) / (60 * MINUTES) * (width - 60):.1f},"
