@@ -545,8 +545,11 @@ def test_bad_use_is_one_line(
 
 def test_a_fleet_that_is_closed_computes_nothing_more(tmp_path: Path) -> None:
     """A thread that is inside Arrow when the interpreter ends aborts the process."""
-    folder = write_tables(tables(*(bounced(f"g{i}") for i in range(50))), tmp_path)
-    fleet = ServedFleet(folder, [].append)
+    folder, said = (
+        write_tables(tables(*(bounced(f"g{i}") for i in range(50))), tmp_path),
+        list[str](),
+    )
+    fleet = ServedFleet(folder, said.append)
     before = set(threading.enumerate())
     fleet.start()
     began = set(threading.enumerate()) - before
@@ -554,6 +557,7 @@ def test_a_fleet_that_is_closed_computes_nothing_more(tmp_path: Path) -> None:
     assert fleet.wait(lambda state: state.n_examined > 0, PATIENCE_S)
     fleet.close()
     assert not [thread.name for thread in began if thread.is_alive()]
+    assert said == []
 
 
 @pytest.mark.parametrize(("listen", "needs"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])

@@ -447,6 +447,8 @@ class ServedFleet:
                     served.tables, self._examined(served), client_ids=self._client_ids
                 )
             except Exception as error:  # a bug of ours in one rule must not end the server
+                if self._closed.is_set():
+                    return  # the groups that are left were skipped
                 self._notify(f"the groups cannot be examined: {type(error).__name__}: {error}")
                 continue
             with self._changed:
