@@ -40,7 +40,7 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
@@ -290,7 +290,7 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         return None
     within = _range_of(fleet, words)
     found = examinations(
-        fleet.tables_of(name, within),
+        tables_of(served.tables, name, within),
         [name],
         served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,

@@ -41,7 +41,7 @@ from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving import api
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.fleet.report.serving.index_page import bar_of, index_page, updater_text
-from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
 from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class ServedPages:
         if name not in served.tables.groups and name not in live.names:
             raise NotFound("unknown group in these tables")
         page = render(
-            self._fleet.tables_of(name, within),
+            tables_of(served.tables, name, within),
             f"Group {name} of {state.where}",
             [name],
             last_ms=served.last_ms if within is None or within.to_ms is None else within.to_ms,

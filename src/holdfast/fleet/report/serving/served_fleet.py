@@ -314,13 +314,6 @@ class ServedFleet:
         served = self._now.served
         return read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
 
-    def tables_of(self, group: str, within: TimeRange | None) -> Tables:
-        """Return the newest tables; those of one group alone for a range that ends earlier."""
-        tables = self._now.served.tables
-        if within is None or within.to_ms is None:
-            return tables
-        return window.within(tables.load([group]), None, 1000 * within.to_ms)
-
     def index_in(self, within: TimeRange | None) -> GroupIndex:
         """Return the index of a time range, the usual one for None; made once for all requests."""
         served, live, shown = self._now.served, self.live, self._shown.get(within)
@@ -490,6 +483,13 @@ class ServedFleet:
             if self._closed.is_set():
                 return
             yield name
+
+
+def tables_of(tables: Tables, group: str, within: TimeRange | None) -> Tables:
+    """Return the tables; those of one group alone for a range that ends earlier."""
+    if within is None or within.to_ms is None:
+        return tables
+    return window.within(tables.load([group]), None, 1000 * within.to_ms)
 
 
 def _now_ms() -> int:
