@@ -62,7 +62,11 @@ class Librdkafka:
         return [Part(*tp, at) for tp, at in sorted(self.begun.items())]
 
     def position(self, parts):
-        return [Part(*tp, self.reached[tp]) for tp in map(named, parts)]
+        """As librdkafka's: none before the first record."""
+        found = {
+            tp: at if at != self.begun[tp] else OFFSET_INVALID for tp, at in self.reached.items()
+        }
+        return [Part(*tp, found[tp]) for tp in map(named, parts)]
 
     def incremental_assign(self, parts):
         for part in parts:
@@ -276,15 +280,16 @@ def test_a_partition_without_a_leader_delays_no_other_one_and_starts_later():
     assert harness.client.log == [("t", 0, 7), ("t", 1, 3)]
 
 
-def test_a_seek_is_forgotten_with_its_partition():
+def test_a_seek_is_forgotten_with_a_partition_that_never_started():
     harness = Harness()
-    harness.commits({A: 7})
+    harness.ends = None
     harness.in_callback = lambda: harness.adapter.seek(A, 40)
     harness.assign(A)
     harness.revoke(A)
     harness.in_callback = lambda: None
+    harness.commits({A: 7})
     harness.assign(A)
-    assert harness.client.log == [("t", 0, 40), ("t", 0, 7)]
+    assert harness.client.log == [("t", 0, 7)]
 
 
 def test_new_topics_are_requested_before_they_are_fetched_but_not_too_many():
@@ -325,6 +330,20 @@ def test_a_lost_partition_is_not_delivered_from_that_moment_on(reading):
     reading.assign(B)
     reading.session.drop((A,), (A,))
     assert reading.fetch() == [("t", 1, 0)]
+
+
+def test_a_partition_starts_paused_and_one_that_was_held_back_is_fetched_when_it_comes_back():
+    harness = Harness()
+    harness.commits({A: 7, B: 0})
+    harness.in_callback = lambda: harness.adapter.pause([A])
+    harness.assign(A, B)
+    assert harness.fetch() == [("t", 1, 0)]
+    harness.adapter.resume([A])
+    harness.revoke(B)
+    assert harness.fetch() == [("t", 0, 7)]
+    harness.in_callback = lambda: None
+    harness.assign(B)
+    assert harness.fetch() == [("t", 0, 8), ("t", 1, 0)]
 
 
 @pytest.mark.parametrize(
