@@ -233,7 +233,7 @@ def test_a_list_found_by_a_poll_that_was_closed_is_neither_returned_nor_committe
 def test_a_poll_that_waits_on_another_thread_returns(consumer, member, end):
     polls, result = threading.Event(), []
     member.session.adapter.batches = [lambda: polls.set() or []]
-    poller = threading.Thread(target=lambda: result.append(consumer.poll(3600.0)))
+    poller = threading.Thread(target=lambda: result.append(consumer.poll(3600.0)), daemon=True)
     poller.start()
     assert polls.wait(30)
     end(consumer)
