@@ -6,15 +6,18 @@ tools read, too.
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 from itertools import product
 
 import pytest
+from tests.cli.running import run
 from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
 from tests.live.every_command import CODES, run_all
+from tests.live.kinds import class_path
 from tests.live.security import showing, write_stores
 from tests.live.small_group import small_group
 from tests.live.waiting import until
@@ -23,7 +26,7 @@ from tests.token_server import CLIENT, SCOPE, SECRET, token_server
 
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
-from holdfast.local.broker.broker import broker_jars
+from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
 from holdfast.local.java import find_java
 
 pytestmark = pytest.mark.broker
@@ -169,17 +172,12 @@ def kafkas_tool(at, file):
     allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
     url = [line for line in file.read_text().splitlines() if ".url=" in line]
     line = [find_java().executable, allowed + "".join(url).partition("=")[2], "-Xshare:auto"]
-    line += ["-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, broker_jars()))]
+    line += ["-XX:TieredStopAtLevel=1", "-cp", class_path()]
     line += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--list"]
     line += ["--bootstrap-server", at, "--command-config", file]
     done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
-
-
-def holdfast(*words):
-    line = ["holdfast", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("way", further(["OIDC", "JKS", "PKCS12"], ["OIDC", "JKS"]))
@@ -189,12 +187,59 @@ def test_one_file_serves_kafkas_tools_and_ours(broker, server, stores, tmp_path,
     file, at = written(tmp_path, config), broker.bootstrap_of(listener)
     with small_group(broker.bootstrap, group := fresh("group")):
         assert group in kafkas_tool(at, file)
-        lag = holdfast("lag", "-b", at, "--command-config", file, "--group", group)
-        doctor = holdfast("doctor", "-b", at, "--command-config", file, "--group", group)
-    assert lag.returncode == 0 and group in lag.stdout, lag.stderr
-    assert doctor.returncode == 0, doctor.stderr
+        lag = run("lag", "-b", at, "--command-config", str(file), "--group", group)
+        doctor = run("doctor", "-b", at, "--command-config", str(file), "--group", group)
+    assert lag.code == 0 and group in lag.out, lag.err
+    assert doctor.code == 0, doctor.err
     for secret in (SECRET, PASSWORD):
-        assert secret not in lag.stdout + lag.stderr + doctor.stdout + doctor.stderr
+        assert secret not in lag.out + lag.err + doctor.out + doctor.err
+
+
+STEPS = ["setting", "connection", "TLS", "protocol", "mechanism", "token", "login", "metadata"]
+
+
+def checked(at, file):
+    done = run("config", "check", "-b", at, "--command-config", str(file), "--format", "json")
+    rows = json.loads(done.out)["rows"]
+    return done, list(dict.fromkeys(row["step"] for row in rows)), done.out + done.err
+
+
+@pytest.mark.parametrize("way", ["OIDC", "PKCS12"])
+def test_a_configuration_is_checked_step_by_step(broker, server, stores, tmp_path, way):
+    listener, left_out = ("OIDC", {"TLS"}) if way == "OIDC" else ("MTLS", {"mechanism", "token"})
+    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
+    done, steps, text = checked(broker.bootstrap_of(listener), written(tmp_path, config))
+    assert done.code == 0, done.err
+    assert steps == [*(step for step in STEPS if step not in left_out), "Spark"]
+    assert "its client gets the same login" in text
+    if way == "OIDC":
+        assert server.url in text and "audience 'kafka'" in text
+    wrong = {**config, "security.protocol": "PLAINTEXT", "sasl.mechanism": None}
+    wrong = {key: one for key, one in wrong.items() if one and not key.startswith("sasl.")}
+    done, steps, more = checked(broker.bootstrap_of(listener), written(tmp_path, wrong))
+    assert done.code == 3
+    assert ("wants a login" if way == "OIDC" else "does it want TLS") in done.err
+    assert steps in (["setting", "connection", "protocol"], ["setting", "connection"])
+    for secret in (SECRET, PASSWORD, *(token[-60:] for token in server.tokens)):
+        assert secret not in text + more
+
+
+def test_a_token_that_the_broker_refuses_is_the_step_that_fails(broker, server, tmp_path):
+    server.claims = {"aud": "other"}
+    done, steps, _ = checked(broker.bootstrap_of("OIDC"), written(tmp_path, java_oidc(server)))
+    assert (done.code, steps[-1]) == (3, "token")
+    assert "invalid_token" in done.err and "audience 'other'" in done.err
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", further(["OIDC", "JKS", "PKCS12"]))
+def test_sparks_reader_logs_in(spark, broker, server, stores, way):
+    listener = "OIDC" if way == "OIDC" else "MTLS"
+    config = oidc(server) if way == "OIDC" else keystores(stores, way)
+    cluster = LiveCluster(bootstrap=broker.bootstrap_of(listener), config=config)
+    found = spark.read.format("kafka").options(**kafka_options(cluster, [0])).load().count()
+    assert found >= 0
+    assert len(server.tokens) >= (way == "OIDC")
 
 
 @pytest.mark.slow

@@ -314,7 +314,7 @@ def test_a_callback_of_the_close_may_commit_but_not_poll_and_its_error_is_raised
 def leave(member):
     """The member gives everything up, and is out."""
     member.call(ListenerCall.REVOKED, A)
-    member.member_thread.over.set()
+    member.member_thread.finished.set()
 
 
 # Stop, and signals

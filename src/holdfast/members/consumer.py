@@ -301,7 +301,7 @@ class Consumer(ConsumerQueries):
         is_raised = self._ends_with_error or self._has_raised_failure
         if lost is not None and (is_raised or self._callback_error is not None):
             if (runtime := session.membership.runtime) is not None:
-                runtime.note_unreported(lost)
+                runtime.record_unreported_loss(lost)
         elif lost is not None:
             raise lost
         if not is_raised:
@@ -387,7 +387,7 @@ class Consumer(ConsumerQueries):
             self._raise_callback_error()
             if self._is_stopped or self._closing.is_coming_out():
                 return []
-            self._adapter.start_positions.look_again(self._adapter.client)
+            self._adapter.start_positions.refresh_metadata(self._adapter.client)
             self._adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(session, limit, min(left_s, SLICE_S))

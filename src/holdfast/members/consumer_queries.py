@@ -185,7 +185,7 @@ class ConsumerQueries:
         """
         session = self._running()
         origin = CommitOrigin.ALL if offsets is None else CommitOrigin.NAMED
-        session.note()
+        session.record_positions()
         wanted = session.to_commit() if offsets is None else as_offsets(offsets)
         committed = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
         sent = session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s)

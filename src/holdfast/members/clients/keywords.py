@@ -140,7 +140,7 @@ def settings_of(
     given = _lag_keys(listed or ()) | _our_keys(ours)
     named = {key: word for word, key in same.items()}
     named |= {key: key.replace(".", "_") for key in _IN_TEXTS}
-    return replace(Settings.parse(config | given), words=named)
+    return replace(Settings.parse(config | given), user_names=named)
 
 
 def _reset(given: object) -> str:

@@ -15,7 +15,7 @@ a group of A, B and C with a delay of 60 s that has not changed for a long time.
    (:func:`_remaining`).
 4. A departed member whose wait ran out leaves a *vacancy*, which the next new member fills
    (:func:`_vacancies`).
-5. Who is back by identity or location is no successor, and static members have none
+5. A member that is back by identity or location is no successor, and static members have none
    (:func:`_left`; :mod:`~holdfast.core.machine.leader.delayed_rebalance` leaves them out).
 6. Unknown owners have a successor if one is left when all others are served, in a group without
    static members (``_succeeded_topics`` of the same module).

@@ -182,7 +182,7 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
 
     def reset_to(self, position: int) -> None:
         super().reset_to(position)
-        self._subscription_state.resets({self._tp: position})
+        self._subscription_state.start_at_reset({self._tp: position})
         self._subscription_state.seek(self._tp, position)  # it may lie before what is committed
 
     def seek(self, position: int) -> None:

@@ -87,7 +87,7 @@ def settings_of(
         raise ValueError(str(error)) from error
     if _DRAIN.replace(".", "_") in ours:
         return settings
-    return replace(settings, words={**settings.words, _DRAIN: waits})
+    return replace(settings, user_names={**settings.user_names, _DRAIN: waits})
 
 
 def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:

@@ -179,13 +179,13 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     async def _look_after_member(self, subscription: Any) -> None:
         session = await self._update_member(subscription)
-        session.look()
+        session.do_due()
         if (sent := session.commit_by_clock()) is not None:
             sent[1].add_done_callback(_log_refusal)
         now = time.monotonic()
         # As with aiokafka, no consumer is idle before the first assignment: start() waits for it.
         if self.adapter.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
-            session.note_polled()
+            session.record_poll()
         self._looked_at = now
         await self._wait([subscription.unsubscribe_future], LOOK_S)
         if session is self.session and (failure := session.membership.failure) is not None:
@@ -230,7 +230,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     def _on_metadata_change(self) -> None:
         if self.session is not None and (runtime := self.session.membership.runtime) is not None:
-            runtime.look_again()
+            runtime.refresh_metadata()
 
     # Calls of the adapter
 
@@ -385,7 +385,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             }
             await _commit(session, *session.wanted(named))
             return
-        session.note()
+        session.record_positions()
         if not session.membership.is_member:
             self.raise_loss()
             raise kafka_errors.CommitFailedError(_OUT)

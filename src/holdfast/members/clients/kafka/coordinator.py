@@ -166,7 +166,7 @@ class MemberConsumerCoordinator:
             and self.session is not None
             and self.session.membership.runtime is not None
         ):
-            self.session.membership.runtime.look_again()
+            self.session.membership.runtime.refresh_metadata()
 
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""
@@ -211,7 +211,7 @@ class MemberConsumerCoordinator:
         if self._running is None:
             self._stock.maybe_auto_commit_offsets_now()
         else:
-            self._running.note()
+            self._running.record_positions()
 
     def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
         """Revoke everything and leave; what was polled counts as processed."""
