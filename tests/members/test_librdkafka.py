@@ -155,8 +155,8 @@ class Harness:
         self.member.stand(1, self.member.member_thread.snapshot.owned - set(tps))
         self.session.begin_poll()
 
-    def look_again(self):
-        self.adapter.start_positions.look_again(self.client)
+    def start_known(self):
+        self.adapter.start_positions.start_known(self.client)
 
     def assignment(self):
         """What the application sees of its assignment."""
@@ -192,7 +192,7 @@ class OfConfluent(Harness):
 
     def answer(self, offsets):
         self.answered.set_result(offsets)
-        self.look_again()
+        self.start_known()
 
 
 # Start offsets
@@ -225,7 +225,7 @@ def test_a_partition_whose_start_is_not_known_appears_assigned_and_starts_later(
     monkeypatch.setattr(librdkafka_adapter, "_WAITED_S", 0.0)
     harness = OfConfluent(None)
     harness.start(Part(*A, 3), Part(*B))
-    harness.look_again()
+    harness.start_known()
     assert harness.client.begun == {A: 3}, "librdkafka may never look it up again"
     assert harness.assignment() == {A: 3, B: OFFSET_STORED}
     harness.answer({B: 6})
@@ -238,7 +238,7 @@ def test_a_request_without_an_answer_is_repeated():
     harness = OfConfluent(error, error, {A: 5, B: -1})
     harness.start(Part(*A), Part(*B))
     assert harness.client.begun == {}
-    until(lambda: harness.look_again() or harness.client.begun, "an answer")
+    until(lambda: harness.start_known() or harness.client.begun, "an answer")
     assert harness.client.begun == {A: 5, B: 40}
     assert harness.requests == [{A, B}] * 3
 
@@ -276,7 +276,7 @@ def test_a_partition_without_a_leader_delays_no_other_one_and_starts_later():
     harness.assign(A, B)
     assert harness.client.log == [("t", 0, 7)]
     harness.ends = {OFFSET_END: 3}
-    until(lambda: harness.look_again() or B in harness.client.begun, "a leader")
+    until(lambda: harness.start_known() or B in harness.client.begun, "a leader")
     assert harness.client.log == [("t", 0, 7), ("t", 1, 3)]
 
 
@@ -461,7 +461,7 @@ def test_a_client_that_finds_no_broker_is_recreated_and_after_another_error_it_i
     reading.client.fails = KafkaException(KafkaError(code))
     for _ in range(6):  # the first one notes the positions
         world.now += REQUEST_EVERY_S
-        reading.member.member_thread.answered_at = world.now
+        reading.member.member_thread.heartbeat_answered_at = world.now
         reading.adapter.fetch(10, 0.0)
     assert (reading.client.fails is None) is (code == KafkaError._TRANSPORT), "a new one"
     assert reading.client.begun == {A: 7}
