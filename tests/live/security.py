@@ -47,6 +47,8 @@ _UNSECURED = (
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
 
+EPOCH_GROUPS = ("consumer", "share", "streams")
+"""Groups whose broker sets the heartbeats: 5 s by default, and a test waits for several."""
 RACK = "here"  # of the run's one broker
 Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
 DENY = AclPermissionType.DENY
@@ -95,6 +97,9 @@ class Security:
         """
         properties = {
             "broker.rack": RACK,
+            "log.cleaner.backoff.ms": "500",  # a test that waits for compaction
+            **{f"group.{kind}.heartbeat.interval.ms": "500" for kind in EPOCH_GROUPS},
+            **{f"group.{kind}.min.heartbeat.interval.ms": "500" for kind in EPOCH_GROUPS},
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
             "super.users": "User:ANONYMOUS",

@@ -109,10 +109,10 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         """
         return self._routed.stores and self.session.is_automatic
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         if not callback.has_begun:
             self._has_assigned = False
-        return super().assigned(callback, is_news=is_news)
+        return super().assigned(callback, should_report=should_report)
 
     def _assign_rest(self, callback: Callback) -> None:
         if not self._has_assigned:

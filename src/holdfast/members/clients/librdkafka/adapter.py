@@ -359,11 +359,11 @@ class LibrdkafkaAdapter:
         """Run the callback, unless it has no partitions."""
         return self._run(callback) if callback.resources else None
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
         if not callback.has_begun:
             self._introduce({topic for topic, _ in callback.resources})
-        error = self._run(callback) if is_news else None
+        error = self._run(callback) if should_report else None
         self._assign_rest(callback)
         return error
 
