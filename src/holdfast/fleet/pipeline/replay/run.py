@@ -38,7 +38,7 @@ from holdfast.fleet.pipeline.replay.trace import (
 )
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
+from holdfast.sim.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 
 
@@ -93,7 +93,7 @@ class World848(Group848):
 
 
 class ReplayedSession848(ReplayedSession):
-    """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.baselines.kip848`."""
+    """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.kip848`."""
 
     def quick_costs(self) -> Costs:
         """Return costs of members with instant revocations, with the broker's session."""

@@ -17,7 +17,7 @@ from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy, find_policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
-from holdfast.sim.baselines import BASELINES
+from holdfast.sim import BASELINES
 
 SESSION_MS: Final = 45_000
 """Where no record has a session: the default of Kafka's clients, and of its brokers (KIP-848)."""

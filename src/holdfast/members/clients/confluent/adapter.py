@@ -125,9 +125,9 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         finally:
             self.running = outer
 
-    def refresh_metadata(self) -> None:
+    def start_known(self) -> None:
         """Start partitions whose start offset is known now; recreate a stalled client."""
-        self.start_positions.refresh_metadata(self.consumer)
+        self.start_positions.start_known(self.consumer)
         self.recreate_if_stalled()
 
     # The program's changes
