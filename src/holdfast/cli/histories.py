@@ -121,6 +121,7 @@ def make_history(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
+    examines: bool = True,
     dump: Dump | None = None,
     before: Callable[[], object] | None = None,
 ) -> History:
@@ -169,6 +170,7 @@ def make_history(
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs,
             overwrite=overwrite,
+            examines=examines,
             note=note,
         )
     check_groups(made, groups, note, known)
