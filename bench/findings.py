@@ -1,8 +1,8 @@
 """Measure the doctor of a fleet: findings made by the pipeline, read and printed by the command.
 
-``python -m bench.findings TABLES`` with tables of ``bench.pipeline_fleet`` prints seconds of CPU and
-of the clock: of ``holdfast doctor --format json`` in a process of its own, and of the examination of
-every group, which a batch does as a step.
+``python -m bench.findings TABLES`` with tables of ``bench.pipeline_fleet`` prints seconds of CPU
+and of the clock: of ``holdfast doctor --format json`` in a process of its own, and of the
+examination of every group, which a batch does as a step.
 """
 
 from __future__ import annotations

@@ -499,7 +499,7 @@ FINDINGS = Table(
     columns=(
         _GROUP,
         Column("number", _I, "rank in the group: 0 is the worst, and effects follow their cause"),
-        Column("code", _S, "stable code, which `holdfast explain` explains"),
+        Column("code", _S, "stable code, which `explain` explains"),
         Column("severity", _S, "info, warn or error"),
         Column("basis", _S, "stated by a record, or inferred from several"),
         Column("text", _S, "one sentence"),
