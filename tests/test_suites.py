@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from _pytest.mark.expression import Expression
 from tests.suites import further
-from tools import run_tests
 from tools.run_tests import SUITES
 from tools.soak import PARTS
 
@@ -61,40 +58,6 @@ def test_ci_runs_two_suites_and_the_soak_runs_the_third() -> None:
     assert "exhaustive" in laws and laws[-1].startswith("hypothesis and ")
     assert soaked
     assert all(words[words.index("-q") + 2] == SUITES["slow"] for words in soaked.values())
-
-
-def test_python_keeps_what_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    environments: list[dict[str, str]] = []
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.setattr(run_tests, "find_java", lambda: None)
-    monkeypatch.setattr(run_tests.subprocess, "call", lambda _, env: environments.append(env) or 0)
-    assert run_tests.main([]) == 0
-    assert [env.get("PYTHONDONTWRITEBYTECODE") for env in environments] == [None]
-
-
-HANGS = "import threading\ndef test_hangs(): threading.Event().wait()\ndef test_other(): pass\n"
-
-
-def test_a_test_that_hangs_is_ended_and_named_and_the_others_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "test_it.py").write_text(HANGS, encoding="utf-8")
-    runs: list[subprocess.CompletedProcess[str]] = []
-
-    def run(command: list[str], env: dict[str, str]) -> int:
-        done = subprocess.run(
-            command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        runs.append(done)
-        return done.returncode
-
-    monkeypatch.setattr(run_tests, "find_java", lambda: None)
-    monkeypatch.setattr(run_tests, "MOST_SECONDS", 3)
-    monkeypatch.setattr(run_tests, "subprocess", SimpleNamespace(call=run))
-    assert run_tests.main(["-n", "1"]) == 1
-    assert "in test_hangs" in runs[0].stderr  # what its thread did
-    assert re.search("^FAILED test_it.py::test_hangs - worker", runs[0].stdout, re.M)
-    assert "1 failed, 1 passed" in runs[0].stdout
 
 
 def test_of_the_cases_of_a_promise_the_first_is_quick() -> None:

@@ -115,6 +115,7 @@ def token_server(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[To
             self.send_response(status)
             if 300 <= status < 400:
                 self.send_header("Location", provider.url)
+            self.send_header("Content-Type", "application/json")  # librdkafka takes no other
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)

@@ -7,7 +7,6 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-import duckdb
 import pytest
 from tests.suites import further
 from tests.tables.test_maintenance import committed, filled
@@ -34,7 +33,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(folder):
-    """The page's own lines."""
+    """The page's own lines.
+
+    DuckDB is imported here: what it makes at collection is frozen, and its report of leaks at the
+    end of the process would follow pytest's summary.
+    """
+    import duckdb
+
     (code,) = [c for c in CODE if "duckdb" in c]
     names = {"DIR": folder, "duckdb": duckdb}
     exec(compile(code, "docs/tables.md", "exec"), names)
@@ -53,6 +58,8 @@ def test_a_question_is_answered(opened, asked, query):
 
 
 def test_a_wrong_column_is_reported(opened):
+    import duckdb
+
     with pytest.raises(duckdb.BinderException):
         opened.sql(QUERIES[0][1].replace("gap_upper_seconds", "gap_seconds")).fetchall()
 

@@ -138,7 +138,7 @@ def as_it_runs(one: kafka_assignors.KafkaPythonAssignor) -> Assignor:
         RebalanceProtocol[rebalance_protocol.name]
         for rebalance_protocol in one.supported_protocols()
     )
-    return replace(one.spoken, rebalance_protocols=rebalance_protocols)
+    return replace(one.protocol, rebalance_protocols=rebalance_protocols)
 
 
 def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
@@ -160,7 +160,7 @@ def of_aiokafka(config: Config) -> tuple[Assignor, ...]:
 
     listed = asyncio.run(made())
     if all(isinstance(a, aiokafka_assignors.AiokafkaAssignor) for a in listed):
-        return tuple(a.spoken for a in listed)
+        return tuple(a.protocol for a in listed)
     return supported_assignors(config.assignors)
 
 

@@ -231,19 +231,25 @@ class Left:
         return folder
 
 
-def left_by(bootstrap: str, group: str) -> Left:
-    """Read it from a broker."""
-    rows = [row for row in read_all(bootstrap) if _group_of(row["key"]) == group]
+def left_by(bootstrap: str, *groups: str) -> Left:
+    """Read the records of groups, or of all, and the topics that situations made for them."""
+    rows = read_all(bootstrap)
+    if groups:
+        rows = [row for row in rows if _group_of(row["key"]) in groups]
     columns: dict[str, list[Any]] = {
         name: [row[name] for row in rows] for name in ("partition", "offset")
     }
     columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in rows]
     for name in ("key", "value"):
         columns[name] = [row[name] and bytes.fromhex(row[name]) for row in rows]
-    taken = LiveCluster(bootstrap=bootstrap).snapshot()
-    topics = tuple(row for row in taken.topics if row[1] == f"{group}-t")
-    offsets = tuple(row for row in taken.offsets if row[0] == f"{group}-t")
-    return Left(columns=columns, taken=replace(taken, topics=topics, offsets=offsets))
+    return Left(columns=columns, taken=LiveCluster(bootstrap=bootstrap).snapshot())
+
+
+def alone(left: Left, group: str) -> Left:
+    """Leave out every topic but the one that a situation made for its group."""
+    topics = tuple(row for row in left.taken.topics if row[1] == f"{group}-t")
+    offsets = tuple(row for row in left.taken.offsets if row[0] == f"{group}-t")
+    return replace(left, taken=replace(left.taken, topics=topics, offsets=offsets))
 
 
 def _group_of(key: str) -> str:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.live.disturbed import left_by
 from tests.live.processes import Processes
 from tests.live.waiting import until
 from tests.local.programs import Tools, java, program
@@ -23,10 +24,7 @@ from tests.pipeline import local
 from tests.pipeline.kinds import printed
 from tests.pipeline.test_kinds import said_partitions
 from tests.ports import free_port
-from tests.wire.capture import read_all
 
-from holdfast.cluster.cluster import LiveCluster
-from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.tables.reading import Tables
 from holdfast.local.jars import KAFKA_VERSION, broker_coordinates, resolve
 
@@ -84,15 +82,10 @@ def streams_tasks(bootstrap: str, group: str) -> dict[str, set[tuple[str, int]]]
     return found
 
 
-def tables_of(bootstrap: str, folder: Path, logs: Sequence[Path] = ()) -> Tables:
-    """Tables of everything that a broker has now; ``logs``: what its coordinators logged."""
-    found = read_all(bootstrap)
-    columns = {name: [row[name] for row in found] for name in ("partition", "offset")}
-    columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in found]
-    for name in ("key", "value"):
-        columns[name] = [row[name] and bytes.fromhex(row[name]) for row in found]
-    write_log(folder / "dump", columns, LiveCluster(bootstrap=bootstrap).snapshot())
-    return local.run(folder / "dump", folder / "out", batch_rows=5_000, logs=list(logs))
+def tables_of(bootstrap: str, folder: Path, *groups: str, logs: Sequence[Path] = ()) -> Tables:
+    """Tables of groups that a broker has now, or of all; ``logs``: what its coordinators logged."""
+    dump = left_by(bootstrap, *groups).dump(folder / "dump")
+    return local.run(dump, folder / "out", batch_rows=5_000, logs=list(logs))
 
 
 def rows_of(tables: Tables, table: str, group: str) -> list[dict[str, Any]]:

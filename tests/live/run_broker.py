@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.live.security import Security
+from tests.live.security import JWKS, Security
 from tests.live.waiting import until
 
 from holdfast.local.broker.broker import Broker
@@ -51,7 +51,12 @@ class ShortLived(Broker):
     """Java compiles it once and not again, better: that would take half of the CPU time."""
 
     def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
-        return [*super()._java_command(*server, **sizes), "-XX:TieredStopAtLevel=1"]
+        allowed = self.settings.properties.get(JWKS, "")  # Kafka reads no other keys of tokens
+        return [
+            *super()._java_command(*server, **sizes),
+            "-XX:TieredStopAtLevel=1",
+            f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed}",
+        ]
 
 
 @contextmanager
@@ -59,7 +64,7 @@ def started(security: Security) -> Iterator[RunBroker]:
     """A broker of this process.
 
     Beside its plain listener it has ``TLS``, ``SCRAM`` and ``PLAIN`` (both over TLS), ``OAUTH``,
-    and ``CUT``, which is plain and behind a proxy.
+    ``OIDC``, ``MTLS``, and ``CUT``, which is plain and behind a proxy.
     """
     with socket.socket() as place:
         # Bound and not listening: nobody else is given the port, and the proxy listens on it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +25,13 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 from tests.live.crew import QUICK, admin_of, fresh
+from tests.token_server import AUDIENCE, ISSUER, write_keys
 
 if TYPE_CHECKING:
     from tests.live.run_broker import RunBroker
 
 from holdfast.local.broker.broker import BrokerSettings
+from holdfast.local.java import find_java
 
 USER, PASSWORD = "alice", "alice-secret"
 PLANTED = "planted-7f3a"
@@ -37,11 +40,15 @@ QUOTED_USER, QUOTED_PASSWORD = "bob", f'it\'s "{PLANTED}"'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+JWKS = "listener.name.oidc.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"
 _UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
     "OAuthBearerUnsecuredValidatorCallbackHandler"
 )
 
+EPOCH_GROUPS = ("consumer", "share", "streams")
+"""Groups whose broker sets the heartbeats: 5 s by default, and a test waits for several."""
 RACK = "here"  # of the run's one broker
 Rule = tuple[str, str, str]  # resource, its name or prefix*, operation
 DENY = AclPermissionType.DENY
@@ -64,9 +71,16 @@ class Security:
             authority, stranger = trustme.CA(), trustme.CA()
             server = authority.issue_cert("127.0.0.1", "localhost")
             authority.cert_pem.write_to_path(paths[0])
+            (folder / "client.pem").write_bytes(pkcs8(authority.issue_cert("client.example")))
+            write_keys(folder)
             stranger.cert_pem.write_to_path(paths[1])
             paths[2].write_bytes(pkcs8(server))
         return cls(folder, *map(str, paths))
+
+    @property
+    def jwks(self) -> str:
+        """Where the broker reads the keys that sign tokens."""
+        return (self.folder / "jwks.json").as_uri()
 
     def login(self, broker: RunBroker, way: str, **extra: object) -> dict[str, Any]:
         """Configuration of a member that enters in one of :data:`WAYS`."""
@@ -83,12 +97,18 @@ class Security:
         """
         properties = {
             "broker.rack": RACK,
+            "log.cleaner.backoff.ms": "500",  # a test that waits for compaction
+            **{f"group.{kind}.heartbeat.interval.ms": "500" for kind in EPOCH_GROUPS},
+            **{f"group.{kind}.min.heartbeat.interval.ms": "500" for kind in EPOCH_GROUPS},
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
             "super.users": "User:ANONYMOUS",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.keystore,
             "ssl.client.auth": "none",
+            "listener.name.mtls.ssl.client.auth": "required",
+            "listener.name.mtls.ssl.truststore.type": "PEM",
+            "listener.name.mtls.ssl.truststore.location": self.ca,
             "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN,OAUTHBEARER",
             "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.scram.scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
@@ -104,6 +124,13 @@ class Security:
                 f'{_OAUTH} required unsecuredLoginStringClaim_sub="broker";'
             ),
             "listener.name.oauth.oauthbearer.sasl.server.callback.handler.class": _UNSECURED,
+            "listener.name.oidc.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.oidc.oauthbearer.sasl.jaas.config": f"{_OAUTH} required;",
+            "listener.name.oidc.oauthbearer.sasl.server.callback.handler.class": _VALIDATOR,
+            "listener.name.oidc.oauthbearer.sasl.oauthbearer.expected.audience": AUDIENCE,
+            "listener.name.oidc.oauthbearer.sasl.oauthbearer.expected.issuer": ISSUER,
+            "listener.name.oidc.oauthbearer.connections.max.reauth.ms": "3600000",
+            JWKS: self.jwks,
         }
         scram = f"name={USER},password={PASSWORD}"
         return BrokerSettings(
@@ -113,6 +140,8 @@ class Security:
                 "SCRAM": "SASL_SSL",
                 "PLAIN": "SASL_SSL",
                 "OAUTH": "SASL_PLAINTEXT",
+                "OIDC": "SASL_PLAINTEXT",
+                "MTLS": "SSL",
                 "CUT": "PLAINTEXT",
             },
             advertised={"CUT": (cut_port,)},
@@ -134,6 +163,30 @@ def pkcs8(server: trustme.LeafCert) -> bytes:
         serialization.NoEncryption(),
     )
     return pem + b"".join(blob.bytes() for blob in server.cert_chain_pems)
+
+
+def keytool(*words: object) -> None:
+    """Run Java's keytool."""
+    line = [find_java().home / "bin" / "keytool", *words, "-noprompt"]
+    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def write_stores(ca: Path, client: Path, folder: Path, password: str) -> None:
+    """Write ``ca.KIND`` and ``client.KIND``, of JKS and of PKCS12, from PEM."""
+    key = folder / "client.PKCS12"
+    line = ["openssl", "pkcs12", "-export", "-in", client, "-name", "client", "-out", key]
+    subprocess.run([*map(str, line), "-passout", f"pass:{password}"], check=True)
+    keytool(
+        *("-importkeystore", "-srckeystore", key, "-srcstorepass", password),
+        *("-destkeystore", folder / "client.JKS", "-deststoretype", "JKS"),
+        *("-deststorepass", password),
+    )
+    for kind in ("JKS", "PKCS12"):
+        keytool(
+            *("-importcert", "-alias", "ca", "-file", ca, "-keystore", folder / f"ca.{kind}"),
+            *("-storetype", kind, "-storepass", password),
+        )
 
 
 def unsecured_token() -> tuple[str, float]:

@@ -16,8 +16,8 @@ from holdfast.local.jars import KAFKA_VERSION
 pytestmark = pytest.mark.broker
 
 SHORT = {
-    "simple": ("kill -9 two", "SIGSTOP, SIGCONT", "twin static ids"),
-    "deferred": ("kill -9, back at once", "network cut", "broker kill -9"),
+    "simple": ("SIGSTOP, SIGCONT", "twin static ids"),
+    "deferred": ("kill -9 two", "kill -9, back at once", "network cut", "broker kill -9"),
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.live.crew import fresh
-from tests.live.disturbed import Left, Stage, Writer, left_by
+from tests.live.disturbed import Left, Stage, Writer, alone, left_by
 from tests.live.situations import LONG, SITUATIONS, Situation
 from tests.report.doctored import first_code
 
@@ -35,7 +35,7 @@ def played(bootstrap: str, situations: Sequence[Situation], folder: Path) -> dic
         try:
             with Stage(bootstrap, group, folder / situation.name, writer) as stage:
                 situation.play(stage)
-                found[situation.name] = left_by(bootstrap, group)
+                found[situation.name] = alone(left_by(bootstrap, group), group)
         except BaseException as error:  # raised where the test looks
             errors.append(error)
 

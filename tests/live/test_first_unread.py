@@ -147,7 +147,7 @@ def test_a_member_that_has_read_a_transaction_is_not_stuck(broker, tmp_path):
     def found(*, asks: bool) -> dict[str, Finding]:
         folder = tmp_path / str(next(folders))
         folder.mkdir()
-        made = tables_of(broker.bootstrap, folder)
+        made = tables_of(broker.bootstrap, folder, log.group)
         held = {name: made.table(name, groups=[log.group], flat=False) for name in TABLES}
         now_us = time.time_ns() // 1_000
         if asks:

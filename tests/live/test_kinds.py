@@ -55,7 +55,7 @@ def test_a_share_group(broker, tmp_path):
         # What the leader of a partition has not written yet is written when its members are gone.
         for name in ("a", "b"):
             crew.kill(name)
-        tables = tables_of(bootstrap, tmp_path)
+        tables = tables_of(bootstrap, tmp_path, group)
     generation = last(tables, group)
     assert (generation["group_type"], generation["n_members"]) == ("share", 3)
     assert generation["n_partitions"] == 2
@@ -88,7 +88,7 @@ def test_a_streams_group(broker, tmp_path):
             lambda: f"two tasks each; now {active()}; {crew.said('a', 500)}",
         )
         said = active()
-        tables = tables_of(bootstrap, tmp_path)
+        tables = tables_of(bootstrap, tmp_path, group)
     generation = last(tables, group)
     assert (generation["group_type"], generation["n_members"]) == ("streams", 2)
     assert assigned(tables, generation) == said

@@ -22,9 +22,9 @@ from holdfast.fleet.report.drawing.writing import render
 pytestmark = pytest.mark.broker
 
 
-def next_tables(bootstrap, folder):
-    """Tables of everything that a broker has now, in a folder of their own."""
-    return tables_of(bootstrap, folder / str(len(list(folder.glob("[0-9]*")))))
+def next_tables(bootstrap, folder, group):
+    """Tables of a group as it is now, in a folder of their own."""
+    return tables_of(bootstrap, folder / str(len(list(folder.glob("[0-9]*")))), group)
 
 
 def lags(bootstrap, group):
@@ -58,7 +58,7 @@ def test_a_classic_streams_group(broker, tmp_path):
 
     def compare(said):
         """The last generation, which says what ConsumerGroupCommand said."""
-        tables = next_tables(bootstrap, tmp_path)
+        tables = next_tables(bootstrap, tmp_path, group)
         generation = last(tables, group)
         assert (generation["protocol"], generation["n_members"]) == ("stream", len(said))
         assert assigned(tables, generation) == {
@@ -108,7 +108,7 @@ def test_a_connect_group(broker, tmp_path):
 
         def read():
             """Tables, rows of the generations, and {worker: {(connector, task)}} of one."""
-            tables = next_tables(bootstrap, tmp_path)
+            tables = next_tables(bootstrap, tmp_path, group)
             rows = rows_of(tables, "generations", group)
 
             def given(generation):
@@ -151,7 +151,7 @@ def test_a_group_that_migrates_to_kip_848_and_back(broker, tmp_path):
     produce(bootstrap, topic, 100)
 
     def compare(kind, said):
-        tables = next_tables(bootstrap, tmp_path)
+        tables = next_tables(bootstrap, tmp_path, group)
         rows = rows_of(tables, "generations", group)
         generation = max(rows, key=lambda row: row["log_offset"])
         assert (generation["group_type"], generation["n_members"]) == (kind, len(said))
@@ -208,7 +208,7 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
         (_, _, state, ids), generations, _ = before
         if (state, len(ids), len(generations)) != ("Stable", len(desks), 1):
             return False
-        seen["tables"] = next_tables(bootstrap, tmp_path)
+        seen["tables"] = next_tables(bootstrap, tmp_path, group)
         return view() == before
 
     def compare():

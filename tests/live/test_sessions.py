@@ -289,8 +289,9 @@ def test_heartbeats_go_on_while_the_application_asks_for_nothing(stage):
     topic = stage.topic(1)
     member = stage.owner(topic)
     for _ in range(2):
-        seen = member.runtime.member_thread.answered_at
-        stage.until(lambda: member.runtime.member_thread.answered_at > seen, "a heartbeat")  # noqa: B023
+        thread = member.runtime.member_thread
+        seen = thread.heartbeat_answered_at
+        stage.until(lambda: thread.heartbeat_answered_at > seen, "a heartbeat")  # noqa: B023
 
 
 @sentence()

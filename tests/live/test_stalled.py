@@ -55,7 +55,7 @@ def test_a_member_that_stalls_has_not_lost_its_session(logged, tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         groups = dict(zip(CASES, pool.map(group_of, CASES), strict=True))
-    told = tables_of(logged.bootstrap, tmp_path / "stated", logged.logs)
+    told = tables_of(logged.bootstrap, tmp_path / "stated", logs=logged.logs)
     untold = tables_of(logged.bootstrap, tmp_path / "inferred")
     for case, (cause, words) in CASES.items():
         stated, inferred = (departure(tables, groups[case]) for tables in (told, untold))

@@ -209,7 +209,7 @@ def test_the_client_of_real_members_is_reported_by_their_ids(broker, tmp_path, n
             running[-1].subscribe([topic])
         for client in running:
             until(lambda one=client: one.poll() or one.owns(), lambda one=client: one.seen())
-        tables = tables_of(bootstrap, tmp_path)
+        tables = tables_of(bootstrap, tmp_path, *expected)
         assert {group: ran(tables, group) for group in expected} == {
             group: client for group, (client, *_) in expected.items()
         }
@@ -228,4 +228,4 @@ def test_the_client_of_a_java_member_is_reported_by_its_id(broker, tmp_path):
             lambda: printed(ask("consumer", bootstrap, "--describe", "--group", group)),
             f"{group} has a member",
         )
-        assert ran(tables_of(bootstrap, tmp_path), group) == "java"
+        assert ran(tables_of(bootstrap, tmp_path, group), group) == "java"

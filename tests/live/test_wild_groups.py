@@ -121,7 +121,7 @@ def test_what_is_told_of_random_groups_is_what_the_broker_and_the_members_say(
             )
         seen = {group.name: view(bootstrap, group) for group in groups}
         lag = {g.name: lags(bootstrap, g.name) for g in groups if g.kind in PLAIN}
-        tables = tables_of(bootstrap, tmp_path, logged.logs)
+        tables = tables_of(bootstrap, tmp_path, logs=logged.logs)
         assert {group.name: view(bootstrap, group) for group in groups} == seen
     for group in groups:
         check_members(tables, group, seen[group.name])

@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import product
@@ -27,47 +28,31 @@ from holdfast.core.machine.codes import ErrorCode
 
 pytestmark = pytest.mark.broker
 
-SLICES = 5  # more members than that make a small machine lose their sessions
+SLICES = 7  # more members than that make a small machine lose their sessions
 WAITS_S = (0, 0.5, 1, 2, 4, 8, 12)
+ACTS = {
+    "consumer": ("commit", "explicit", "after-poll", "poll", "close"),
+    "worker": ("work", "save"),
+}
 OTHERS = ("stays", "leaves", "none")
 REFUSED = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 
 
-def case(i: int, kind: str, wait_s: float, act: str, policy: str, *, static: bool) -> Case:
-    other = "stays" if kind == "worker" else OTHERS[i % 3]
-    return Case(f"z{i}", kind, wait_s, act, policy, static, (i + i // 4) % 2 == 0, other)
-
-
-def few_cases() -> list[Case]:
-    """Every kind of member at every wait; everything else comes with every kind."""
-    combinations = list(product(("simple", "deferred"), (False, True)))
-    cells = []
-    for n, wait_s in enumerate(WAITS_S):
-        for m, (kind, act) in enumerate(
-            [
-                ("consumer", "commit"),
-                ("consumer", "explicit"),
-                ("consumer", ("commit", "explicit")[n % 2]),
-                ("worker", ("work", "save")[n % 2]),
-            ]
-        ):
-            policy, static = combinations[(n + m) % 4]
-            cells.append((kind, wait_s, act, policy, static))
-    for n, wait_s in enumerate((0, 2, 8)):
-        for m, act in enumerate(("poll", "close", "after-poll")):
-            policy = ("simple", "deferred")[(n + m) % 2]
-            cells += [("consumer", wait_s, act, policy, static) for static in (False, True)]
-    return [case(i, *cell[:4], static=cell[4]) for i, cell in enumerate(cells)]
-
-
-def all_cases() -> list[Case]:
+def cases(waits_s: Sequence[float], *, every: int, first: int = 0) -> list[Case]:
+    """Every so many of all combinations, from the first one on."""
     cells = [
         (kind, wait_s, act, policy, static)
-        for kind in ("consumer", "worker")
-        for act in (("work", "save") if kind == "worker" else ("commit", "explicit", "after-poll"))
-        for wait_s, policy, static in product(WAITS_S, ("simple", "deferred"), (False, True))
+        for kind, acts in ACTS.items()
+        for act, wait_s, policy, static in product(
+            acts, waits_s, ("simple", "deferred"), (False, True)
+        )
     ]
-    return [case(i, *cell[:4], static=cell[4]) for i, cell in enumerate(cells)]
+    return [
+        Case(
+            f"z{i}", *cell, (i + i // 4) % 2 == 0, "stays" if cell[0] == "worker" else OTHERS[i % 3]
+        )
+        for i, cell in enumerate(cells[first::every])
+    ]
 
 
 class Zombies(Processes):
@@ -168,8 +153,11 @@ class Zombies(Processes):
 @pytest.mark.parametrize(
     "cases",
     [
-        few_cases(),
-        *(pytest.param(all_cases()[n::SLICES], marks=pytest.mark.slow) for n in range(SLICES)),
+        cases((0, 2, 8), every=3),
+        *(
+            pytest.param(cases(WAITS_S, every=SLICES, first=n), marks=pytest.mark.slow)
+            for n in range(SLICES)
+        ),
     ],
     ids=["few", *(f"all_{n}" for n in range(SLICES))],
 )

@@ -50,7 +50,7 @@ def wait_after(play: HandPlayedGroup, *names: str) -> int:
 
 
 @pytest.mark.parametrize("design", [Design.DEFERRED, Design.INCREMENTAL])
-def test_what_a_member_with_a_successor_leaves_does_not_wait(design):
+def test_rule_2_what_a_member_with_a_successor_leaves_does_not_wait(design):
     play = group(policy=replace(POLICY, design=design, interval_ms=1_000))
     for _ in range(8):
         come(play, "D") if "D" not in play.members else play.settle()
@@ -61,7 +61,7 @@ def test_what_a_member_with_a_successor_leaves_does_not_wait(design):
     assert max(loads(play).values()) == 4
 
 
-def test_each_departure_needs_a_successor_of_its_own():
+def test_rule_2_each_departure_needs_a_successor_of_its_own():
     play = group()
     come(play, "D")
     play.now_ms += 20_000
@@ -110,13 +110,13 @@ def start(pauses_ms: tuple[int, ...]) -> HandPlayedGroup:
     return play
 
 
-def test_the_members_of_a_start_are_no_successors():
+def test_rule_1_the_members_of_a_start_are_no_successors():
     play = start((1_000, 20_000))
     play.now_ms += 5_000
     assert wait_after(play, "A") == POLICY.delay_ms
 
 
-def test_a_group_that_has_not_grown_for_half_a_minute_has_started():
+def test_rule_1_a_group_that_has_not_grown_for_half_a_minute_has_started():
     play = start((1_000, 1_000, START_MS + 1_000))
     play.now_ms += 8_000
     assert wait_after(play, "A") == 0
@@ -137,7 +137,7 @@ def test_who_comes_as_another_leaves_in_a_surge_is_the_next_successor():
 
 
 @pytest.mark.parametrize("pause_ms", [0, 1_000, 50_000])
-def test_who_is_back_when_its_wait_has_run_out_is_no_successor(pause_ms):
+def test_rule_4_who_is_back_when_its_wait_has_run_out_is_no_successor(pause_ms):
     """A is back as D, in the round in which its time is over or later; then B leaves."""
     play = group()
     assert wait_after(play, "A") == POLICY.delay_ms
@@ -152,7 +152,7 @@ def test_who_is_back_when_its_wait_has_run_out_is_no_successor(pause_ms):
     assert wait_after(play, "B") == POLICY.delay_ms
 
 
-def test_a_vacancy_is_filled_once():
+def test_rule_4_a_vacancy_is_filled_once():
     """A's wait runs out, and D and E come: one of them is back late, the other one is new."""
     play = group(members="ABCDEF", partitions=24)
     wait_after(play, "A")
@@ -188,7 +188,7 @@ def test_a_plain_bounce_has_no_successor():
     assert wait_after(play, "B") == POLICY.delay_ms
 
 
-def test_a_recent_joiner_that_dies_is_waited_for_and_who_replaces_it_is_one_too():
+def test_rule_3_a_recent_joiner_that_dies_is_waited_for_and_who_replaces_it_is_one_too():
     play = group()
     come(play, "D")
     play.now_ms += 2_000
@@ -200,7 +200,7 @@ def test_a_recent_joiner_that_dies_is_waited_for_and_who_replaces_it_is_one_too(
     assert wait_after(play, "A") == 0
 
 
-def test_a_static_member_has_no_successor():
+def test_rule_5_a_static_member_has_no_successor():
     play = group()
     play.members["A"] = replace(play.members["A"], instance_id="a")
     play.settle()
@@ -218,7 +218,7 @@ def test_a_successor_reads_what_the_departed_one_read():
     assert wait_after(play, "A") == POLICY.delay_ms
 
 
-def test_an_idle_member_of_the_last_generation_is_no_successor():
+def test_rule_5_an_idle_member_of_the_last_generation_is_no_successor():
     """More members than partitions: D has been there for an hour and owns nothing."""
     play = group(partitions=3)
     come(play, "D")
@@ -263,7 +263,7 @@ def test_a_liar_gains_no_more_than_its_share():
     assert loads(play)["D"] <= 5
 
 
-def test_all_that_came_together_are_remembered():
+def test_rule_7_all_that_came_together_are_remembered():
     play = group(members="ABCDEF", partitions=24)
     come(play, "G", "H", "I", "J", "K")
     assert wait_after(play, "A", "B", "C", "D", "E") == 0
@@ -271,7 +271,7 @@ def test_all_that_came_together_are_remembered():
     assert wait_after(play, "F") == POLICY.delay_ms
 
 
-def test_no_more_times_than_a_quarter_are_remembered():
+def test_rule_7_no_more_times_than_a_quarter_are_remembered():
     play = group(members="ABCDEFGH", partitions=24)
     for name in "IJKL":
         come(play, name)

@@ -75,20 +75,20 @@ class FakeMemberThread:
 
     def __init__(self):
         self.failure = None
-        self.over = threading.Event()
-        self.beat_at = self.answered_at = 0.0
+        self.finished = threading.Event()
+        self.heartbeat_sent_at = self.heartbeat_answered_at = 0.0
         self.posted = []
         self.due = deque()  # what the member's thread does whenever it catches up
-        self.leaves = self.over.set
+        self.leaves = self.finished.set
         self.snapshot = None
 
     def post(self, event):
         self.posted.append(event)
 
-    def note_polled(self):
+    def record_poll(self):
         self.post(Polled())
 
-    def note_refused(self, generation, code):
+    def record_refused(self, generation, code):
         self.post(CommitRefused(generation, code))
 
     def rejoin(self, reason):
@@ -203,7 +203,7 @@ class Member:
     def subscribe(self, topics, pattern):
         self.traits.append((topics, pattern))
 
-    def note_unreported(self, error):
+    def record_unreported_loss(self, error):
         self.logged.append(str(error))
 
     def metrics(self):
@@ -292,7 +292,7 @@ class FakeAdapter:
         self._listeners = listeners
         self.session = None
         self.client = None
-        self.start_positions = SimpleNamespace(look_again=lambda _: None)
+        self.start_positions = SimpleNamespace(refresh_metadata=lambda _: None)
         self.calls = []
         self.batches = []
         self.at = {}
@@ -344,7 +344,7 @@ class FakeAdapter:
     def assigned(self, callback, *, is_news):
         error = self.notify(callback) if is_news else None
         stands = self.session.request_committed(callback.resources).result()
-        self.session.subscription_state.stands(stands)
+        self.session.subscription_state.start_at_committed(stands)
         self.at |= {tp: max(at, 0) for tp, at in stands.items()}
         return error
 

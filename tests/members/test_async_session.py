@@ -96,7 +96,7 @@ class Harness:
         self.committed_offsets = done(committed_offsets or dict.fromkeys(terms, -1))
         await self.session.committed_offsets(list(terms))
         self.adapter.at.update(at or {})
-        self.session.note()
+        self.session.record_positions()
 
     async def lose(self, *partitions):
         terms = self.membership.snapshot.terms
@@ -233,7 +233,7 @@ async def test_a_callback_that_is_cancelled_is_answered(begins_first):
     s.adapter.listener = listener
     before_it = asyncio.all_tasks()
     s.session.call(REVOKED, (A,), s.answer("over"))
-    s.session.look()
+    s.session.do_due()
     if begins_first:
         await turns()
     (task,) = asyncio.all_tasks() - before_it
@@ -312,7 +312,7 @@ async def test_what_was_handed_out_before_a_loss_is_never_committed():
         s.commit({A: 5})  # of the earlier term
     s.commit({A: 2})
     s.adapter.at[A] = 6
-    s.session.note()
+    s.session.record_positions()
     s.commit({A: 5})
     assert s.committed == [{A: 2}, {A: 5}]
 
@@ -322,7 +322,7 @@ async def test_a_partition_of_which_nothing_was_handed_out_is_lost_without_a_wor
     """It has a position, where nothing stands committed: the end, say."""
     s = Harness()
     await s.assign({A: 1})
-    s.session.subscription_state.resets({A: 30})
+    s.session.subscription_state.start_at_reset({A: 30})
     s.adapter.at[A] = 30
     await s.lose(A)
     s.commit({}, CommitOrigin.ALL)

@@ -160,7 +160,7 @@ class Harness:
     def look_until(self, condition):
         """Look where partitions begin, as the calls of the application do."""
         until(
-            lambda: self.adapter.start_positions.look_again(self.client) or condition(),
+            lambda: self.adapter.start_positions.refresh_metadata(self.client) or condition(),
             "where it begins",
         )
 
@@ -421,7 +421,7 @@ def stalled(reading, monkeypatch):
     monkeypatch.setattr(recreation, "REQUEST_EVERY_S", 0.0)
     monkeypatch.setattr(Librdkafka, "consume", lambda *_: [])
     monkeypatch.setattr(recreation.time, "monotonic", lambda: next(times))
-    reading.member.member_thread.answered_at = 3e9
+    reading.member.member_thread.heartbeat_answered_at = 3e9
     reading.client.topics_asked.clear()
     return reading
 
@@ -447,7 +447,7 @@ def test_a_librdkafka_is_not_recreated_where(stalled, why):
     if "answer" in why:
         stalled.client.fails = no_broker(confluent_kafka.KafkaError._TIMED_OUT)
     else:
-        stalled.member.member_thread.answered_at = 0.0
+        stalled.member.member_thread.heartbeat_answered_at = 0.0
     for _ in range(40):
         assert stalled.fetch() == []
     assert stalled.client.n_closed == 0

@@ -364,7 +364,7 @@ def test_a_callback_of_the_close_may_not_poll(make):
 def leave(member):
     """The member gives everything up, and is out."""
     member.call(ListenerCall.REVOKED, A)
-    member.member_thread.over.set()
+    member.member_thread.finished.set()
 
 
 # Stop, and signals

@@ -383,7 +383,6 @@ def test_a_close_without_a_broker_ends_at_once_and_leaves_no_thread():
         ({"ssl.crl.location": "x"}, "revoked"),
         ({"holdfast.handle.signals": True}, "the program handles SIGTERM"),
         ({"holdfast.data.plane": "aiokafka"}, "unknown configuration key"),
-        ({"sasl.oauthbearer.method": "oidc"}, "oauth_cb"),
         ({"enable.ssl.certificate.verification": False}, "always checked"),
     ],
     ids=str,

@@ -37,8 +37,8 @@ class Group:
         self.lookup, self.is_automatic = self, True
         self.resets = {}  # where partitions begin of which nothing stands committed
         self.subscription_state = SimpleNamespace(
-            stands=self.stands.update,
-            resets=lambda start_offsets, as_processed: self.reset(start_offsets),
+            start_at_committed=self.stands.update,
+            start_at_reset=lambda start_offsets, as_processed: self.reset(start_offsets),
         )
 
     def request_committed(self, resources):
@@ -122,13 +122,13 @@ def test_a_call_that_assigns_does_not_wait_for_a_coordinator_that_is_away(consum
     adapter.assign_new([TopicPartition(*A, 3), TopicPartition(*B)])
     assert offsets(consumer.assignment()) == {A: 3}, "librdkafka may never ask again"
     assert offsets(adapter.start_positions.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
-    adapter.start_positions.look_again(consumer)
+    adapter.start_positions.refresh_metadata(consumer)
     assert offsets(consumer.assignment()) == {A: 3}
     group.answer({B: 6})
-    adapter.start_positions.look_again(consumer)
+    adapter.start_positions.refresh_metadata(consumer)
     assert offsets(consumer.assignment()) == {A: 3, B: 6}
     assert offsets(adapter.start_positions.hide(consumer.assignment())) == {A: 3, B: OFFSET_STORED}
-    adapter.start_positions.look_again(consumer)
+    adapter.start_positions.refresh_metadata(consumer)
     assert group.asked == [{B}]
 
 
@@ -140,7 +140,7 @@ def test_what_nobody_answered_is_asked_again(consumer):
     deadline = time.monotonic() + 60
     while adapter.start_positions.waiting and time.monotonic() < deadline:
         time.sleep(0.01)
-        adapter.start_positions.look_again(consumer)
+        adapter.start_positions.refresh_metadata(consumer)
     assert offsets(consumer.assignment()) == {A: 5, B: 2}
     assert group.asked == [{A, B}] * 3
 
@@ -164,7 +164,7 @@ def test_what_is_unassigned_meanwhile_stays_so(asked, consumer):
     group, adapter = asked
     assert adapter.start_positions.without(blank(A)) == []
     group.answer({A: 5, B: 6})
-    adapter.start_positions.look_again(consumer)
+    adapter.start_positions.refresh_metadata(consumer)
     assert offsets(consumer.assignment()) == {B: 6}
 
 
@@ -177,7 +177,7 @@ def test_an_answer_from_before_a_loss_counts_no_more(consumer):
     adapter.assign_new(blank(A))  # another member may have committed meanwhile
     assert consumer.assignment() == []
     group.answer({A: 9})
-    adapter.start_positions.look_again(consumer)
+    adapter.start_positions.refresh_metadata(consumer)
     assert offsets(consumer.assignment()) == {A: 9}
 
 
@@ -185,5 +185,5 @@ def test_an_offset_that_is_known_late_guards_commits_from_then_on(asked, consume
     group, adapter = asked
     assert group.stands == {}
     group.answer({A: 5, B: -1})
-    adapter.start_positions.look_again(consumer)
+    adapter.start_positions.refresh_metadata(consumer)
     assert group.stands == {A: 5, B: -1}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import confluent_kafka
 import pytest
 import trustme
 from cryptography import x509
-from tests.live.security import pkcs8
+from tests.live.security import keytool, pkcs8, write_stores
 
 from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.keystores import read_keystore
 from holdfast.errors import ConfigError
-from holdfast.local.java import find_java
 from holdfast.members.config.settings import Settings, librdkafka_fetch
 
 PASSWORD = "store-password"
@@ -21,29 +18,14 @@ TLS = {"bootstrap.servers": "h:1", "group.id": "g", "security.protocol": "SSL"}
 KINDS = ("JKS", "PKCS12")
 
 
-def keytool(*words):
-    line = [find_java().home / "bin" / "keytool", *words, "-noprompt"]
-    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     """Stores of both kinds: of a CA, and of a client's key and chain."""
     folder = tmp_path_factory.mktemp("stores")
     authority = trustme.CA()
-    leaf = authority.issue_cert("client.example")
     authority.cert_pem.write_to_path(folder / "ca.pem")
-    (folder / "client.pem").write_bytes(pkcs8(leaf))
-    secret = ("-passout", f"pass:{PASSWORD}")
-    line = ["openssl", "pkcs12", "-export", "-in", folder / "client.pem", "-name", "client"]
-    subprocess.run([*line, "-out", folder / "client.PKCS12", *secret], check=True)
-    words = ("-srckeystore", folder / "client.PKCS12", "-srcstorepass", PASSWORD)
-    keytool("-importkeystore", *words, "-destkeystore", folder / "client.JKS",
-            "-deststoretype", "JKS", "-deststorepass", PASSWORD)  # fmt: skip
-    for kind in KINDS:
-        keytool("-importcert", "-alias", "ca", "-file", folder / "ca.pem", "-keystore",
-                folder / f"ca.{kind}", "-storetype", kind, "-storepass", PASSWORD)  # fmt: skip
+    (folder / "client.pem").write_bytes(pkcs8(authority.issue_cert("client.example")))
+    write_stores(folder / "ca.pem", folder / "client.pem", folder, PASSWORD)
     return folder
 
 

@@ -334,8 +334,8 @@ def test_a_users_own_assignor_is_taken_by_every_client(written):
     assert isinstance(mine, Mine)
     worker = Worker({**NEEDED, "partition.assignment.strategy": [first]}, {"k": 1})
     assert [type(a) for a in worker.assignors] == [Mine]
-    assert isinstance(kafka_assignors.assignor(first).spoken, Mine)
-    assert isinstance(aiokafka_assignors.assignor(first).spoken, Mine)
+    assert isinstance(kafka_assignors.assignor(first).protocol, Mine)
+    assert isinstance(aiokafka_assignors.assignor(first).protocol, Mine)
 
 
 def everything_to_the_first(members, topics, claims):
@@ -364,8 +364,8 @@ def test_a_function_of_the_user_is_taken_by_every_client(written, name):
         assert (design.name, design.policy.assignor.name) == ("holdfast-incremental", name)
     design = Consumer({**NEEDED, "holdfast.policy": "deferred", TARGET: written}).assignors[0]
     assert design.policy.assignor.name == name
-    assert kafka_assignors.assignor(written).spoken.name == name
-    assert aiokafka_assignors.assignor(written).spoken.name == name
+    assert kafka_assignors.assignor(written).protocol.name == name
+    assert aiokafka_assignors.assignor(written).protocol.name == name
 
 
 TARGET = "holdfast.target.assignor"
@@ -387,7 +387,7 @@ def test_a_cooperative_function_goes_into_no_stock_aiokafka():
     own = replace(FIRST, cooperative=True)
     with pytest.raises(ConfigError, match="first is cooperative"):
         aiokafka_assignors.assignor(own)
-    assert kafka_assignors.assignor(own).spoken.row.cooperative
+    assert kafka_assignors.assignor(own).protocol.row.cooperative
 
 
 def test_a_function_that_is_late_fails_the_plan_and_is_not_asked_again_before_it_ends():
@@ -419,7 +419,7 @@ def test_a_failed_plan_of_the_user_ends_as_every_failed_plan_does():
     group.settle()
     assert group.log[-1] == {"a": [0, 1, 2, 3], "b": []}
     for member in group.members.values():
-        member.assignor.spoken = replace(member.assignor.spoken, own=own)
+        member.assignor.protocol = replace(member.assignor.protocol, own=own)
     group.call()
     group.settle()
     assert group.log[-1] == {"a": [0, 1, 2, 3], "b": []}

@@ -1,6 +1,7 @@
 """The location of a member: the key, the default, and a leader that sees one location twice."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ from tests.machine.subscribed import subscribed
 from tests.members.configured import settings_of
 
 from holdfast.core.machine.leader.subscriptions import shared_locations
-from holdfast.members.clients import keywords
 from holdfast.members.config.policy import location_of, supervisor_names
 from holdfast.members.runtime.leader_planner import RoundWarnings
 from holdfast.members.runtime.member_log import MemberLog
@@ -80,10 +80,8 @@ def test_members_that_say_one_location_are_named_and_static_ones_need_none():
 
 
 def test_a_leader_warns_once_and_names_the_key_as_the_program_writes_it(caplog):
-    from dataclasses import replace
-
-    words = keywords.words(keywords.SAME)
-    settings = replace(settings_of(), words=words)
+    words = {"holdfast.location": "holdfast_location", "client.id": "client_id"}
+    settings = replace(settings_of(), user_names=words)
     warns = RoundWarnings(settings, MemberLog(settings))
     with caplog.at_level(logging.WARNING, "holdfast.member"):
         warns.shared_locations([located("a", b"1234"), located("b", b"5678")])

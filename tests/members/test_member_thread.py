@@ -143,7 +143,7 @@ def test_a_refusal_is_kept_for_the_application(run):
     script = Script({events.Polled: (actions.Fail(82, "fenced"),)})
     member_thread = run(script)
     member_thread.post(events.Polled())
-    assert member_thread.over.wait(30)
+    assert member_thread.finished.wait(30)
     member_thread.fail(ValueError("a later one"))
     assert isinstance(member_thread.failure, RemoteProtocolError)
     assert member_thread.failure.error_code == 82
@@ -152,9 +152,9 @@ def test_a_refusal_is_kept_for_the_application(run):
 def test_a_machine_that_has_left_is_over(run):
     script = Script({events.Polled: MemberState.DEAD})
     member_thread = run(script)
-    assert not member_thread.over.is_set()
+    assert not member_thread.finished.is_set()
     member_thread.post(events.Polled())
-    assert member_thread.over.wait(30)
+    assert member_thread.finished.wait(30)
     assert member_thread.failure is None
 
 
@@ -166,7 +166,7 @@ def test_a_bug_of_ours_is_reported_and_nothing_hangs(run):
     script = Script({events.Polled: (actions.DropNow(A),)})
     member_thread = run(script, Broken())
     member_thread.post(events.Polled())
-    assert member_thread.over.wait(30)
+    assert member_thread.finished.wait(30)
     assert isinstance(member_thread.failure, ClientError)
     assert "KeyError: 'a-0'" in str(member_thread.failure)
 

@@ -70,7 +70,7 @@ def test_own_topics_that_may_not_be_read_end_the_member_which_says_why(watch, co
     assert error.error_code == code
     assert str(error).startswith("topic 'payroll': " + ErrorCode(code).name)
     assert counts_of(events) == {"payroll": 0, "t": 4}  # it may lead for the others meanwhile
-    assert one.look(frozenset({"payroll", "t"})).counts == {"t": 4}
+    assert one.count(frozenset({"payroll", "t"})).counts == {"t": 4}
 
 
 @pytest.mark.parametrize("code", [3, 17, 29])
@@ -79,7 +79,7 @@ def test_topics_of_other_members_never_end_a_member(watch, code):
     one, events, failures = watch(topics)
     one.subscribe(("t",), None)
     assert counts_of(events) == {"t": 4}
-    found = one.look(frozenset({"t", "payroll"}))
+    found = one.count(frozenset({"t", "payroll"}))
     assert (found.counts, found.refused) == ({"t": 4}, {"payroll": code})
     assert counts_of(events) == {"payroll": 0, "t": 4}
     topics.counts, topics.refused = {"t": 4, "payroll": 2}, {}  # access is granted
@@ -92,7 +92,7 @@ def test_a_pattern_asks_for_all_topics_and_still_knows_what_others_miss(watch):
     one, events, failures = watch(Topics({"t": 4, "u": 1}, {"payroll": 29}))
     one.subscribe((), lambda name: name == "t")
     assert counts_of(events) == {"t": 4, "u": 1}
-    found = one.look(frozenset({"t", "payroll"}))
+    found = one.count(frozenset({"t", "payroll"}))
     assert found.refused == {"payroll": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert counts_of(events) == {"t": 4, "u": 1, "payroll": 0}
     assert failures.empty()
@@ -103,7 +103,7 @@ def test_a_member_with_a_pattern_joins_once_it_knows_what_matches(watch):
     one, events, failures = watch(topics)
     one.subscribe((), lambda name: name == "t")
     with pytest.raises(ClientError):
-        one.look(frozenset({"t"}))
+        one.count(frozenset({"t"}))
     topics.error = None
     told = [events.get(timeout=30)]
     while not isinstance(told[-1], Started):
@@ -123,7 +123,7 @@ def test_what_could_not_be_asked_for_is_asked_for_again_and_counts_as_a_change(w
     assert counts_of(events) == {"t": 4}
     topics.error = ClientError("no broker answered")
     with pytest.raises(ClientError):
-        one.look(frozenset({"t", "u"}))
+        one.count(frozenset({"t", "u"}))
     assert counts_of(events) == {"t": 4, "u": 0}  # what the leader plans with
     topics.error = None
     assert counts_of(events) == {"t": 4, "u": 2}  # without being asked

@@ -41,7 +41,7 @@ DONE = bare(actions.JoinCompleted, gained=(("t", 0), ("t", 1)), revoked=(("t", 2
 def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     now = SimpleNamespace(s=100.0)
     times = RoundTimes(lambda: now.s)
-    assert times.ago_s == -1
+    assert times.since_last_s == -1
     for at_s, note, what in (
         (100.0, times.record_request, join(1)),
         (101.0, times.record_event, joined(1, ErrorCode.MEMBER_ID_REQUIRED)),
@@ -64,7 +64,7 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     assert (times.rounds.n, times.rounds.avg_ms, times.rounds.max_ms) == (1, 7_000, 7_000)
     assert (times.joins.n, times.joins.avg_ms, times.joins.max_ms) == (2, 1_500, 2_000)
     assert (times.syncs.n, times.syncs.max_ms) == (1, 250)
-    assert (times.n_failed, times.ago_s) == (2, 3)
+    assert (times.n_failed, times.since_last_s) == (2, 3)
     times.lose(actions.DropNow((("t", 0),), (("t", 0),)))
     assert (times.n_gained, times.n_revoked, times.n_lost) == (2, 1, 1)
     now.s = 120.0

@@ -50,7 +50,7 @@ class Harness:
     def commit(self, asked=CommitOrigin.ALL, **offsets):
         """The application commits ``t0=5``, or what is processed; the answer is there at once."""
         named = {("t", int(name[1:])): OffsetToCommit(at) for name, at in offsets.items()}
-        self.session.note()
+        self.session.record_positions()
         wanted = named or self.session.to_commit()
         sent = self.session.commits.begin(
             wanted, CommitOrigin.NAMED if named else asked, timeout_s=HOUR_S
@@ -126,7 +126,7 @@ def test_a_close_without_a_commit_commits_nothing(holding):
         holding.hold_back(A)
         holding.call(ListenerCall.REVOKED, A)
         holding.last_commit(A)
-        holding.member_thread.over.set()
+        holding.member_thread.finished.set()
 
     holding.member_thread.leaves = commit_revoked
     assert holding.session.leave(HOUR_S * 1e6, returns=True) is None

@@ -13,12 +13,12 @@ class World:
 
     def __init__(self):
         self.now = 100.0
-        self.answered_at = 0.0
+        self.heartbeat_answered_at = 0.0
 
     def wait(self, *, answers):
         self.now += REQUEST_EVERY_S
         if answers:
-            self.answered_at = self.now - 1
+            self.heartbeat_answered_at = self.now - 1
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def questions(world, ended, n, *, answers=True):
     for _ in range(n):
         world.wait(answers=answers)
         assert ended.is_due()
-        found.append(ended.found_none(world.answered_at))
+        found.append(ended.found_none(world.heartbeat_answered_at))
         assert not ended.is_due()
     return found
 

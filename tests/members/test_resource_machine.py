@@ -12,10 +12,10 @@ from holdfast.members.resources.attempts import (
     EndedLate,
     EndWorker,
     Failed,
-    HandedOver,
     Lose,
     Overdue,
     ResourceStatus,
+    RevocationEnded,
     Stop,
     StopFailed,
 )
@@ -88,7 +88,7 @@ def test_work_begins_runs_and_ends():
     assert (stop.attempts, stop.lost) == ((play.begun[A],), False)
     assert stop.deadline_ms == play.now_ms + STOP_MS
     assert play.status(A) == "STOPPING"
-    assert play.do("ended", play.begun[A], None) == [HandedOver(7)]
+    assert play.do("ended", play.begun[A], None) == [RevocationEnded(7)]
     assert (play.status(A), play.status(B)) == (None, "RUNNING")
 
 
@@ -97,8 +97,8 @@ def test_a_revocation_is_done_when_the_last_of_its_work_has_ended():
     play.do("assigned", (A, B))
     play.do("revoked", (A, B), 1)
     assert play.do("ended", play.begun[B], None) == []
-    assert play.do("ended", play.begun[A], None) == [HandedOver(1)]
-    assert play.do("revoked", (C,), 2) == [HandedOver(2)]  # nothing to wait for
+    assert play.do("ended", play.begun[A], None) == [RevocationEnded(1)]
+    assert play.do("revoked", (C,), 2) == [RevocationEnded(2)]  # nothing to wait for
 
 
 def test_a_failure_belongs_to_its_resource():
@@ -110,7 +110,7 @@ def test_a_failure_belongs_to_its_resource():
     assert (state.status, state.failures, state.error) == ("FAILED", 1, "OSError: no disk")
     assert 0.8 <= state.retry_seconds <= 1.2
     assert play.status(B) == "RUNNING"
-    assert play.do("revoked", (A,), 3) == [HandedOver(3)]  # no work to end
+    assert play.do("revoked", (A,), 3) == [RevocationEnded(3)]  # no work to end
     assert play.status(A) is None
 
 
@@ -161,7 +161,7 @@ def test_what_returns_by_itself_has_ended_and_is_not_begun_again():
     assert play.do("ended", play.begun.pop(A), None) == []
     play.wait(10 * MOST_MS)
     assert (play.status(A), play.begun) == ("ENDED", {})
-    assert play.do("revoked", (A,), 1) == [HandedOver(1)]
+    assert play.do("revoked", (A,), 1) == [RevocationEnded(1)]
 
 
 def test_work_that_does_not_end_in_time_is_overdue_until_it_ends():
@@ -170,7 +170,7 @@ def test_work_that_does_not_end_in_time_is_overdue_until_it_ends():
     play.do("revoked", (A, B), 1)
     play.do("ended", play.begun[B], None)
     assert play.wait(STOP_MS - 1) == []
-    assert play.wait(1) == [Overdue((play.begun[A],)), HandedOver(1)]
+    assert play.wait(1) == [Overdue((play.begun[A],)), RevocationEnded(1)]
     assert (play.status(A), play.machine.overdue, play.machine.is_idle) == (None, (A,), True)
     play.wait(30_000)
     assert play.do("ended", play.begun[A], None) == [EndedLate(A, 30_000)]
@@ -203,7 +203,7 @@ def test_an_attempt_that_is_overdue_takes_nothing_from_the_next_one():
     play.do("ended", first, None)
     assert play.status(A) == "RUNNING"
     play.do("revoked", (A,), 4)
-    assert play.do("ended", play.begun[A], None) == [HandedOver(4)]
+    assert play.do("ended", play.begun[A], None) == [RevocationEnded(4)]
 
 
 @pytest.mark.parametrize("while_stopping", [False, True])
@@ -217,14 +217,14 @@ def test_what_is_lost_ends_and_nobody_waits(while_stopping):
         (stop,) = play.do("lost", (A,))
         assert (stop.attempts, stop.lost) == ((play.begun[A],), True)
     assert (play.status(A), play.machine.overdue) == (None, (A,))
-    assert play.do("ended", play.begun[A], None) == [HandedOver(1)] * while_stopping
+    assert play.do("ended", play.begun[A], None) == [RevocationEnded(1)] * while_stopping
 
 
 def test_the_end_of_work_that_raises_is_reported_and_is_an_end():
     play = Play()
     play.do("assigned", (A,))
     play.do("revoked", (A,), 1)
-    assert play.fail(A) == [StopFailed(A, BROKEN), HandedOver(1)]
+    assert play.fail(A) == [StopFailed(A, BROKEN), RevocationEnded(1)]
     assert play.failures.by_resource == {}
 
 
@@ -260,7 +260,7 @@ def test_nothing_begins_any_more_once_the_worker_ends():
     assert stop.attempts == (play.begun[A],)
     assert play.status(B) is None
     assert play.do("ended", play.begun.pop(A), None) == []
-    assert play.do("revoked", (A, B), 1) == [HandedOver(1)]
+    assert play.do("revoked", (A, B), 1) == [RevocationEnded(1)]
     play.do("assigned", (C,))
     assert play.begun == {}
 
@@ -272,7 +272,7 @@ def test_a_revocation_behind_the_end_waits_for_the_same_work_and_no_longer():
     play.wait(STOP_MS // 2)
     assert play.do("revoked", (A, B), 1) == []  # told already
     play.do("ended", play.begun.pop(A), None)
-    assert play.wait(STOP_MS // 2) == [Overdue((play.begun[B],)), HandedOver(1)]
+    assert play.wait(STOP_MS // 2) == [Overdue((play.begun[B],)), RevocationEnded(1)]
 
 
 def test_a_listener_ends_its_resources_in_one_call_and_has_time_for_each():
@@ -314,13 +314,13 @@ def test_a_group_hears_of_what_fails_again_and_again():
         if n < REPORTED_AFTER:
             play.until_begun(A)
     assert asked(play.wait(COLLECT_MS)) == 1
-    said = (FailedPartitions("job", "OSError", (0,)),)
-    assert play.machine.report(play.now_ms) == said
+    found = (FailedPartitions("job", "OSError", (0,)),)
+    assert play.machine.report(play.now_ms) == found
     for _ in range(12):  # it fails on and on, and the group has heard of it
         play.until_begun(A)
         play.fail(A)
     assert asked(play.seen) == 1
-    assert play.machine.report(play.now_ms) == said
+    assert play.machine.report(play.now_ms) == found
 
 
 def test_a_round_that_comes_anyway_is_enough():
@@ -357,8 +357,8 @@ def test_many_failures_ask_for_few_rounds():
         assert asks <= 1
         if asks:
             play.machine.report(play.now_ms)
-    (said,) = play.machine.report(play.now_ms)
-    assert len(said.partitions) == MOST_FAILED
+    (found,) = play.machine.report(play.now_ms)
+    assert len(found.partitions) == MOST_FAILED
 
 
 def test_failures_one_after_the_other_ask_for_a_round_now_and_then():
@@ -454,7 +454,7 @@ def test_whatever_happens_every_revocation_is_done_and_no_resource_has_two_attem
     play.do("stop_all")
     play.wait(STOP_MS + 1)
     follow()
-    done = [e.token for e in play.seen if isinstance(e, HandedOver)]
+    done = [e.token for e in play.seen if isinstance(e, RevocationEnded)]
     assert sorted(done) == list(range(tokens))
     assert play.machine.is_idle
     stops = [a for e in play.seen if isinstance(e, Stop) for a in e.attempts]

@@ -61,7 +61,7 @@ def commit(session, offsets=None, *, asked=None, timeout_s=60.0):
         return session.commits.begin(
             session.to_commit(), asked or CommitOrigin.ALL, timeout_s=timeout_s
         )
-    session.note()
+    session.record_positions()
     wanted = {tp: OffsetToCommit(at) for tp, at in offsets.items()}
     return session.commits.begin(wanted, asked or CommitOrigin.NAMED, timeout_s=timeout_s)
 
@@ -299,7 +299,7 @@ def test_who_hears_of_an_answer_keeps_nobody_from_committing(two, attempt):
 LOST = "t-0 had been lost since"
 
 
-def come_back(member, session):
+def record_poll(member, session):
     """The partition is this member's again, and begins where another one has committed."""
     member.coordinator.stands = {A: 9}
     member.gain(A)
@@ -308,7 +308,7 @@ def come_back(member, session):
 
 @EACH
 def test_a_commit_of_what_was_revoked_at_a_deadline_names_the_generation(member, session, named):
-    session.note()
+    session.record_positions()
     member.give_up(A)
     with pytest.raises(RemoteProtocolError, match="t-0 had been revoked since") as caught:
         commit(session, {A: 4} if named else None)
@@ -320,7 +320,7 @@ def test_of_a_loss_and_a_deadline_the_error_names_the_end_of_the_membership():
     member, session = make_member(enable_auto_commit=False)
     member.gain(A, B)
     hand_out(session, 4, 6)
-    session.note()
+    session.record_positions()
     member.give_up(A)
     member.lose(B)
     with pytest.raises(RemoteProtocolError, match="t-0, t-1 had been lost") as caught:
@@ -332,9 +332,9 @@ def test_of_a_loss_and_a_deadline_the_error_names_the_end_of_the_membership():
 def test_where_no_callback_tells_a_commit_is_refused_until_the_application_polls_after_the_error(
     member, session, named
 ):
-    session.note()
+    session.record_positions()
     member.lose(A)
-    come_back(member, session)
+    record_poll(member, session)
     hand_out(session, 12)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match=LOST):
@@ -347,12 +347,12 @@ def test_where_no_callback_tells_a_commit_is_refused_until_the_application_polls
 
 def test_where_a_callback_tells_a_commit_is_refused_until_it_has_run():
     member, session = at_four(Listener(lost=None))
-    session.note()
+    session.record_positions()
     member.lose(A)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match=LOST):
             commit(session)
-    come_back(member, session)
+    record_poll(member, session)
     hand_out(session, 12)
     member.coordinator.answers = [0]
     assert error_of(commit(session)) is None
@@ -369,7 +369,7 @@ def test_who_was_told_by_the_coordinator_is_not_told_again(member, session, asks
     if asks_again:
         with pytest.raises(RemoteProtocolError, match=LOST):
             commit(session)
-    come_back(member, session)
+    record_poll(member, session)
     hand_out(session, 12)
     assert error_of(commit(session)) is None
     assert [offsets for offsets, _ in member.coordinator.commits] == [{A: 4}, {A: 12}]
@@ -391,7 +391,7 @@ def test_the_loop_writes_to_the_log_what_it_can_commit_no_more(told):
     """At once, and once; a callback tells of it instead, if there is one."""
     listener = Listener(**({"lost": None} if told else {}))
     member, session = at_four(listener, enable_auto_commit=True)
-    session.note()
+    session.record_positions()
     member.lose(A)
     for _ in range(2):
         session.begin_poll()
@@ -400,7 +400,7 @@ def test_the_loop_writes_to_the_log_what_it_can_commit_no_more(told):
 
 
 def test_with_manual_commits_the_loop_writes_nothing(member, session):
-    session.note()
+    session.record_positions()
     member.lose(A)
     session.begin_poll()
     session.commit_by_clock()
@@ -424,7 +424,7 @@ def test_leaving_commits_before_it_gives_up_the_round(code):
 
     def leave():
         order.append("leaves")
-        member.member_thread.over.set()
+        member.member_thread.finished.set()
 
     order = member.coordinator.sent
     member.member_thread.leaves = leave
@@ -437,7 +437,10 @@ def test_leaving_waits_for_the_answer_of_its_commit():
     """A coordinator that hears of the leave first would refuse the commit."""
     member, session = at_four(enable_auto_commit=True)
     order = []
-    member.member_thread.leaves = lambda: (order.append("leaves"), member.member_thread.over.set())
+    member.member_thread.leaves = lambda: (
+        order.append("leaves"),
+        member.member_thread.finished.set(),
+    )
 
     def answers_late():
         until(lambda: member.coordinator.sent, "the commit")
@@ -457,7 +460,7 @@ def test_leaving_does_not_wait_for_a_commit_that_cannot_be(said):
     member, session = at_four(enable_auto_commit=True)
     member.coordinator.answers = [] if said is None else [said]
     session.leave(later(0.05), returns=True)
-    assert member.member_thread.over.is_set()
+    assert member.member_thread.finished.is_set()
 
 
 def later(seconds):

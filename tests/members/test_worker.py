@@ -144,7 +144,7 @@ def test_closing_a_worker_raises_what_nobody_was_told(joined, fails):
     until(lambda: worker.states, "it works")
     session.call(ListenerCall.LOST, (("a", 0),), lambda _: None)
     until(lambda: not worker.states, "it is lost")
-    session.membership.member_thread.over.set()
+    session.membership.member_thread.finished.set()
 
     def use():
         with worker:
@@ -180,7 +180,7 @@ def test_an_exit_of_the_work_is_the_workers_error(joined, form):
         worker.run()
     assert worker.owned == frozenset()  # once
     begin()
-    session.membership.member_thread.over.set()
+    session.membership.member_thread.finished.set()
     with pytest.raises(SystemExit, match="no more"):
         worker.close()
     worker.close()
@@ -243,5 +243,5 @@ def test_stop_ends_the_run(joined):
     worker.stop()
     waits.join(30)
     assert not waits.is_alive()
-    worker._session.membership.member_thread.over.set()
+    worker._session.membership.member_thread.finished.set()
     worker.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model.columns import I64
-from holdfast.core.model.measure import balance_score, balance_scores, kept_share, needed_moves
+from holdfast.core.model.measure import balance_score, balance_scores, kept_portion, needed_moves
 
 Row = list[tuple[int, int]]
 rows = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5), max_size=4)
@@ -50,6 +50,6 @@ def most_kept(members: Row) -> int:
 
 
 def test_kept_share_is_not_a_number_where_nothing_was_owned() -> None:
-    share = kept_share(np.array([3, 0, 0], np.int64), np.array([1, 2, 0], np.int64))
+    share = kept_portion(np.array([3, 0, 0], np.int64), np.array([1, 2, 0], np.int64))
     assert share[:2].tolist() == [0.75, 0.0]
     assert np.isnan(share[2])

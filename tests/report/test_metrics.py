@@ -2,9 +2,12 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from tests.report.fleet import START_MS, examine_all, rolling_bounce, tables
@@ -13,7 +16,9 @@ from holdfast.core.names import visible
 from holdfast.fleet.report.metrics import METRICS, exposition
 from holdfast.fleet.tables.reading import read_tables
 
-DASHBOARD = Path(__file__).parents[2] / "docs" / "examples" / "grafana.json"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+RULES = "prometheus-rules.yml"
+PROMTOOL = shutil.which("promtool")
 EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前😀", "x" * 5000]
 
 
@@ -116,31 +121,60 @@ def test_a_lag_that_is_not_known_has_no_sample() -> None:
     assert "kafka_consumergroup_current_offset" not in text_of(script)
 
 
-def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
-    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+def queries() -> dict[str, list[str]]:
+    """Expressions of the dashboard and of the rules, by file."""
+    dashboard = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
     asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
     asked += [v["query"]["query"] for v in dashboard["templating"]["list"] if v["name"] == "group"]
+    rules = yaml.safe_load((EXAMPLES / RULES).read_text(encoding="utf-8"))
+    return {
+        "grafana.json": asked,
+        RULES: [rule["expr"] for group in rules["groups"] for rule in group["rules"]],
+    }
+
+
+@pytest.mark.parametrize("file", ["grafana.json", RULES])
+def test_the_dashboard_and_the_rules_ask_for_metrics_and_labels_that_exist(file: str) -> None:
     used: set[str] = set()
-    for expression in asked:
+    for expression in queries()[file]:
         names = re.findall(r"\b(?:kafka|holdfast)_[a-z_]+", expression)
         assert names
         used.update(names)
         for name, selector in re.findall(r"\b(\w+_group_\w+|kafka_\w+)\{([^}]*)\}", expression):
             labels = re.findall(r"(\w+)\s*[=!]", selector)
             assert set(labels) <= set(METRICS[name].labels), expression
-        for grouping in re.findall(r"by \(([^)]*)\)", expression):
+        for grouping in re.findall(r"(?:by|on) \(([^)]*)\)", expression):
             known = {label for name in names for label in METRICS[name].labels}
             assert {w.strip() for w in grouping.split(",")} <= known, expression
-    assert used == METRICS.keys()
-    for panel in dashboard["panels"]:
-        for target in panel["targets"]:
-            shown = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
-            known = {
-                label
-                for name in re.findall(r"\b(?:kafka|holdfast)_[a-z_]+", target["expr"])
-                for label in METRICS[name].labels
-            }
-            assert set(shown) <= known
+    assert used <= METRICS.keys()
+    assert (used == METRICS.keys()) == (file == "grafana.json")
+
+
+def test_legends_and_texts_name_labels_that_exist() -> None:
+    dashboard = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
+    rules = yaml.safe_load((EXAMPLES / RULES).read_text(encoding="utf-8"))
+    shown = [(t["expr"], t["legendFormat"]) for p in dashboard["panels"] for t in p["targets"]]
+    shown += [(r["expr"], json.dumps(r)) for g in rules["groups"] for r in g["rules"]]
+    for expression, text in shown:
+        known = {
+            label
+            for name in re.findall(r"\b(?:kafka|holdfast)_[a-z_]+", expression)
+            for label in METRICS[name].labels
+        }
+        assert set(re.findall(r"\{\{(\w+)\}\}|\$labels\.(\w+)", text)) <= {
+            pair for label in known for pair in ((label, ""), ("", label))
+        }
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
+def test_each_alert_fires_where_it_should_and_nowhere_else(tmp_path: Path) -> None:
+    for file in (EXAMPLES / RULES, Path(__file__).with_name("prometheus_rules_test.yml")):
+        shutil.copy(file, tmp_path)
+    for command in (["check", "rules", RULES], ["test", "rules", "prometheus_rules_test.yml"]):
+        done = subprocess.run(
+            [str(PROMTOOL), *command], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_metric_but_those_of_others_is_there() -> None:

@@ -131,6 +131,7 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         downtime_s=np.zeros(len(rows)),
         n_owned=np.zeros(len(rows), np.int64),
         lag=np.asarray([row[2] for row in rows], np.int64),
+        lag_s=np.full(len(rows), np.nan),
         settled_ms=np.zeros(len(rows), np.int64),
         covered_ms=(0, 0),
         recent=np.zeros((len(rows), SLICES), np.int64),

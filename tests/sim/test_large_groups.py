@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from tests.proof.random_runs import QUICK
-from tests.sim.faults.fault_case import InstrumentedWorld, loads, running, tape, until
+from tests.sim.faults.small_worlds import InstrumentedWorld, loads, running, tape, until
 from tests.suites import further
 
 from holdfast.core.machine.codes import ErrorCode

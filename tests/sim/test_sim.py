@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.proof.random_runs import random_run, soak
 from tests.proof.rules.attached import simulate
-from tests.sim.faults.fault_case import FaultCase, loads
+from tests.sim.faults.small_worlds import loads, world
 from tests.suites import long
 
 from holdfast.core.machine.policy import Policy
@@ -45,8 +45,7 @@ def test_a_seed_that_once_failed(seed):
 @pytest.mark.parametrize("name", ["holdfast-simple", "deferred", "incremental"])
 def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
     policy = Policy(delay_ms=12_000, interval_ms=1_000, batch=2, **kinds)
-    case = FaultCase()
-    w = case.world(name, 2, partitions={"heavy": 3, "light": 8}, policy=policy)
+    w = world(name, 2, partitions={"heavy": 3, "light": 8}, policy=policy)
     for step in (w.start, w.crash, w.start):
         step(2)
         w.run(w.now_ms + 25_000)
@@ -66,7 +65,7 @@ def test_kinds_of_resources_come_and_go_and_no_rule_is_broken(name, kinds):
 
 def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
     policy = Policy(delay_ms=300_000, interval_ms=60_000, batch=1)
-    w = FaultCase().world("incremental", 1, partitions={"t": 12}, policy=policy)
+    w = world("incremental", 1, partitions={"t": 12}, policy=policy)
     w.start(1)
     w.run(w.now_ms + 40_000)  # batches of one a minute: the group is not even yet
     had = len(w.slots[0].running)

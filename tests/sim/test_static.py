@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.proof.random_runs import Faults
-from tests.sim.faults.fault_case import leader
 from tests.sim.faults.played import ends_well, world
+from tests.sim.faults.small_worlds import leader
 
 from holdfast.core.machine.policy import POLICIES
 

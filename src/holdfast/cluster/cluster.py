@@ -21,11 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster import client_configs, credentials
-from holdfast.cluster.diagnosis import why_no_answer
+from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
 from holdfast.cluster.record_times import TopicPartition
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.cluster.tokens import Tokens
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import ClientError, ConfigError, RemoteProtocolError, SourceError
@@ -96,6 +97,34 @@ class LiveCluster:
             _ = self.spark_options  # what Java's client cannot honour is an error here
         with self.connected():
             pass
+
+    def check_steps(self, note: NoteStep) -> None:
+        """Check each step of a connection, and call ``note`` after each one that works.
+
+        Raises
+        ------
+        SourceError
+            With the step that fails.
+        ConfigError
+            If the configuration cannot be honoured.
+        """
+        settings = self._settings()
+        for key, value in settings.shown().items():
+            note("setting", f"{key} = {_readable(value)}")
+        if isinstance(provider := settings[credentials.PROVIDER], Tokens):
+            note("setting", f"tokens come from {provider.origin}")
+        if (failed := failing_step(settings, note)) is not None:
+            raise SourceError(failed)
+        with self.connected() as send:
+            note("login", f"it works as {settings['sasl.mechanism'] or 'no user (no SASL)'}")
+            found = send("Metadata", lambda lookup: lookup.topics())
+            note("metadata", f"cluster {found.cluster_id}, topics: {len(found.found)}")
+        try:
+            _ = self.spark_options
+        except ConfigError as error:
+            note("Spark", f"it cannot log in so: {error}")
+        else:
+            note("Spark", "its client gets the same login")
 
     def partition_ends(
         self, topic: str, only: Callable[[int], Container[int] | None] | None = None
@@ -280,6 +309,14 @@ class LiveCluster:
             f"the principal may not read that from {self.bootstrap}: {what}; "
             'the page "The command line" lists what a principal needs for each command'
         )
+
+
+def _readable(value: object) -> str:
+    """Return the value of a setting in one short line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    text = str(value)
+    return f"PEM of {len(text)} characters" if text.startswith("-----BEGIN") else text
 
 
 def _line(error: BaseException) -> str:

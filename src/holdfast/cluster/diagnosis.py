@@ -43,10 +43,8 @@ def _note_nothing(step: str, found: str) -> None:
     """Ignore a step that works."""
 
 
-def why_no_answer(settings: ConnectionSettings, note: NoteStep = _note_nothing) -> str | None:
-    """Return the first step that fails for a client that could not connect.
-
-    If every other step works, the login has failed.
+def failing_step(settings: ConnectionSettings, note: NoteStep = _note_nothing) -> str | None:
+    """Return the first step that fails, of those before a password is sent.
 
     Parameters
     ----------
@@ -69,12 +67,41 @@ def why_no_answer(settings: ConnectionSettings, note: NoteStep = _note_nothing) 
     for address in settings["bootstrap.servers"]:
         try:
             _look(address, settings, _look_inside, note)
-            _blame_login(address, settings)
         except _FailsError as error:
             found = found or str(error)
         else:
             return None
     return found
+
+
+def why_no_answer(settings: ConnectionSettings) -> str | None:
+    """Return the first step that fails for a client that could not connect.
+
+    If every other step works, the login has failed.
+
+    Parameters
+    ----------
+    settings : ConnectionSettings
+        Addresses and credentials.
+
+    Returns
+    -------
+    str or None
+        As :func:`failing_step`.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`failing_step`.
+    """
+    found = failing_step(settings)
+    mechanism = settings["sasl.mechanism"]
+    if found is not None or mechanism in (None, "OAUTHBEARER"):
+        return found
+    return (
+        f"{settings['bootstrap.servers'][0]} refused the login ({mechanism}): check sasl.username "
+        "and sasl.password"
+    )
 
 
 def known_requests(settings: ConnectionSettings) -> Mapping[int, tuple[int, int]]:
@@ -251,14 +278,6 @@ def _refusal_of(answer: bytes | None) -> str | None:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):
         return challenge.decode("utf-8", "replace")[:200]
-
-
-def _blame_login(address: str, settings: ConnectionSettings) -> None:
-    mechanism = settings["sasl.mechanism"]
-    if mechanism not in (None, "OAUTHBEARER"):
-        raise _FailsError(
-            f"{address} refused the login ({mechanism}): check sasl.username and sasl.password"
-        )
 
 
 def _string(text: str) -> bytes:

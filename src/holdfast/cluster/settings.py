@@ -202,12 +202,15 @@ class ConnectionSettings:
         return self.values[key]
 
     def __repr__(self) -> str:
-        shown = {
+        return f"{type(self).__name__}({self.shown()})"
+
+    def shown(self) -> dict[str, Any]:
+        """Return the values that are no defaults, for people: no secret is shown."""
+        return {
             key: _HIDDEN if self.TABLE[key].secret else value
             for key, value in self.values.items()
             if value is not None and value != self.TABLE[key].default
         }
-        return f"{type(self).__name__}({shown})"
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> ConnectionSettings:

@@ -1,8 +1,8 @@
-"""Tokens for logins by OAUTHBEARER: fetched, kept until shortly before their end, and renewed.
+"""Tokens for logins by OAUTHBEARER: fetched, kept until shortly before their end, fetched again.
 
 **Rules.** A process fetches one token for one configuration, however many connections it has. A
 token is renewed when :data:`RENEWED_AT` of its lifetime has passed, before Kafka's clients log in
-again (KIP-368). A failed renewal keeps the old token for as long as it is valid. No log, error or
+again (KIP-368). While none can be fetched, the old token is used until it ends. No log, error or
 ``repr`` contains a token or a secret.
 
 **Strategy.** :class:`Tokens` caches; :mod:`~holdfast.cluster.oidc` and :mod:`~holdfast.cluster.aws`

@@ -54,7 +54,7 @@ class Visible(str):
 
 
 EMPTY = Visible("\\empty")
-"""Text that stands for the empty name; no other name is shown so, for a backslash is doubled."""
+"""Text that represents the empty name; no other name is shown so, for a backslash is doubled."""
 
 
 def is_hidden(character: str) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.model.columns import F64, I32, I64, Mask, distinct, places_in, starts
+from holdfast.core.model.columns import F64, I32, I64, Mask, distinct, positions_in, starts
 
 ArrowTable: TypeAlias = pa.Table
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def row_starts(row: I64, n_rows: int) -> I64:
 
 def gather(start: I64, rows: I64) -> tuple[I64, I64]:
     """Return positions of all entries of ``rows`` in a CSR, and the new row of each."""
-    counts, places = places_in(start, rows)
+    counts, places = positions_in(start, rows)
     return places, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
 
 
@@ -266,7 +266,7 @@ class DecodedRows:
     def each_list(self, name: str, order: I64) -> tuple[I64, ...]:
         """Return the lists of the given rows in a list column of integers; empty without one."""
         start, values = self._whole(_list_column, name)
-        sizes, at = places_in(start, order + self.low)
+        sizes, at = positions_in(start, order + self.low)
         return tuple(np.split(values[at], np.cumsum(sizes)[:-1]))[: len(order)]
 
     def text_list(self, name: str, row: int) -> list[str]:

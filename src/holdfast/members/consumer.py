@@ -301,7 +301,7 @@ class Consumer(ConsumerQueries):
         is_raised = self._ends_with_error or self._has_raised_failure
         if lost is not None and (is_raised or self._callback_error is not None):
             if (runtime := session.membership.runtime) is not None:
-                runtime.note_unreported(lost)
+                runtime.record_unreported_loss(lost)
         elif lost is not None:
             raise lost
         if not is_raised:
@@ -387,7 +387,7 @@ class Consumer(ConsumerQueries):
             self._raise_callback_error()
             if self._is_stopped or self._closing.is_coming_out():
                 return []
-            self._adapter.start_positions.look_again(self._adapter.client)
+            self._adapter.start_positions.refresh_metadata(self._adapter.client)
             self._adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(session, limit, min(left_s, SLICE_S))
@@ -467,8 +467,8 @@ class Consumer(ConsumerQueries):
             check_offsets(offsets)
         elif not self._in_flight.is_seen:  # the application never got the list
             session.unprocessed = session.in_flight_from()
-        wanted, asked = session.wanted(None if offsets is None else as_offsets(offsets))
-        session.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s).result()
+        wanted, origin = session.wanted(None if offsets is None else as_offsets(offsets))
+        session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s).result()
 
     @_inside
     def committed(
@@ -516,7 +516,7 @@ class Consumer(ConsumerQueries):
 
     @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Pause delivery of these partitions; kept across rebalances that leave them here.
+        """Pause delivery of partitions; kept across rebalances that leave them here.
 
         Raises
         ------
@@ -532,7 +532,7 @@ class Consumer(ConsumerQueries):
 
     @_inside
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Resume delivery of these partitions."""
+        """Resume delivery of partitions."""
         self._running()
         self._adapter.resume(checked_pairs(partitions))
 

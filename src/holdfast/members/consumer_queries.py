@@ -184,16 +184,16 @@ class ConsumerQueries:
             As :meth:`holdfast.Consumer.commit`, for offsets that may not be committed.
         """
         session = self._running()
-        asked = CommitOrigin.ALL if offsets is None else CommitOrigin.NAMED
-        session.note()
+        origin = CommitOrigin.ALL if offsets is None else CommitOrigin.NAMED
+        session.record_positions()
         wanted = session.to_commit() if offsets is None else as_offsets(offsets)
-        told = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
-        sent = session.commits.begin(wanted, asked, timeout_s=self._settings.call_timeout_s)
+        committed = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
+        sent = session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s)
         if not wanted or on_commit is None:
             return
 
         def answer(done: Future[None]) -> None:
-            session.tasks.put(ApplicationTask(Once(partial(on_commit, told, _error_of(done)))))
+            session.tasks.put(ApplicationTask(Once(partial(on_commit, committed, _error_of(done)))))
 
         sent.add_done_callback(answer)
 

@@ -132,7 +132,7 @@ class RoundTimes:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._asked: tuple[int, bool, float] | None = None  # request, is a join, when
+        self._requested: tuple[int, bool, float] | None = None  # request, is a join, when
         self._began_s: float | None = None
         self._ended_s: float | None = None
         self.joins = self.syncs = self.rounds = _Timed()
@@ -143,16 +143,20 @@ class RoundTimes:
         is_join = isinstance(action, actions.SendJoin)
         if isinstance(action, actions.SendJoin | actions.SendSync):
             now_s = self._clock()
-            self._asked = action.request, is_join, now_s
+            self._requested = action.request, is_join, now_s
             if is_join and self._began_s is None:
                 self._began_s = now_s
 
     def record_event(self, event: events.Event) -> None:
         """Record the answer to a request."""
         answers = events.JoinAnswered | events.SyncAnswered | events.RequestFailed
-        if not isinstance(event, answers) or self._asked is None or event.request != self._asked[0]:
+        if (
+            not isinstance(event, answers)
+            or self._requested is None
+            or event.request != self._requested[0]
+        ):
             return
-        (_, is_join, sent_s), self._asked = self._asked, None
+        (_, is_join, sent_s), self._requested = self._requested, None
         code = -1 if isinstance(event, events.RequestFailed) else event.error
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             return
@@ -177,7 +181,7 @@ class RoundTimes:
         self.n_lost += len(action.lost)
 
     @property
-    def ago_s(self) -> float:
+    def since_last_s(self) -> float:
         """Return the seconds since the last round, -1 before the first."""
         return -1.0 if self._ended_s is None else self._clock() - self._ended_s
 

@@ -48,7 +48,7 @@ from holdfast.members.runtime.metadata_watch import DeclaredResources
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.worker_session import WorkerSession
 
-_LOOK_S = 0.05  # interval at which run() checks whether it was stopped
+_POLL_S = 0.05  # interval at which run() checks whether it was stopped
 _LEAVE_S = 25.0  # time that a close has in addition to the end of the work
 
 
@@ -256,8 +256,8 @@ class Worker:
             raise LocalProtocolError("start() first")
         deadline = None if timeout is None else time.monotonic() + timeout
         while not (self._is_stopped or self._supervisor.error):
-            left_s = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
-            if left_s <= 0 or runtime.member_thread.over.wait(left_s):
+            left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
+            if left_s <= 0 or runtime.member_thread.finished.wait(left_s):
                 break
         self._raise_failure()
 

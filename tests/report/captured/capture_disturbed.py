@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.live.disturbed import Left, Stage, Writer, left_by
+from tests.live.disturbed import Left, Stage, Writer, alone, left_by
 from tests.live.run_broker import ShortLived
 from tests.live.situations import LONG, SITUATIONS, Situation
 
@@ -106,7 +106,7 @@ class Captured:
 
     def _look(self, name: str, *, is_last: bool) -> None:
         with self._lock:
-            self.seen.append((name, is_last, left_by(self.bootstrap, name)))
+            self.seen.append((name, is_last, alone(left_by(self.bootstrap, name), name)))
             print(time.strftime("%H:%M:%S"), name, file=sys.stderr)
 
     def write_down(self, log: Path) -> None:

@@ -13,7 +13,7 @@ from tests.machine.subscribed import joining_members, round_of
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 from tests.pipeline.local import made, rows
-from tests.sim.faults.played import ends_well, world
+from tests.sim.faults.small_worlds import ends_well, world
 
 from holdfast.core.machine.coordinator.group_messages import Durable
 from holdfast.core.machine.leader.assignor_protocol import MemberView

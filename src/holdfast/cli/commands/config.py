@@ -1,4 +1,4 @@
-"""``holdfast config``: which settings count, and where each comes from."""
+"""``holdfast config``: which settings count, where each comes from, and whether a login works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import click
 
 from holdfast.cli.declared import Option, group_of
-from holdfast.cli.options import OutputFile, PrintFormat, Quiet
+from holdfast.cli.histories import live_cluster
+from holdfast.cli.options import (
+    TIMEOUT,
+    CommandConfig,
+    NeededBootstrap,
+    OutputFile,
+    PrintFormat,
+    Quiet,
+    Timeout,
+)
 from holdfast.cli.output import Format, notes, write_rows
 from holdfast.cli.settings import check_environment, default_map, effective, find_file, variables_of
 from holdfast.core.command_lines import holdfast_line
@@ -19,6 +28,7 @@ Examples:
   holdfast config show
   holdfast config show --command doctor --format json
   HOLDFAST_DOCTOR_FAIL_ON=warn holdfast config show
+  holdfast config check -b broker:9093 --command-config client.properties
 \b
 A settings file is holdfast.toml here, else in ~/.config/holdfast;
 HOLDFAST_CONFIG names another one. Flags win over the environment,
@@ -62,6 +72,28 @@ def show(
     notes(quiet)(f"settings file: {path or 'none'}")
 
 
+def check(
+    bootstrap: NeededBootstrap,
+    command_config: CommandConfig = None,
+    timeout: Timeout = TIMEOUT,
+    fmt: PrintFormat = Format.TABLE,
+    output: OutputFile = None,
+) -> None:
+    """Connect to a cluster step by step, and name the step that fails.
+
+    The file is one of Kafka's own tools; its security keys may be Java's or librdkafka's.
+    """
+    rows: list[dict[str, Any]] = []
+
+    def note(step: str, found: str) -> None:
+        rows.append({"step": step, "found": found})
+
+    try:
+        live_cluster(bootstrap, command_config, timeout).check_steps(note)
+    finally:
+        write_rows(rows, ("step", "found"), fmt, output, title="Connection")
+
+
 def _plain(value: Any) -> Any:
     """Return a value as a JSON type."""
     if isinstance(value, (str, int, float, bool, list)) or value is None:
@@ -69,4 +101,9 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-group = group_of("config", {"show": show}, "Settings: holdfast.toml, environment, flags.", EXAMPLES)
+group = group_of(
+    "config",
+    {"show": show, "check": check},
+    "Settings of commands (holdfast.toml, environment, flags), and of a cluster's client.",
+    EXAMPLES,
+)

@@ -129,9 +129,9 @@ def proves(certificate: Certificate, claims: Claims, target: I32) -> bool:
     paid = rack_weight * crossed + move * moved + price[owner]
     if stranger:
         paid += moved & ~_has_previous(claims, target)[tps]
-    asked = certificate.partition[tps]
+    stated = certificate.partition[tps]
     least = cheapest(claims, price, rack_weight, move)[tps]
-    return bool((asked == paid).all() and (asked <= least).all())
+    return bool((stated == paid).all() and (stated <= least).all())
 
 
 def _has_previous(claims: Claims, target: I32) -> Mask:

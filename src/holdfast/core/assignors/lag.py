@@ -60,9 +60,9 @@ def lag(claims: Claims, *, group_id: str = "") -> Solution:
         if members.size == 0 or first == last:
             continue
         tie = _tie_order(group_id, topics.names[topic], members.size)
-        places = _deal(lags[first:last], count[members], total[members], tie)
-        owner[first:last] = members[places]
-        count[members] += np.bincount(places, minlength=members.size)
+        positions = _deal(lags[first:last], count[members], total[members], tie)
+        owner[first:last] = members[positions]
+        count[members] += np.bincount(positions, minlength=members.size)
         np.add.at(total, owner[first:last], lags[first:last])
     return Solution(target=owner)
 
@@ -91,11 +91,11 @@ def _deal(lags: I64, count: I64, total: I64, tie: U64) -> I64:
     """Return the position of each partition's owner; totals are those before the topic."""
     n, m = lags.size, count.size
     by_lag = np.argsort(-lags, kind="stable")
-    place = np.empty(n, dtype=np.int64)
+    position = np.empty(n, dtype=np.int64)
     mine = np.zeros(m, dtype=np.int64)  # lag of this topic that each member has
     for done in range(0, n, m):
         of_round = by_lag[done : done + m]
         receivers = np.lexsort((tie, total, count, mine))[: of_round.size]
-        place[of_round] = receivers
+        position[of_round] = receivers
         mine[receivers] += lags[of_round]
-    return place
+    return position

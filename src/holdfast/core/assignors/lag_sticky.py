@@ -1,6 +1,6 @@
 """``lag-sticky``: counts and lag even over all topics, and no move without a reason.
 
-It has the features that users of lag assignors asked for. Totals count over **all** topics. Options
+It has the features that users of lag assignors requested. Totals count over **all** topics. Options
 limit how far counts may drift for the sake of lag, how much noise in lags is ignored, and how many
 partitions move. Members may have unequal capacity.
 
@@ -57,7 +57,7 @@ def lag_sticky(
     claims : Claims
         The claims of a group with ``lags``, or without: then counts alone are evened out.
     max_skew : int
-        Partitions by which a member may exceed its even share for the sake of lag.
+        Partitions by which a member may exceed its even quota for the sake of lag.
     hysteresis : float
         Percent by which the higher of two lags must fall for an exchange of claimed partitions.
     max_moves : int, optional

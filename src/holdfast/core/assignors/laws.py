@@ -145,7 +145,7 @@ def wanted_owners(result: Result) -> Owners:
 def is_valid(snapshot: Snapshot, result: Result, *, cooperative: bool) -> None:
     """Check that exactly the subscribed partitions have one subscriber each, or are withheld."""
     topics = {member["id"]: set(member["topics"]) for member in snapshot["members"]}
-    target, handed = wanted_owners(result), owners(result.to_dict())
+    target, assigned = wanted_owners(result), owners(result.to_dict())
     subscribed = {
         (topic, partition)
         for topic, count in snapshot["partitions"].items()
@@ -156,9 +156,9 @@ def is_valid(snapshot: Snapshot, result: Result, *, cooperative: bool) -> None:
     _law("valid", set(target) == subscribed, f"gives {_most(set(target) ^ subscribed)} wrongly")
     strange = {tp for tp, member in target.items() if tp[0] not in topics[member]}
     _law("valid", not strange, f"gives {_most(strange)} to members without a subscription")
-    _law("valid", handed.items() <= target.items(), "assigns something other than the target")
+    _law("valid", assigned.items() <= target.items(), "assigns something other than the target")
     held_back = {result.group.topics.name_of(tp) for tp in result.withheld}
-    _law("valid", held_back == target.keys() - handed.keys(), "withholds something else")
+    _law("valid", held_back == target.keys() - assigned.keys(), "withholds something else")
     _law("valid", not held_back or cooperative, f"withholds {_most(held_back)}, and is eager")
 
 

@@ -58,14 +58,14 @@ def _plain_ranges(topics: Topics, readers: Subscribers) -> I32:
     quota, extra = np.divmod(topics.n_partitions.astype(np.int64), np.maximum(n_readers, 1))
     topic, partition = topics.topic_of, topics.partition_of
     wide = (extra * (quota + 1))[topic]  # partitions of the members that hold one more
-    place = np.where(
+    position = np.where(
         partition < wide,
         partition // (quota + 1)[topic],
         extra[topic] + (partition - wide) // np.maximum(quota, 1)[topic],
     )
     read = (n_readers > 0)[topic]
     owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
-    owner[read] = readers.member[(readers.start[topic] + place)[read]]
+    owner[read] = readers.member[(readers.start[topic] + position)[read]]
     return owner
 
 
@@ -88,15 +88,15 @@ class _TopicRanges:
         self.has_racks = bool(wanted)
         self.needs_racks = bool(wanted & there) and any(each != there for each in racks)
 
-    def room(self, place: int) -> int:
+    def room(self, position: int) -> int:
         """Return how many partitions the member may still take: Java's ``maxAssignable``."""
-        return max(0, self.quota + (self.extra > 0) - self.counts[place])
+        return max(0, self.quota + (self.extra > 0) - self.counts[position])
 
-    def give(self, place: int, partitions: Sequence[int]) -> None:
+    def give(self, position: int, partitions: Sequence[int]) -> None:
         for partition in partitions:
-            self.owner[partition] = place
-        self.counts[place] += len(partitions)
-        if partitions and self.counts[place] > self.quota:
+            self.owner[partition] = position
+        self.counts[position] += len(partitions)
+        if partitions and self.counts[position] > self.quota:
             self.extra -= 1
 
     def take_ranges(self, *, by_rack: bool) -> None:
@@ -108,9 +108,9 @@ class _TopicRanges:
                 for rack in racks:
                     with_rack[rack].append(partition)
             queues |= {rack: iter(each) for rack, each in with_rack.items()}
-        for place, rack in enumerate(self.member_racks):
+        for position, rack in enumerate(self.member_racks):
             queue = queues.get(rack if by_rack else NO_RACK, iter(()))
-            self.give(place, self._first_free(queue, self.room(place)))
+            self.give(position, self._first_free(queue, self.room(position)))
 
     def _first_free(self, queue: Iterator[int], count: int) -> list[int]:
         free: list[int] = []
@@ -158,8 +158,8 @@ def _match_co_partitioned(states: Sequence[_TopicRanges]) -> None:
     """
     lead = states[0]
     queues: dict[int, deque[int]] = defaultdict(deque)
-    for place, rack in enumerate(lead.member_racks):
-        queues[rack].append(place)
+    for position, rack in enumerate(lead.member_racks):
+        queues[rack].append(position)
     for partition in range(len(lead.racks)):
         common = frozenset.intersection(*(state.racks[partition] for state in states))
         heads = []

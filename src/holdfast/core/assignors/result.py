@@ -54,7 +54,7 @@ class Quality:
     rack_matches: int | None
     cross_rack: int | None  # topic-partitions read from another rack; None where no racks are known
     # How unevenly topics are spread over their members: the sum over topics and members of the
-    # squared number of partitions, less that sum for even shares. 0 is the best value. A higher
+    # squared number of partitions, less that sum for even quotas. 0 is the best value. A higher
     # value is the end of a bounded search and may not be the lowest possible one.
     topic_excess: int
     dropped_claims: dict[str, int]  # claims that did not count, by reason
@@ -157,7 +157,7 @@ class Result:
 
     @cached_property
     def topic_excess(self) -> int:
-        """Sum of squared topic shares above that of even shares (KAFKA-16277)."""
+        """Sum of squared topic quotas above that of even quotas (KAFKA-16277)."""
         return measure.topic_excess(self.group, self.target) - measure.topic_floor(self.group)
 
     @cached_property

@@ -31,17 +31,17 @@ def roundrobin(claims: Claims) -> Solution:
     """
     group = claims.group
     topics, order = group.topics, group.assignment_order
-    place = np.empty(order.size, dtype=np.int64)
-    place[order] = np.arange(order.size)
+    position = np.empty(order.size, dtype=np.int64)
+    position[order] = np.arange(order.size)
     readers = subscribers_by_topic(group, order)
     owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
-    next_place = 0
+    next_position = 0
     for topic in range(topics.n_topics):
         members, n = readers.of(topic), int(topics.n_partitions[topic])
         if members.size == 0 or n == 0:
             continue
-        first = int(np.searchsorted(place[members], next_place)) % members.size
+        first = int(np.searchsorted(position[members], next_position)) % members.size
         dealt = members[(first + np.arange(n)) % members.size]
         owner[topics.start[topic] : topics.start[topic] + n] = dealt
-        next_place = (int(place[dealt[-1]]) + 1) % order.size
+        next_position = (int(position[dealt[-1]]) + 1) % order.size
     return Solution(target=owner)

@@ -22,7 +22,7 @@ class Subscribers:
     """Members that subscribe to each topic."""
 
     start: I64  # int64[n_topics + 1]: rows of ``member``
-    member: I32  # int32[n_subscriptions]: member indices, each row in the order asked for
+    member: I32  # int32[n_subscriptions]: member indices, each row in the requested order
 
     def of(self, topic: int) -> I32:
         """Return the subscribers of one topic, in order."""

@@ -30,7 +30,7 @@ task, which only the lag asks for; or a worker whose work on a resource has fail
 ROLES: Final = ("active", "standby", "warmup", "shared")
 
 GivenList: TypeAlias = tuple[int, str, Sequence[int]]
-"""A role, a place (topic, subtopology, connector, kind of resource) and ascending numbers."""
+"""A role, a parent (topic, subtopology, connector, kind of resource) and ascending numbers."""
 
 
 class GroupType(StrEnum):
@@ -49,7 +49,7 @@ class Given:
     owned: list[GivenList]  # the member's assignment after the round
     # How many things the member reported as kept; -1 where the consumer protocol has it.
     n_claimed: int = -1
-    # How many things the member was asked to revoke; -1 where the protocol does not say.
+    # How many things the member is to revoke; -1 where the protocol does not say.
     n_revoked: int = -1
     delay_ms: int = 0  # a running delay; 0 for none
     # How far Connect's leader had read the topic of configurations; -1 for nothing.
@@ -91,7 +91,7 @@ class EpochRecords:
     # Fields of ``target`` that list a member's assignment, and the member's role for each field.
     roles: Mapping[str, int]
     # Field of an element of those lists that names the topic, or the subtopology.
-    place: str = "topicId"
+    parent: str = "topicId"
     # Fields of ``current`` with a member's exclusive partitions, and those that it shall revoke;
     # empty where many members may work on a partition at once.
     assigned: str = ""
@@ -111,11 +111,11 @@ class Words:
 
     things: str = "partitions"  # word for many things
     thing: str = "partition"  # word for one thing, in a sentence about a member that has none
-    # Word for what a thing belongs to, such as a topic: one, and many. ``places`` is empty where an
-    # s at the end makes the plural.
-    place: str = "topic"
-    places: str = ""
-    joint: str = "-"  # text between the place and the number
+    # Word for what a thing belongs to, such as a topic: one, and many. ``parents`` is empty where
+    # an s at the end makes the plural.
+    parent: str = "topic"
+    parents: str = ""
+    joint: str = "-"  # text between the parent and the number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class GroupKind:
     own_assignment: str = ""  # why no holdfast assignor fits; empty where one does
     # Protocols without a replay, and why.
     no_replay: Mapping[str, str] = field(default_factory=dict)
-    # Where a replay moves resources in place of partitions: their kind, by place and number.
+    # Where a replay moves resources in place of partitions: their kind, by parent and number.
     resource_kind: Callable[[str, int], str] | None = None
     # The policy of a replay that acts like the group's own leader, where that is not a holdfast
     # policy.

@@ -30,7 +30,7 @@ from holdfast.core.kinds.streams import mark_warm_ups, read_streams
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 
 _TASKS: Final = Words(
-    things="tasks", thing="task", place="subtopology", places="subtopologies", joint="_"
+    things="tasks", thing="task", parent="subtopology", parents="subtopologies", joint="_"
 )
 _OF_STREAMS: Final = "Kafka Streams assigns tasks, and takes no other assignor"
 
@@ -65,7 +65,7 @@ KINDS: Final = (
         protocol_type="connect",
         cooperative=frozenset(["compatible", "sessioned"]),  # since KIP-415
         lowest=-1,  # a connector itself
-        words=Words(things="connectors and tasks", thing="task", place="connector"),
+        words=Words(things="connectors and tasks", thing="task", parent="connector"),
         own_assignment="Kafka Connect assigns connectors and tasks, and takes no other assignor",
         no_replay={"default": "Kafka Connect's eager protocol has no replay"},
         resource_kind=lambda _, number: "connector" if number < 0 else "task",
@@ -78,7 +78,7 @@ KINDS: Final = (
         group_type=GroupType.CLASSIC,
         protocol_type="holdfast",
         announces=True,
-        words=Words(things="resources", thing="task", place="kind"),
+        words=Words(things="resources", thing="task", parent="kind"),
         own_assignment="a group of workers divides resources of its own, not partitions of topics",
         resource_kind=lambda kind, _: kind,
         tool="",
@@ -131,7 +131,7 @@ KINDS: Final = (
             target=RecordType.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER,
             current=RecordType.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT,
             roles={"activeTasks": ACTIVE, "standbyTasks": STANDBY, "warmupTasks": WARMUP},
-            place="subtopologyId",
+            parent="subtopologyId",
             assigned="activeTasks",
             pending="activeTasksPendingRevocation",
             topology=RecordType.STREAMS_GROUP_TOPOLOGY,

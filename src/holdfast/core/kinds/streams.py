@@ -62,11 +62,11 @@ def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | 
     if [number for number, _ in read] != [number for _, number in active]:
         return found
     readers: dict[int, set[str]] = {}
-    for (_, at), (place, _) in zip(read, active, strict=True):
-        readers.setdefault(at, set()).add(place)
-    for at, places in readers.items():
-        if len(places) == 1:
-            (found[at],) = places
+    for (_, at), (name, _) in zip(read, active, strict=True):
+        readers.setdefault(at, set()).add(name)
+    for at, names in readers.items():
+        if len(names) == 1:
+            (found[at],) = names
     return found
 
 
@@ -75,9 +75,9 @@ def mark_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Seq
     if all(one.next_ms == NEVER_MS for one in given):
         return given
     copies = [
-        (member, (place, number))
+        (member, (name, number))
         for member, one in enumerate(given)
-        for role, place, numbers in one.owned
+        for role, name, numbers in one.owned
         if role == STANDBY
         for number in numbers
     ]
@@ -94,9 +94,9 @@ def _warm(
     n_copies = Counter(task for _, task in copies)
     least: dict[str, int] = {}
     for one in given:
-        for _, place, numbers in one.owned:
-            fewest = min(n_copies[place, number] for number in numbers)
-            least[place] = min(fewest, least.get(place, fewest))
+        for _, name, numbers in one.owned:
+            fewest = min(n_copies[name, number] for number in numbers)
+            least[name] = min(fewest, least.get(name, fewest))
     holders = dict.fromkeys(member for member, _ in copies)
     behind = {member: _offset_sums(subscriptions[member]) for member in holders}
     found: set[Copy] = set()
@@ -121,8 +121,8 @@ def _offset_sums(subscription: bytes) -> dict[Task, int]:
 def _with_warm(member: int, given: Given, warm: set[Copy]) -> Given:
     """Return the member's lists with its copies split into standby and warm-up tasks."""
     copies = [
-        (place, number)
-        for role, place, numbers in given.owned
+        (name, number)
+        for role, name, numbers in given.owned
         if role == STANDBY
         for number in numbers
     ]

@@ -4,7 +4,7 @@
 
 - Names and numbers are those of Kafka's ``Errors``. A failed connection has no code: the caller
   reports it as the event ``RequestFailed``.
-- Only a code of :data:`FATAL` ends a member. Each of them names the place where Kafka's own client
+- Only a code of :data:`FATAL` ends a member. Each of them names where Kafka's own client
   or coordinator treats the code as final. Every other code is temporary, also one that is not in
   this file: the member tries again after a pause, and logs that (:data:`EXPECTED` names the
   exceptions).

@@ -184,7 +184,7 @@ class ListenerReturned:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
-    """A commit that the member asked for is answered; error -1 means that no answer came."""
+    """A commit that the member requested is answered; error -1 means that no answer came."""
 
     token: int
     error: int = 0

@@ -48,8 +48,8 @@ def check_owner(group: Group, owner: I32) -> None:
     if len(outside):
         tp = int(outside[0])
         raise ModelError(f"member index {owner[tp]} is out of range", column="owner", index=tp)
-    held = np.flatnonzero(owner != NO_OWNER)
-    foreign = held[~group.is_subscribed(owner[held], group.topics.topic_of[held])]
+    owned = np.flatnonzero(owner != NO_OWNER)
+    foreign = owned[~group.is_subscribed(owner[owned], group.topics.topic_of[owned])]
     if len(foreign):
         tp = int(foreign[0])
         topic, partition = group.topics.name_of(tp)
@@ -62,8 +62,8 @@ def owner_to_dict(group: Group, owner: I32) -> dict[str, dict[str, list[int]]]:
     """Return the owner column as ``{member id: {topic: [partitions]}}``, complete and sorted."""
     topics = group.topics
     result: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in group.member_ids}
-    held = np.flatnonzero(owner != NO_OWNER)
-    columns = (owner[held], topics.topic_of[held], topics.partition_of[held])
+    owned = np.flatnonzero(owner != NO_OWNER)
+    columns = (owner[owned], topics.topic_of[owned], topics.partition_of[owned])
     for member, topic, partition in zip(*(column.tolist() for column in columns), strict=True):
         own = result[group.member_ids[member]]
         own.setdefault(topics.names[topic], []).append(partition)

@@ -51,7 +51,7 @@ def within(counts: npt.NDArray[Any]) -> I64:
     return np.arange(start[-1], dtype=np.int64) - np.repeat(start[:-1], counts)
 
 
-def places_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
+def positions_in(start: I64, rows: npt.NDArray[Any]) -> tuple[I64, I64]:
     """Return the number of values of each of some ``rows`` of a CSR pair, and their positions."""
     first = start[rows]
     sizes = start[rows + 1] - first

@@ -39,13 +39,13 @@ def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> i
     References: H. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004): a column of the
     table of the textbook method is one integer, a bit clear where the length grows.
     """
-    places: dict[Hashable, int] = {}
+    lists_with: dict[Hashable, int] = {}
     for i, item in enumerate(left):
-        places[item] = places.get(item, 0) | 1 << i
+        lists_with[item] = lists_with.get(item, 0) | 1 << i
     full = (1 << len(left)) - 1
     row = full
     for item in right:
-        found = row & places.get(item, 0)
+        found = row & lists_with.get(item, 0)
         row = ((row + found) | (row - found)) & full
     return len(left) - row.bit_count()
 

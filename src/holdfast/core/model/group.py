@@ -5,7 +5,7 @@ function of the set of inputs, not of their order. Members with equal subscripti
 the subscription table. The claim columns hold no impossible claims
 (:mod:`holdfast.core.model.reported`).
 
-**Strategy.** :meth:`Group.build` is the only place that makes a group. Each source (a JSON
+**Strategy.** :meth:`Group.build` is the only function that makes a group. Each source (a JSON
 snapshot, messages, tables) turns its subscriptions and claims into columns first.
 """
 
@@ -25,7 +25,7 @@ from holdfast.core.model.columns import (
     I64,
     Mask,
     frozen,
-    places_in,
+    positions_in,
     row_of,
     row_sizes,
     starts,
@@ -221,7 +221,7 @@ class Group:
     @cached_property
     def sub_topic(self) -> I32:
         """Topics each member subscribes to, sorted in each row, int32[...]; can be large."""
-        return frozen(self.set_topic[places_in(self.set_start, self.subscription)[1]])
+        return frozen(self.set_topic[positions_in(self.set_start, self.subscription)[1]])
 
     @cached_property
     def assignment_order(self) -> I32:

@@ -72,24 +72,24 @@ def topic_excess(group: Group, owner: I32) -> int:
 
     References: KAFKA-16277.
     """
-    held = np.flatnonzero(owner != NO_OWNER)
-    key = group.topics.topic_of[held] * np.int64(max(group.n_members, 1)) + owner[held]
+    owned = np.flatnonzero(owner != NO_OWNER)
+    key = group.topics.topic_of[owned] * np.int64(max(group.n_members, 1)) + owner[owned]
     counts = np.unique(key, return_counts=True)[1].astype(np.int64)
     return int((counts * counts).sum())
 
 
 def topic_floor(group: Group) -> int:
-    """Return the least possible ``topic_excess``: every topic in even shares over its subscribers.
+    """Return the least possible ``topic_excess``: every topic in even quotas over its subscribers.
 
     A lower bound whatever the other goals are; they may keep any assignment from reaching it.
 
     References: KAFKA-16277.
     """
     readers = group.n_readers[group.has_subscriber]
-    share, rest = np.divmod(
+    quota, rest = np.divmod(
         group.topics.n_partitions[group.has_subscriber].astype(np.int64), readers
     )
-    return int((share * share * (readers - rest) + (share + 1) ** 2 * rest).sum())
+    return int((quota * quota * (readers - rest) + (quota + 1) ** 2 * rest).sum())
 
 
 def crosses_rack(group: Group, tps: I32, members: I32) -> Mask:
@@ -107,8 +107,8 @@ def count_cross_rack(group: Group, owner: I32) -> int | None:
     """Count the topic-partitions read across racks; None where no racks are known."""
     if group.topics.rack_start is None:
         return None
-    held = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
-    return int(np.count_nonzero(crosses_rack(group, held, owner[held])))
+    owned = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
+    return int(np.count_nonzero(crosses_rack(group, owned, owner[owned])))
 
 
 def count_rack_matches(group: Group, owner: I32) -> int | None:
@@ -118,8 +118,8 @@ def count_rack_matches(group: Group, owner: I32) -> int | None:
     """
     if group.topics.rack_start is None:
         return None
-    held = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
-    return int(np.count_nonzero(_racks_of(group, held, owner[held])[1]))
+    owned = np.flatnonzero(owner != NO_OWNER).astype(np.int32)
+    return int(np.count_nonzero(_racks_of(group, owned, owner[owned])[1]))
 
 
 def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
@@ -129,18 +129,18 @@ def _racks_of(group: Group, tps: I32, members: I32) -> tuple[Mask, Mask]:
     if topics.rack_start is None or topics.rack is None:
         return known, there
     width = len(topics.rack_names)
-    held = row_of(topics.rack_start) * np.int64(width) + topics.rack
+    owned = row_of(topics.rack_start) * np.int64(width) + topics.rack
     wanted = tps * np.int64(width) + group.rack[members]
     known = (row_sizes(topics.rack_start)[tps] > 0) & (group.rack[members] >= 0)
-    there[known] = np.isin(wanted[known], held)
+    there[known] = np.isin(wanted[known], owned)
     return known, there
 
 
 def lag_per_member(owner: I32, lags: I64, n_members: int) -> I64:
     """Return the total lag of each member in messages, int64[n_members]."""
     total = np.zeros(n_members, np.int64)
-    held = owner != NO_OWNER
-    np.add.at(total, owner[held], lags[held])
+    owned = owner != NO_OWNER
+    np.add.at(total, owner[owned], lags[owned])
     return total
 
 
@@ -174,13 +174,13 @@ def balance_scores(load: I64, row: I64, n_rows: int) -> I64:
     """
     ordered = load[np.lexsort((load, row))]
     size = np.bincount(row, minlength=n_rows)
-    place = np.arange(len(row)) - (np.cumsum(size) - size)[row]
+    rank = np.arange(len(row)) - (np.cumsum(size) - size)[row]
     score = np.zeros(n_rows, np.int64)
-    np.add.at(score, row, ordered * (2 * place - (size[row] - 1)))
+    np.add.at(score, row, ordered * (2 * rank - (size[row] - 1)))
     return score
 
 
-def kept_share(kept: I64, moved: I64) -> F64:
+def kept_portion(kept: I64, moved: I64) -> F64:
     """Return kept / (kept + moved) of each row, 0 to 1: stickiness. NaN without owners before."""
     total = kept + moved
     return np.where(total > 0, kept / np.maximum(total, 1), np.nan)
@@ -203,19 +203,19 @@ def needed_moves(load: I64, before: I64, row: I64, n_moved_or_kept: I64) -> I64:
     Returns
     -------
     int64[n_rows]
-        Moves: partitions of departed members, and what members hold beyond their even share.
+        Moves: partitions of departed members, and what members hold beyond their even quota.
 
     Notes
     -----
-    With ``T`` partitions over ``m`` members the even share is ``T // m``, and one more for
-    ``T % m`` of them; most partitions stay if the members that held most get the extra one.
+    With ``T`` partitions over ``m`` members the even quota is ``T // m``, and one more for
+    ``T % m`` of them; most partitions stay if the members that owned most get the extra one.
     """
     n_rows = len(n_moved_or_kept)
     size = np.bincount(row, minlength=n_rows)
     total = np.bincount(row, load, n_rows).astype(np.int64)
-    share, extra = total // np.maximum(size, 1), total % np.maximum(size, 1)
+    quota, extra = total // np.maximum(size, 1), total % np.maximum(size, 1)
     order = np.lexsort((-before, row))
-    place = np.arange(len(row)) - (np.cumsum(size) - size)[row]
-    capacity = share[row] + (place < extra[row])
+    rank = np.arange(len(row)) - (np.cumsum(size) - size)[row]
+    capacity = quota[row] + (rank < extra[row])
     kept = np.bincount(row, np.minimum(before[order], capacity), n_rows).astype(np.int64)
     return n_moved_or_kept - kept

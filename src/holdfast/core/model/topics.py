@@ -18,7 +18,7 @@ from holdfast.core.model.columns import (
     I32,
     I64,
     frozen,
-    places_in,
+    positions_in,
     row_of,
     starts,
     within,
@@ -138,7 +138,7 @@ class Topics:
         """Return the topic-partitions of the topics ``chosen``, int32[n] sorted: int32[...]."""
         if len(chosen) == self.n_topics:
             return np.arange(self.n_tps, dtype=np.int32)
-        return places_in(self.start, chosen)[1].astype(np.int32)
+        return positions_in(self.start, chosen)[1].astype(np.int32)
 
     def only(self, tps: I32) -> Topics:
         """Return topics with the topic-partitions ``tps`` alone, int32[n] ascending, renumbered."""
@@ -151,7 +151,7 @@ class Topics:
         )
         if self.rack_start is None or self.rack is None:
             return fewer
-        sizes, rows = places_in(self.rack_start, tps)
+        sizes, rows = positions_in(self.rack_start, tps)
         return replace(fewer, rack_start=frozen(starts(sizes)), rack=frozen(self.rack[rows]))
 
     def racks_of(self, tp: int) -> tuple[str, ...]:

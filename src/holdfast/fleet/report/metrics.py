@@ -213,11 +213,11 @@ def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
     for (name, group, topic), total in sums.items():
         both = {"consumergroup": group, "topic": topic}
         yield f"kafka_consumergroup_{name}_sum", (both, total)
-    for group, age in _oldest(rows):
+    for group, age in oldest_unread_s(rows):
         yield "holdfast_group_lag_seconds", ({"group": group}, round(age, 3))
 
 
-def _oldest(rows: ArrowTable) -> Iterator[tuple[str, float]]:
+def oldest_unread_s(rows: ArrowTable) -> Iterator[tuple[str, float]]:
     """Yield the age of each group's oldest unread record; skip a 0 that may be wrong."""
     subscribed = rows.filter(pc.invert(pc.fill_null(rows["not_subscribed"], False)))
     known = subscribed.filter(subscribed["lag_seconds"].is_valid())

@@ -1,8 +1,9 @@
 """Keywords that the clients' consumers have in common.
 
 **Rules.** A keyword of the client keeps its meaning. Keywords of holdfast begin with ``holdfast_``
-and are the ``holdfast.*`` keys with underscores; :data:`DELAY` is the only other one. A key that a
-drop-in cannot honour is refused (:data:`NOT_OURS`).
+and are the ``holdfast.*`` keys with underscores; :data:`DELAY` and Kafka's keys of logins that the
+clients lack (:data:`LOGINS`) are the only other ones. A key that a drop-in cannot honour is refused
+(:data:`NOT_OURS`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from holdfast.cluster import aws, credentials
+from holdfast.cluster.client_configs import ssl_context
+from holdfast.cluster.settings import ConnectionSettings
 from holdfast.errors import ConfigError
 from holdfast.members.config.client_keys import RESETS
 from holdfast.members.config.settings import Settings
@@ -38,6 +42,53 @@ NOT_OURS = {
     "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
 }
 """Keys of ``holdfast.Consumer`` that no drop-in can honour, and the reasons."""
+
+
+LOGINS = (
+    *("sasl_oauthbearer_", "sasl_jaas_config", "sasl_login_", "sasl_client_callback_"),
+    *("ssl_keystore_", "ssl_truststore_", "https_ca_location"),
+    *("holdfast_oauth_token_provider", "holdfast_aws_region"),
+)
+"""Beginnings of keywords: keys of a login, with underscores, that become keywords of the client."""
+
+_LOGIN_WORDS = {
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+}
+
+
+def with_login(
+    options: Mapping[str, Any], tokens: Callable[[Callable[[], Any]], Any]
+) -> dict[str, Any]:
+    """Return keywords of a client, with those of :data:`LOGINS` in the client's own words.
+
+    Parameters
+    ----------
+    tokens : callable
+        Makes the client's token provider of one of :mod:`holdfast.cluster.tokens`.
+
+    Raises
+    ------
+    ConfigError
+        For a login that cannot be honoured.
+    """
+    given = {
+        word.replace("_", "."): one for word, one in options.items() if word.startswith(LOGINS)
+    }
+    mechanism = options.get("sasl_mechanism")
+    if not given and mechanism != aws.MECHANISM:
+        return dict(options)
+    servers_ = {"bootstrap.servers": options.get("bootstrap_servers")}
+    found = credentials.normal({**servers_, "sasl.mechanism": mechanism, **given})
+    result = {word: one for word, one in options.items() if not word.startswith(LOGINS)}
+    result |= {word: found[key] for key, word in _LOGIN_WORDS.items() if key in found}
+    if (provide := found.get(credentials.PROVIDER)) is not None:
+        result["sasl_oauth_token_provider"] = tokens(provide)  # type: ignore[arg-type]
+    if tls := {key: one for key, one in found.items() if key.startswith("ssl.")}:
+        base = {"bootstrap.servers": "-", "security.protocol": "SSL"}
+        result["ssl_context"] = ssl_context(ConnectionSettings.of({**base, **tls}))
+    return result
 
 
 def is_ours(keyword: str) -> bool:
@@ -89,7 +140,7 @@ def settings_of(
     given = _lag_keys(listed or ()) | _our_keys(ours)
     named = {key: word for word, key in same.items()}
     named |= {key: key.replace(".", "_") for key in _IN_TEXTS}
-    return replace(Settings.parse(config | given), words=named)
+    return replace(Settings.parse(config | given), user_names=named)
 
 
 def _reset(given: object) -> str:

@@ -26,7 +26,7 @@ class StockAssignor:
 
     Attributes
     ----------
-    spoken : Assignor
+    protocol : Assignor
         Writes subscriptions, plans rounds and reads assignments.
     lag_source : TimedLagSource or None
         The lag source; a drop-in that gets this object uses the same one.
@@ -34,14 +34,14 @@ class StockAssignor:
 
     without_plan: ClassVar[str] = "members keep what they have"
 
-    def __init__(self, spoken: Assignor, lags: LagSource | None, lag_timeout_ms: int):
-        self.spoken = spoken
+    def __init__(self, protocol: Assignor, lags: LagSource | None, lag_timeout_ms: int):
+        self.protocol = protocol
         self.lag_source = None if lags is None else TimedLagSource(lags, lag_timeout_ms)
 
     @property
     def name(self) -> str:
         """Protocol name in JoinGroup."""
-        return self.spoken.name
+        return self.protocol.name
 
     def lead(
         self,
@@ -54,7 +54,7 @@ class StockAssignor:
     ) -> dict[str, bytes]:
         """Return bytes of every member's assignment; true claims are older than ``generation``."""
         computed = designs.compute(
-            [self.spoken],
+            [self.protocol],
             ComputeAssignment(
                 token=0,
                 generation=generation,

@@ -187,7 +187,7 @@ class Settings(ConnectionSettings):
     # The keys that the user wrote; the others have their defaults.
     given: frozenset[str] = field(default=frozenset(), repr=False)
     # The user's names of keys that the user spelled otherwise; for the log.
-    words: Mapping[str, str] = field(default_factory=dict, repr=False)
+    user_names: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Settings:
@@ -228,9 +228,9 @@ class Settings(ConnectionSettings):
         }
         return cls(values, passed, frozenset(written) & KEYS.keys())
 
-    def word(self, key: str) -> str:
+    def user_name(self, key: str) -> str:
         """Return the user's name of a key."""
-        return self.words.get(key, key)
+        return self.user_names.get(key, key)
 
     @property
     def comes_back(self) -> bool:

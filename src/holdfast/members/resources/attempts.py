@@ -164,7 +164,7 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class RevocationEnded:
     """Complete the revocation with this token."""
 
     token: int
@@ -213,7 +213,7 @@ Effect: TypeAlias = (
     | Stop
     | Lose
     | Overdue
-    | HandedOver
+    | RevocationEnded
     | Failed
     | StopFailed
     | EndedLate

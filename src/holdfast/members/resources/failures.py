@@ -69,8 +69,8 @@ class Failures:
         self.backoff_max_ms = backoff_max_ms
         self._who = who
         self.by_resource: dict[Resource, Failure] = {}
-        self.ask_ms: int | None = None  # when to check whether to request a round
-        self._asked_ms = -ROUND_MS
+        self.check_ms: int | None = None  # when to check whether to request a round
+        self._requested_ms = -ROUND_MS
         self._last_reported: tuple[FailedPartitions, ...] = ()  # in the last subscription
 
     def note(self, resource: Resource, error: BaseException, now_ms: int, began_ms: int) -> Failure:
@@ -115,24 +115,24 @@ class Failures:
         self._last_reported = self._reported()
         return self._last_reported
 
-    def asks(self, now_ms: int) -> bool:
+    def is_round_due(self, now_ms: int) -> bool:
         """Return whether to request a round now, because no round has carried a change."""
-        if self.ask_ms is None or now_ms < self.ask_ms:
+        if self.check_ms is None or now_ms < self.check_ms:
             return False
-        self.ask_ms = None
+        self.check_ms = None
         changed = self._reported() != self._last_reported
         if changed:
-            self._asked_ms = now_ms
+            self._requested_ms = now_ms
         return changed
 
     def _change(self, now_ms: int) -> None:
-        if self.ask_ms is None:
-            self.ask_ms = max(now_ms + COLLECT_MS, self._asked_ms + ROUND_MS)
+        if self.check_ms is None:
+            self.check_ms = max(now_ms + COLLECT_MS, self._requested_ms + ROUND_MS)
 
     def _reported(self) -> tuple[FailedPartitions, ...]:
         """Return repeated failures, sorted by kind and error; the first hundred."""
         found = sorted(r for r, f in self.by_resource.items() if f.count >= REPORTED_AFTER)
-        said: dict[tuple[str, str], list[int]] = {}
+        by_error: dict[tuple[str, str], list[int]] = {}
         for kind, number in found[:MOST_FAILED]:
-            said.setdefault((kind, self.by_resource[kind, number].name), []).append(number)
-        return tuple(FailedPartitions(*key, tuple(own)) for key, own in sorted(said.items()))
+            by_error.setdefault((kind, self.by_resource[kind, number].name), []).append(number)
+        return tuple(FailedPartitions(*key, tuple(own)) for key, own in sorted(by_error.items()))

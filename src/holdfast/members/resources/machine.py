@@ -36,13 +36,13 @@ from holdfast.members.resources.attempts import (
     EndedLate,
     EndWorker,
     Failed,
-    HandedOver,
     Lose,
     Overdue,
     RequestRound,
     ResourceCounts,
     ResourceState,
     ResourceStatus,
+    RevocationEnded,
     Stop,
     StopFailed,
 )
@@ -155,7 +155,7 @@ class ResourceMachine:
         """Time of the next :meth:`tick`; None: not before the next event."""
         times = [wait.deadline_ms for wait in self._waits]
         times += [self._timers[0].at_ms] if self._timers else []
-        times += [] if self.failures.ask_ms is None else [self.failures.ask_ms]
+        times += [] if self.failures.check_ms is None else [self.failures.check_ms]
         return min(times, default=None)
 
     # Events
@@ -230,10 +230,10 @@ class ResourceMachine:
                 if entry is not None and entry.attempt is attempt:
                     self._leave(entry, now_ms)
             effects.append(Overdue(tuple(sorted(late, key=lambda a: a.resource))))
-            effects += self._let_go(late)
+            effects += self._stop_waiting(late)
         while self._timers and self._timers[0].at_ms <= now_ms:
-            self._ring(now_ms, heapq.heappop(self._timers))
-        if self.failures.asks(now_ms) and not self._ends:
+            self._fire(now_ms, heapq.heappop(self._timers))
+        if self.failures.is_round_due(now_ms) and not self._ends:
             effects.append(RequestRound())
         return effects + self._begin(now_ms)
 
@@ -286,7 +286,7 @@ class ResourceMachine:
         if pending:
             self._waits.append(_Ending(deadline_ms=deadline_ms, pending=pending, token=token))
         elif token is not None:
-            effects.append(HandedOver(token))
+            effects.append(RevocationEnded(token))
         return effects
 
     def _n_calls(self, entries: list[_OwnedResource]) -> int:
@@ -309,7 +309,7 @@ class ResourceMachine:
 
     def _stopped(self, now_ms: int, attempt: Attempt) -> Effects:
         """Record the end of an attempt whose end was requested."""
-        resource, effects = attempt.resource, self._let_go({attempt})
+        resource, effects = attempt.resource, self._stop_waiting({attempt})
         entry = self._entries.get(resource)
         left, since_ms = self._left.get(resource, (None, 0))
         if left is attempt:
@@ -322,7 +322,7 @@ class ResourceMachine:
             del self._entries[resource]
         return effects
 
-    def _let_go(self, attempts: set[Attempt]) -> Effects:
+    def _stop_waiting(self, attempts: set[Attempt]) -> Effects:
         """Stop waiting for ``attempts``."""
         effects: Effects = []
         waits, self._waits = self._waits, []
@@ -331,7 +331,7 @@ class ResourceMachine:
             if wait.pending:
                 self._waits.append(wait)
             elif wait.token is not None:
-                effects.append(HandedOver(wait.token))
+                effects.append(RevocationEnded(wait.token))
         return effects
 
     def _fail(
@@ -346,7 +346,7 @@ class ResourceMachine:
     def _at(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
         heapq.heappush(self._timers, _Timer(at_ms, next(self._order), entry, attempt))
 
-    def _ring(self, now_ms: int, timer: _Timer) -> None:
+    def _fire(self, now_ms: int, timer: _Timer) -> None:
         entry = timer.entry
         if self._entries.get(entry.resource) is not entry:
             return

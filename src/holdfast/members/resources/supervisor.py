@@ -34,7 +34,6 @@ from holdfast.members.resources.attempts import (
     EndedLate,
     EndWorker,
     Failed,
-    HandedOver,
     Lose,
     Overdue,
     Reports,
@@ -42,6 +41,7 @@ from holdfast.members.resources.attempts import (
     Resource,
     ResourceCounts,
     ResourceState,
+    RevocationEnded,
     Runner,
     Stop,
     StopEvent,
@@ -97,7 +97,7 @@ class Supervisor:
         self.error: BaseException | None = (
             None  # of the worker; the application's next call raises it
         )
-        self.give_up: Callable[[], None] = lambda: None
+        self.leave_group: Callable[[], None] = lambda: None
         self.request_round: Callable[[str], None] = lambda _: None
 
     # The member's session, on the member thread
@@ -210,7 +210,7 @@ class Supervisor:
             case Overdue(attempts):
                 self._report_overdue(attempts)
                 self._runner.abandon(attempts)
-            case HandedOver(token):
+            case RevocationEnded(token):
                 self._done.pop(token)(None)
             case RequestRound():
                 self.request_round("what has failed at this worker has changed")
@@ -240,7 +240,7 @@ class Supervisor:
 
     def _end_worker(self, error: BaseException) -> None:
         self.error = self.error or error
-        self.give_up()
+        self.leave_group()
 
     def _dropped(self, now_ms: int, resources: _Resources) -> Effects:
         """End the work on lost ``resources``; a listener is notified by its next callback."""

@@ -33,7 +33,7 @@ from weakref import WeakMethod
 from holdfast.errors import LocalProtocolError
 from holdfast.members.runtime.application_tasks import to_the_end
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 _T = TypeVar("_T")
 
 
@@ -160,10 +160,10 @@ class Closing:
                 self._postpone(lambda: self._finish(deadline, returns))
         elif self._closers[0] != me:
             while not self.is_done and time.monotonic() < deadline:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         elif not self.is_done:
             while self.has_calls() and time.monotonic() < deadline:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             self._is_arranged = True  # a callback of the end may call close, too
             self.inside(lambda: self._finish(deadline, returns))
 
@@ -256,7 +256,7 @@ class EndSignals:
             return
         _watches.remove(self)
         if not _watches:
-            _put_back()
+            _restore_handlers()
 
     def raise_caught(self) -> None:
         """Raise the exception of the caught signal, if any."""
@@ -264,7 +264,7 @@ class EndSignals:
             raise _exit_of(self.caught)
 
 
-def _put_back() -> None:
+def _restore_handlers() -> None:
     for number, default in _OURS.items():
         if signal.getsignal(number) is _catch:
             signal.signal(number, default)
@@ -272,7 +272,7 @@ def _put_back() -> None:
 
 def _forget_all() -> None:
     _watches.clear()
-    _put_back()
+    _restore_handlers()
 
 
 if hasattr(os, "register_at_fork"):

@@ -288,7 +288,7 @@ def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, OffsetToCommit]) 
                 partition_index=partition,
                 committed_offset=at.offset,
                 committed_leader_epoch=at.epoch,
-                committed_metadata=at.note,
+                committed_metadata=at.metadata,
             )
         )
     return [kind(name=name, partitions=parts) for name, parts in topics.items()]
@@ -297,20 +297,20 @@ def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, OffsetToCommit]) 
 class OffsetToCommit(NamedTuple):
     """The committed offset of one partition.
 
-    The note and the epoch go to the broker with the offset, or not at all.
+    The metadata and the epoch go to the broker with the offset, or not at all.
 
     Attributes
     ----------
     offset : int
         The next offset to read.
-    note : str
+    metadata : str
         Metadata of the application, stored with the offset.
     epoch : int
         Epoch of the leader that gave the record, -1 for none (KIP-320).
     """
 
     offset: int
-    note: str = ""
+    metadata: str = ""
     epoch: int = -1
 
 

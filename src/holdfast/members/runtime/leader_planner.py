@@ -316,7 +316,7 @@ class RoundWarnings:
 
     def __init__(self, settings: Settings, log: Log):
         self._log = log
-        self._words = settings.word("holdfast.location"), settings.word("client.id")
+        self._words = settings.user_name("holdfast.location"), settings.user_name("client.id")
         self._reported: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._has_reported_locations = False
 
@@ -337,14 +337,14 @@ class RoundWarnings:
         if not refused:
             self._reported = {}
             return
-        asked_by = subscribers_of(members, refused)
+        subscribers = subscribers_of(members, refused)
         now = {
-            topic: (refused[topic], asked_by.get(topic, ()))
+            topic: (refused[topic], subscribers.get(topic, ()))
             for topic in sorted(refused)
-            if asked_by.get(topic)  # named by a message that cannot be read: no member needs it
+            if subscribers.get(topic)  # named by a message that cannot be read: no member needs it
             and not (
                 refused[topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                and leader in asked_by.get(topic, ())
+                and leader in subscribers.get(topic, ())
             )
         }
         news = [topic for topic in now if self._reported.get(topic) != now[topic]]

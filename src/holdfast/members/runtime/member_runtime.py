@@ -115,16 +115,16 @@ class MemberRuntime:
         self.member_thread.fail(error)
 
     def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
-        return self._watch.look(topics)
+        return self._watch.count(topics)
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
         """Subscribe, and join the group if the member has not joined."""
         self.member_thread.start(self.coordinator)
         self._shared.subscribe(topics, pattern)
 
-    def look_again(self) -> None:
+    def refresh_metadata(self) -> None:
         """Request the partition counts at once, because they were seen to change."""
-        self._watch.look_soon()
+        self._watch.refresh_soon()
 
     @property
     def subscribed(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class MemberRuntime:
         """Return the counters."""
         return metrics_of(self._settings, self.planner, self)
 
-    def note_unreported(self, error: RemoteProtocolError) -> None:
+    def record_unreported_loss(self, error: RemoteProtocolError) -> None:
         """Log and count an automatic commit that is impossible because its records were lost."""
         self.counters.add("commit_failed")
         self.log.error("%s", error)
@@ -198,5 +198,5 @@ def metrics_of(
         partitions_gained_total=times.n_gained,
         partitions_revoked_total=times.n_revoked,
         partitions_lost_total=times.n_lost,
-        last_rebalance_seconds_ago=times.ago_s,
+        last_rebalance_seconds_ago=times.since_last_s,
     )

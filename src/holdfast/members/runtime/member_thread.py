@@ -143,7 +143,7 @@ class MemberThread:
         self._events: Mailbox[events.Event | _Work | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._over = Flag()
+        self._finished = Flag()
         self._is_stopped = False
         self._has_ended = False
         self._log: Log = log or logging.getLogger(NAME)
@@ -152,8 +152,8 @@ class MemberThread:
         self.failure: HoldfastError | None = None
         self.snapshot = _snapshot(member)
         self.times = RoundTimes()
-        self.beat_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
-        self.answered_at = 0.0  # when the coordinator last acknowledged a heartbeat
+        self.heartbeat_sent_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
+        self.heartbeat_answered_at = 0.0  # when the coordinator last acknowledged a heartbeat
 
     def start(self, coordinator: CoordinatorClient) -> None:
         """Start; requests go through ``coordinator``, whose answers come to :meth:`post`.
@@ -168,13 +168,13 @@ class MemberThread:
         """Request that the machine revokes everything and leaves; see :attr:`over`."""
         self.post(events.LeaveRequested(returns, process_ends))
         if self._thread.ident is None:  # it never began
-            self._over.set()
+            self._finished.set()
 
-    def note_polled(self) -> None:
+    def record_poll(self) -> None:
         """Record that the application has polled (``max.poll.interval.ms``)."""
         self.post(events.Polled())
 
-    def note_refused(self, generation: int, code: int) -> None:
+    def record_refused(self, generation: int, code: int) -> None:
         """Record that a commit of ``generation`` was refused with ``code``."""
         self.post(events.CommitRefused(generation, code))
 
@@ -216,12 +216,12 @@ class MemberThread:
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
             self.failure = error if ours else ClientError(str(error))  # type: ignore[assignment]
-            self._over.set()
+            self._finished.set()
 
     @property
-    def over(self) -> Flag:
+    def finished(self) -> Flag:
         """Set once the machine has left, or has failed."""
-        return self._over
+        return self._finished
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread, whatever the machine's state; safe to call twice."""
@@ -242,7 +242,7 @@ class MemberThread:
                 if self._member.state in _GOING and isinstance(event, _DROPPED_AT_END):
                     continue  # it was queued when the application closed
                 if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
-                    self.answered_at = time.monotonic()
+                    self.heartbeat_answered_at = time.monotonic()
                 self.times.record_event(event)
                 answer = self._member.step(_now_ms(), event)
                 # A commit on another thread reads the snapshot first, then the offsets. If
@@ -259,14 +259,14 @@ class MemberThread:
                     self._perform(action)
                 self._show_readiness(event)
                 if self._member.state in ENDED:
-                    self._over.set()
+                    self._finished.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
             self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
             if self._ready is not None:
                 self._ready.end()
-            self._over.set()
+            self._finished.set()
             self._has_ended = True
             self._finish_work()
 
@@ -320,7 +320,7 @@ class MemberThread:
             case _:
                 assert self._coordinator is not None
                 if isinstance(action, actions.SendHeartbeat):
-                    self.beat_at = time.monotonic()
+                    self.heartbeat_sent_at = time.monotonic()
                 self.times.record_request(action)
                 self._coordinator.perform(action)
 

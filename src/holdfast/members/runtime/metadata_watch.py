@@ -86,11 +86,11 @@ class MetadataWatch:
         """Return whether a topic of the subscription existed at the last check."""
         return self._counts.get(topic, 0) > 0
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Check once more, before the interval has passed."""
         self._wake.put(None)
 
-    def look(self, topics: frozenset[str]) -> FoundTopics:
+    def count(self, topics: frozenset[str]) -> FoundTopics:
         """Count the partitions of a leader's ``topics`` now, and keep watching them."""
         with self._lock:
             self._others = topics
@@ -119,8 +119,8 @@ class MetadataWatch:
     def _post_counts(self, counts: Mapping[str, int]) -> None:
         with self._lock:
             self._counts = {**dict.fromkeys(self._topics | self._others, 0), **counts}
-            told = tuple(sorted(self._counts.items()))
-        self._post(events.MetadataChanged(told))
+            counted = tuple(sorted(self._counts.items()))
+        self._post(events.MetadataChanged(counted))
 
     def _send_subscription(self, topics: tuple[str, ...]) -> None:
         """Send the machine a new subscription; with the first one it joins. Holds the lock."""
@@ -224,7 +224,7 @@ class DeclaredResources:
         self.post(events.MetadataChanged(tuple(sorted(self.counts.items()))))
         self.post(events.SubscriptionChanged(tuple(sorted(self.counts))))
 
-    def look(self, topics: frozenset[str]) -> FoundTopics:
+    def count(self, topics: frozenset[str]) -> FoundTopics:
         """Return the declared counts."""
         return FoundTopics(counts=self.counts)
 

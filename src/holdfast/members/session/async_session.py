@@ -9,7 +9,7 @@ cancel any task. A closed loop counts its jobs as done: none of their records wa
 
 **Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
 is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_tasks`), so each
-may be begun twice. :meth:`AsyncSession.look` does whatever is due; every job calls it, and the
+may be begun twice. :meth:`AsyncSession.do_due` does whatever is due; every job calls it, and the
 client does now and then, in case an exception came after a job was queued and before it ran.
 
 References: KIP-429 (callbacks).
@@ -36,7 +36,7 @@ from holdfast.members.session.session import LAST_COMMIT_S, GroupSession
 if TYPE_CHECKING:
     from holdfast.core.machine import actions
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 
 
 class AsyncClientAdapter(ClientAdapter, Protocol):
@@ -103,9 +103,9 @@ class AsyncSession(GroupSession):
 
     # The application, on the loop
 
-    def note(self) -> None:
+    def record_positions(self) -> None:
         """Read from the client how far the application has processed."""
-        self.note_processed({tp: OffsetToCommit(at) for tp, at in self.in_flight.items()})
+        self.record_processed({tp: OffsetToCommit(at) for tp, at in self.in_flight.items()})
 
     def begin_poll(self, partitions: Collection[Resource] = ()) -> None:
         """Count what the application has of ``partitions`` (by default of all) as processed.
@@ -115,14 +115,14 @@ class AsyncSession(GroupSession):
         """
         self.membership.process.check()
         if partitions:
-            self.go_on_elsewhere(partitions)
+            self.count_as_processed(partitions)
         else:
             self.in_flight.clear()
-        self.subscription_state.come_back()
+        self.subscription_state.record_poll()
         if self._drains:
             self._check_drains()
 
-    def go_on_elsewhere(self, partitions: Collection[Resource]) -> None:
+    def count_as_processed(self, partitions: Collection[Resource]) -> None:
         """Count the records of ``partitions`` as processed, without a request for more of them."""
         for tp in partitions:
             self.in_flight.pop(tp, None)
@@ -133,7 +133,7 @@ class AsyncSession(GroupSession):
         An application that asks for single partitions never asks again for the partitions of a
         topic that is not subscribed to.
         """
-        self.go_on_elsewhere([tp for tp in self.in_flight if tp[0] not in topics])
+        self.count_as_processed([tp for tp in self.in_flight if tp[0] not in topics])
         self._check_drains()
 
     async def leave(self, deadline: float, *, returns: bool | None = None) -> None:
@@ -146,7 +146,7 @@ class AsyncSession(GroupSession):
         if (sent := self.commit_before_leaving(left_s)) is not None:
             give_up = time.monotonic() + left_s
             while not sent.done() and time.monotonic() < give_up:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         await self.finish(deadline, returns=returns, process_ends=True)
 
     async def finish(
@@ -154,10 +154,10 @@ class AsyncSession(GroupSession):
     ) -> None:
         """Leave, and do the member's jobs until it has left; everything delivered is processed."""
         self.membership.leave(returns=returns, process_ends=process_ends)
-        while not self.membership.is_over() and time.monotonic() < deadline:
+        while not self.membership.is_finished() and time.monotonic() < deadline:
             self.begin_poll()
-            self.look()
-            await asyncio.sleep(_LOOK_S)
+            self.do_due()
+            await asyncio.sleep(_POLL_S)
 
     def stop_callbacks(self) -> None:
         """Cancel the running callbacks; their member is closed and does not wait."""
@@ -182,12 +182,12 @@ class AsyncSession(GroupSession):
         found = await asyncio.wrap_future(self.request_committed(partitions))
         if _terms(self.membership, partitions) != terms:
             return None
-        self.subscription_state.stands(found)
+        self.subscription_state.start_at_committed(found)
         return found
 
     # What is due
 
-    def look(self) -> None:
+    def do_due(self) -> None:
         """Do the member's jobs, and answer for callbacks that have ended."""
         try:
             while not self._is_over and self._jobs.items:
@@ -199,7 +199,7 @@ class AsyncSession(GroupSession):
         except queue.Empty:
             return
         except BaseException:
-            self._loop.call_soon(self.look)  # the job is queued again
+            self._loop.call_soon(self.do_due)  # the job is queued again
             raise
 
     def _later(
@@ -210,7 +210,7 @@ class AsyncSession(GroupSession):
         """Queue a job for the loop; return False if the loop is closed."""
         self._jobs.put(ApplicationTask(work, answer))
         try:
-            self._loop.call_soon_threadsafe(self.look)
+            self._loop.call_soon_threadsafe(self.do_due)
         except RuntimeError:
             return False
         return True
@@ -222,7 +222,7 @@ class AsyncSession(GroupSession):
             self._drains.remove(drain)
 
     def _hold_back(self, drain: _Drain) -> None:
-        self.note()
+        self.record_positions()
         self.adapter.hold_back(drain.resources)
         if not self.is_automatic:
             drain.drained()
@@ -232,8 +232,8 @@ class AsyncSession(GroupSession):
         self._check_drains()
 
     def _hide(self, resources: Collection[Resource]) -> None:
-        self.note()
-        self.go_on_elsewhere(resources)
+        self.record_positions()
+        self.count_as_processed(resources)
         self._check_drains()
         self.adapter.hide(resources)
 
@@ -248,7 +248,7 @@ class AsyncSession(GroupSession):
             notified.task = self._loop.create_task(self._run(notified, is_news=is_news))
         if notified not in self._notifications:
             self._notifications.append(notified)
-        notified.task.add_done_callback(lambda _: self.look())
+        notified.task.add_done_callback(lambda _: self.do_due())
         if is_assigned:
             self.adapter.assigned(callback.resources)
 
@@ -317,7 +317,9 @@ class AsyncSession(GroupSession):
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit the processed offsets of revoked partitions."""
-        if not self._later(self.note, lambda _: self.commits.commit_revoked(action, done)):
+        if not self._later(
+            self.record_positions, lambda _: self.commits.commit_revoked(action, done)
+        ):
             done(-1)
 
     def is_orphaned(self) -> bool:

@@ -160,27 +160,27 @@ class StartOffsetsRequest(Generic[_Start]):
 
     Parameters
     ----------
-    ask : callable
+    request : callable
         Requests the start offsets of partitions; None before the member is connected. An answer may
         lack partitions, which are requested again.
 
     Attributes
     ----------
-    asked_at : float
+    requested_at : float
         When the open request was sent, by the monotonic clock.
     """
 
     def __init__(
-        self, ask: Callable[[Collection[Resource]], Future[dict[Resource, _Start]] | None]
+        self, request: Callable[[Collection[Resource]], Future[dict[Resource, _Start]] | None]
     ):
-        self._ask = ask
-        self.asked_at = 0.0
+        self._request = request
+        self.requested_at = 0.0
         self.begin()
 
     def begin(self) -> None:
         """Discard open requests: the assignment has changed."""
         self._pending: Future[dict[Resource, _Start]] | None = None
-        self._ask_at, self._pause_s = 0.0, _AGAIN_S
+        self._request_at, self._pause_s = 0.0, _AGAIN_S
 
     @property
     def is_open(self) -> bool:
@@ -200,8 +200,8 @@ class StartOffsetsRequest(Generic[_Start]):
             If no broker will ever answer.
         """
         if self._pending is None and partitions and self._is_time(wait_s):
-            self.asked_at = time.monotonic()
-            self._pending = self._ask(partitions)
+            self.requested_at = time.monotonic()
+            self._pending = self._request(partitions)
         if self._pending is None:
             return {}
         try:
@@ -219,7 +219,7 @@ class StartOffsetsRequest(Generic[_Start]):
 
     def _is_time(self, wait_s: float | None) -> bool:
         """Wait for the next request's time, at most ``wait_s``; return whether it has come."""
-        left_s = max(0.0, self._ask_at - time.monotonic())
+        left_s = max(0.0, self._request_at - time.monotonic())
         waited_s = left_s if wait_s is None else min(left_s, wait_s)
         if waited_s > 0.0:
             time.sleep(waited_s)
@@ -234,5 +234,5 @@ class StartOffsetsRequest(Generic[_Start]):
 
     def _again(self) -> None:
         self._pending = None
-        self._ask_at = time.monotonic() + self._pause_s
+        self._request_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _MOST_AGAIN_S)

@@ -213,7 +213,7 @@ class Commits:
         if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != now.identity.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
         if code > 0:
-            self._runtime.member_thread.note_refused(who.generation, code)
+            self._runtime.member_thread.record_refused(who.generation, code)
         is_late = now.state is _JOINING or now.identity.generation > who.generation
         if error is None and code == 0:
             commit.done.set_result(None)
@@ -277,7 +277,7 @@ class Commits:
         def note(answer: Future[int]) -> None:
             code, _ = self._noted(offsets, answer)
             if code in MEMBER_OVER:
-                self._subscription_state.leave_unreported(offsets)
+                self._subscription_state.record_unreported(offsets)
             self._on_last_commit(offsets, None if code == 0 else not_committed(code))
             done(code)
 

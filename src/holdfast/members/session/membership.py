@@ -186,13 +186,13 @@ class Membership:
         with self._lock:
             self._has_ended = self.is_leaving = True
         if self.runtime is not None:
-            said = self.settings.comes_back if returns is None else returns
-            self.runtime.member_thread.leave(returns=said, process_ends=process_ends)
+            reason = self.settings.comes_back if returns is None else returns
+            self.runtime.member_thread.leave(returns=reason, process_ends=process_ends)
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether the member has left, has failed, or never was a member."""
         return self.is_leaving and (
-            self.runtime is None or self.runtime.member_thread.over.is_set()
+            self.runtime is None or self.runtime.member_thread.finished.is_set()
         )
 
     def close(self) -> None:
@@ -242,7 +242,7 @@ class PendingConnection:
             self._thread.start()
 
     def _run(self) -> None:
-        said, attempt = "", 0
+        reason, attempt = "", 0
         while not self._ended.wait(_AGAIN_S[min(attempt, len(_AGAIN_S)) - 1] if attempt else 0.0):
             attempt += 1
             try:
@@ -250,12 +250,12 @@ class PendingConnection:
                 if self._open():
                     break
             except SourceError as error:
-                before, said = (
-                    said,
+                before, reason = (
+                    reason,
                     str(error),
                 )  # a log may keep the error alive, and with it the consumer
-                if said != before and not self._ended.is_set():
-                    _log.warning("group %s: %s", self._group, said)
+                if reason != before and not self._ended.is_set():
+                    _log.warning("group %s: %s", self._group, reason)
             except BaseException as error:
                 self.failure = error
                 self._done.set()

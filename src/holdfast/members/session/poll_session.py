@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import actions
 
 _OPEN_COMMITS_S = 1.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class PollSession(GroupSession):
@@ -76,13 +76,13 @@ class PollSession(GroupSession):
         self.unprocessed: Offsets = (
             NO_OFFSETS  # in flight in an application that does not come back
         )
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
+        self._position_reader = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
 
     # The application's thread
 
-    def note(self) -> None:
+    def record_positions(self) -> None:
         """Read from the client how far the application has processed."""
-        self.note_processed(self.unprocessed)
+        self.record_processed(self.unprocessed)
 
     def begin_poll(self) -> BaseException | None:
         """Do the waiting tasks at the start of a call; return the error of a callback.
@@ -91,8 +91,8 @@ class PollSession(GroupSession):
         when the one before is done. If the application got records first, the revocation and the
         next owners would wait until the new records are processed as well.
         """
-        self.note_polled()
-        self.subscription_state.come_back()
+        self.record_poll()
+        self.subscription_state.record_poll()
         first: BaseException | None = None
         member_thread = self.membership.member_thread
         while True:
@@ -104,7 +104,7 @@ class PollSession(GroupSession):
             if not self.tasks.items:
                 break
         if first is not None or n_done:
-            self.note_polled()
+            self.record_poll()
         return first
 
     def leave(
@@ -117,7 +117,7 @@ class PollSession(GroupSession):
         second call continues.
         """
         self._spare_unseen()
-        self.subscription_state.come_back()
+        self.subscription_state.record_poll()
         left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
         if (sent := self.commit_before_leaving(left_s)) is not None:
             sent.wait(left_s)
@@ -138,16 +138,16 @@ class PollSession(GroupSession):
         """Do the tasks of a leaving member until it has left."""
         self._spare_unseen()
         first: BaseException | None = None
-        while not self.membership.is_over() and time.monotonic() < deadline:
-            self.subscription_state.come_back()
-            _, error = self.tasks.do_all(_LOOK_S)
+        while not self.membership.is_finished() and time.monotonic() < deadline:
+            self.subscription_state.record_poll()
+            _, error = self.tasks.do_all(_POLL_S)
             first = first or error
         self.commits.wait_for_open(max(0.0, deadline - time.monotonic()))
         _, error = self.tasks.do_all(0.0)
         return first or error
 
     def _hold_back(self, resources: Collection[Resource]) -> None:
-        self.note()
+        self.record_positions()
         # Wait briefly for the application's pending commits: the member joins
         # without its partitions, and a later commit is refused.
         self.commits.wait_for_open(_OPEN_COMMITS_S)
@@ -161,14 +161,14 @@ class PollSession(GroupSession):
             error = self.adapter.assigned(callback, is_news=self.is_news(callback.resources))
             self.has_begun()
             return error
-        self.note()
+        self.record_positions()
         error = self.adapter.notify(callback)
         self.has_ended(callback)
         self._held_back.difference_update(callback.resources)
         return error
 
     def _drop(self, resources: Collection[Resource]) -> None:
-        self.note()
+        self.record_positions()
         self.adapter.drop(resources)
         self._held_back.difference_update(resources)
 
@@ -226,13 +226,13 @@ class PollSession(GroupSession):
             self.subscription_state.active().intersection(action.resources)
         )
         if is_away:
-            self._aside.submit(self._commit_aside, action, done)
+            self._position_reader.submit(self._commit_while_away, action, done)
         else:
             self.commits.commit_revoked(action, done)
 
-    def _commit_aside(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+    def _commit_while_away(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         try:
-            found = self._asked_past(action.resources)
+            found = self._processed_offsets(action.resources)
         except Exception as error:  # the client's
             if (runtime := self.membership.runtime) is not None:
                 runtime.log.warning("positions could not be read for the last commit: %r", error)
@@ -240,13 +240,15 @@ class PollSession(GroupSession):
             return
         if found is None:  # it is inside a call, which does the task itself
             self.tasks.put(
-                ApplicationTask(self.note, lambda _: self.commits.commit_revoked(action, done))
+                ApplicationTask(
+                    self.record_positions, lambda _: self.commits.commit_revoked(action, done)
+                )
             )
             return
-        self.subscription_state.note_at_least(found)
+        self.subscription_state.record_at_least(found)
         self.commits.commit_revoked(action, done)
 
-    def _asked_past(self, partitions: Collection[Resource]) -> Offsets | None:
+    def _processed_offsets(self, partitions: Collection[Resource]) -> Offsets | None:
         """Return the processed offsets, None while the application is inside a call."""
         held = self.in_flight.last
         if held is None:
@@ -259,4 +261,4 @@ class PollSession(GroupSession):
 
     def end(self) -> None:
         """Stop reading positions."""
-        self._aside.shutdown(wait=False, cancel_futures=True)
+        self._position_reader.shutdown(wait=False, cancel_futures=True)

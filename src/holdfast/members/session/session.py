@@ -96,16 +96,18 @@ class GroupSession:
 
     # What is assigned
 
-    def note(self) -> None:
+    def record_positions(self) -> None:
         """Read from the client how far the application has processed."""
-        self.note_processed(NO_OFFSETS)
+        self.record_processed(NO_OFFSETS)
 
-    def note_processed(self, in_flight: Offsets) -> None:
-        """Read as :meth:`note`, with records in flight from ``in_flight`` on."""
+    def record_processed(self, in_flight: Offsets) -> None:
+        """Read as :meth:`record_positions`, with records in flight from ``in_flight`` on."""
         if lost := self.subscription_state.unrecorded():
             self.subscription_state.record_lost(self.adapter.positions(lost))
         positions = self.adapter.positions(self.subscription_state.active())
-        self.subscription_state.note(positions, self.adapter.processed(positions, in_flight))
+        self.subscription_state.record_positions(
+            positions, self.adapter.processed(positions, in_flight)
+        )
 
     def is_news(self, resources: Collection[Resource]) -> bool:
         """Return whether to report an assignment, which may be empty, to the application."""
@@ -130,9 +132,9 @@ class GroupSession:
     def has_ended(self, callback: Callback) -> None:
         """Drop the partitions of a revocation or a loss, whose callback has ended."""
         if callback.call is ListenerCall.LOST:
-            heard = self.adapter.has_callback(ListenerCall.LOST)
-            self.subscription_state.mark_reported(callback.resources, by_callback=heard)
-        self.note()
+            is_reported = self.adapter.has_callback(ListenerCall.LOST)
+            self.subscription_state.mark_reported(callback.resources, by_callback=is_reported)
+        self.record_positions()
         self.adapter.drop(callback.resources)
         self.subscription_state.end(callback.resources)
 
@@ -151,7 +153,7 @@ class GroupSession:
 
     def to_commit(self) -> Offsets:
         """Return the offsets that are processed and not committed."""
-        self.note()
+        self.record_positions()
         snapshot = self.membership.snapshot
         return {} if snapshot is None else self.subscription_state.to_commit(snapshot.terms)
 
@@ -159,7 +161,7 @@ class GroupSession:
         """Return the offsets to commit, the named ones or by default the processed ones."""
         if named is None:
             return self.to_commit(), CommitOrigin.ALL
-        self.note()
+        self.record_positions()
         return named, CommitOrigin.NAMED
 
     def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
@@ -175,9 +177,11 @@ class GroupSession:
         # waits for the application's next commit.
         lost = loss_of(self.subscription_state.drain_unreported(), self.subscription_state)
         if lost is not None:
-            runtime.note_unreported(lost)
+            runtime.record_unreported_loss(lost)
         left_s = self._commit_at - now
-        beats = now - runtime.member_thread.beat_at < _BESIDE_S and left_s < self._every_s / 2
+        beats = (
+            now - runtime.member_thread.heartbeat_sent_at < _BESIDE_S and left_s < self._every_s / 2
+        )
         if left_s > 0 and not beats:
             return None
         self._commit_at = now + self._every_s
@@ -209,13 +213,13 @@ class GroupSession:
 
     # Methods of the rebalance handler that are the same wherever the client works
 
-    def note_polled(self) -> None:
+    def record_poll(self) -> None:
         """Record that the application is alive (``max.poll.interval.ms``)."""
         self.membership.process.check()
         member_thread, now = self.membership.member_thread, time.monotonic()
         if member_thread is not None and now - self._polled_at >= _POLLED_EVERY_S:
             self._polled_at = now
-            member_thread.note_polled()
+            member_thread.record_poll()
 
     def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
         """Do nothing: :meth:`PollClientAdapter.assigned` has started the resources."""

@@ -104,7 +104,7 @@ class SubscriptionState:
                 is_again = before is not None and (before.is_again or before.number != number)
                 self._terms[tp] = _PartitionTerm(number=number, is_again=is_again)
 
-    def stands(self, committed: Mapping[Resource, int]) -> None:
+    def start_at_committed(self, committed: Mapping[Resource, int]) -> None:
         """Record committed offsets, -1 for none, of terms that start there."""
         with self._lock:
             for tp, at in committed.items():
@@ -113,7 +113,9 @@ class SubscriptionState:
                     term.began = max(at, 0)
                     term.committed = at if at >= 0 else None
 
-    def resets(self, start_offsets: Mapping[Resource, int], *, as_processed: bool = True) -> None:
+    def start_at_reset(
+        self, start_offsets: Mapping[Resource, int], *, as_processed: bool = True
+    ) -> None:
         """Start terms at ``start_offsets``, where no offset was committed.
 
         The offsets count as processed: a commit before the first record commits them. Without
@@ -133,7 +135,7 @@ class SubscriptionState:
                 term.began = offset if term.began is None else min(term.began, offset)
                 term.furthest = max(term.furthest, offset)
 
-    def begins_at(self, tp: Resource, offset: int) -> None:
+    def start_at(self, tp: Resource, offset: int) -> None:
         """Start a term at the offset that the application has chosen."""
         with self._lock:
             if (term := _active(self._terms, tp)) is not None:
@@ -166,7 +168,7 @@ class SubscriptionState:
 
     # Offsets
 
-    def note(
+    def record_positions(
         self,
         positions: Mapping[Resource, OffsetToCommit],
         processed: Mapping[Resource, OffsetToCommit] | None = None,
@@ -188,7 +190,7 @@ class SubscriptionState:
                 if (term := _active(self._terms, tp)) is not None:
                     term.processed = at
 
-    def note_at_least(self, processed: Mapping[Resource, OffsetToCommit]) -> None:
+    def record_at_least(self, processed: Mapping[Resource, OffsetToCommit]) -> None:
         """Record the least offsets that the application has processed, while it is away."""
         with self._lock:
             for tp, at in processed.items():
@@ -292,7 +294,7 @@ class SubscriptionState:
                     self._losses[tp].is_unreported, self._losses[tp].is_raised = True, False
                     self._open.add(tp)
 
-    def leave_unreported(self, partitions: Iterable[Resource]) -> None:
+    def record_unreported(self, partitions: Iterable[Resource]) -> None:
         """Record that records of ``partitions`` can never be committed; no callback reports it."""
         with self._lock:
             for tp in partitions:
@@ -310,7 +312,7 @@ class SubscriptionState:
                     loss.is_unreported = loss.is_in_flight = False
                     self._open.discard(tp)
 
-    def come_back(self) -> None:
+    def record_poll(self) -> None:
         """Record a poll: earlier records are processed, and raised errors are reported."""
         if not self._open:  # without the lock: every poll comes here
             return

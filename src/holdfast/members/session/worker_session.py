@@ -56,7 +56,7 @@ class WorkerSession:
         self.planner = LeaderPlanner(
             settings,
             assignors,
-            resources.look,
+            resources.count,
             lag_source=None if isinstance(given, str) else given,  # brokers know no loads
             version=lambda: resources.version,
             log=log,
@@ -65,7 +65,7 @@ class WorkerSession:
         self.membership = Membership(settings, assignors, make_runtime=make_runtime)
         self.membership.rebalance_handler = self
         self._is_ending, self._deadline = False, 0.0
-        supervisor.give_up = self.membership.leave
+        supervisor.leave_group = self.membership.leave
         supervisor.request_round = self._rejoin
 
     # The application
@@ -91,7 +91,7 @@ class WorkerSession:
         if member_thread.failure is None:
             self.membership.leave(returns=returns)
         self.supervisor.stop_all()
-        member_thread.over.wait(timeout_s)
+        member_thread.finished.wait(timeout_s)
         self.membership.close()
 
     def _rejoin(self, reason: str) -> None:

@@ -151,17 +151,17 @@ class Application:
             stops = max(stops, self.costs.joining_stops)
         if stops and 100 * self.network.chance() < stops:
             now_ms, ownership_log = self.clock.now_ms, self.ownership_log
-            for resource in sorted(process.running - process.held):
+            for resource in sorted(process.running - process.suspended):
                 if ownership_log.spans[resource].ready_ms <= now_ms:
                     ownership_log.hold(resource, now_ms, NEVER_MS)
-                    process.held.add(resource)
+                    process.suspended.add(resource)
         self.requests.send(process, action)
 
     def completed(self, process: Process, action: actions.JoinCompleted) -> None:
         """Record that a round is complete for this member."""
-        for resource in sorted(process.held & process.running):
+        for resource in sorted(process.suspended & process.running):
             self.ownership_log.resume(resource, self.clock.now_ms)
-        process.held.clear()
+        process.suspended.clear()
         process.has_revoked = False
         if not self.trace.on:
             return

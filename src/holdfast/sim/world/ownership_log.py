@@ -162,7 +162,7 @@ class OwnershipLog:
         span.ready_ms = max(span.ready_ms, ready_ms)
 
     def resume(self, resource: Resource, now_ms: int) -> None:
-        """Record that the owner of a held resource continues."""
+        """Record that the owner of a suspended resource continues."""
         span = self.spans[resource]
         span.ready_ms = min(span.ready_ms, now_ms)
 

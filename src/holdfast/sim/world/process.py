@@ -58,7 +58,7 @@ class Process:
     alive: bool = True
     exiting: bool = False
     running: set[Resource] = field(default_factory=set)
-    held: set[Resource] = field(default_factory=set)  # running, but stopped until a round ends
+    suspended: set[Resource] = field(default_factory=set)  # running, but stopped until a round ends
     has_revoked: bool = False  # since the last round
     state: set[Resource] = field(default_factory=set)  # with their state rebuilt and kept
     rebuilt_ms: int = 0
@@ -193,5 +193,5 @@ def is_quiescent(member: MemberData) -> bool:
 
 
 def all_quiescent(processes: Iterable[Process]) -> bool:
-    """Return whether nothing is in progress at any of ``processes``, and none was asked to stop."""
+    """Return whether nothing is in progress at any of ``processes``, and none is stopping."""
     return all(not p.exiting and is_quiescent(p.member.data) for p in processes)

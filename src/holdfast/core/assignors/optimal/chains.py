@@ -187,7 +187,7 @@ class Levelling:
         return None, list(came)
 
     def _topics_of(self, member: int) -> list[int]:
-        """Return topics of which the member can give a partition, the most held first."""
+        """Return topics of which the member can give a partition, the most owned first."""
         if member not in self._topics:
             row = self._givable(member)
             topics, counts = np.unique(self.group.topics.topic_of[row], return_counts=True)
@@ -220,7 +220,7 @@ class Levelling:
         claimed = self.claimed[tps]
         cost = (claimed == source).astype(np.int64) - (claimed == end)
         own, at, here = np.unique(topics, return_inverse=True, return_counts=True)
-        held = np.sort(topic_of[self.rows[end]])
-        there = np.searchsorted(held, own, side="right") - np.searchsorted(held, own)
+        owned = np.sort(topic_of[self.rows[end]])
+        there = np.searchsorted(owned, own, side="right") - np.searchsorted(owned, own)
         order = np.lexsort((-tps, topics, (there - here)[at], cost))
         return int(tps[order[0]])

@@ -74,11 +74,11 @@ class Exchanges:
         group = state.group
         self.equal = group.n_sets == 1
         lag = np.zeros(group.n_members, dtype=np.float64)
-        held = state.owner >= 0
-        np.add.at(lag, state.owner[held], lags[held].astype(np.float64))
+        owned = state.owner >= 0
+        np.add.at(lag, state.owner[owned], lags[owned].astype(np.float64))
         self.lag: F64 = lag
         self.mean = float(lag.sum() / max(state.weight.sum(), 1e-9))
-        broken = (state.claimed >= 0) & (state.claimed != state.owner) & held
+        broken = (state.claimed >= 0) & (state.claimed != state.owner) & owned
         self.room = None if max_moves is None else max_moves - int(broken.sum())
         self.checks = max(16, _CHECK_STEPS // (group.topics.n_tps + int(group.sub_start[-1]) + 1))
         self.n_candidates = max(_CANDIDATES // 4, min(_CANDIDATES, _PAIRS // (group.n_members + 1)))
@@ -88,7 +88,7 @@ class Exchanges:
         self.saved = Ranking(state.saved(), state.rank, nobody)
         self.prices = Ranking(state.price(), state.rank, nobody)
         self._rows: dict[int, I64] = {}
-        foreign = np.flatnonzero(held & (state.claimed != state.owner))
+        foreign = np.flatnonzero(owned & (state.claimed != state.owner))
         self.has_foreign: Mask = np.zeros(group.n_members, dtype=np.bool_)
         self.has_foreign[state.owner[foreign]] = True
         # claims of a member that other members hold

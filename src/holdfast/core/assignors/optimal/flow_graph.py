@@ -25,7 +25,7 @@ from holdfast.core.model.columns import (
     I32,
     I64,
     NO_OWNER,
-    places_in,
+    positions_in,
     ranked,
     row_of,
     row_sizes,
@@ -134,7 +134,7 @@ def build(claims: Claims) -> Graph:
     hub_of, hub_set, hub_rack = _hubs(group)
     topic_class, class_start, class_hub = _topic_classes(group, hub_set)
     source_of, source_class, source_racks = _sources(group, topic_class)
-    degree, arcs = places_in(class_start, np.array(source_class, np.int64))
+    degree, arcs = positions_in(class_start, np.array(source_class, np.int64))
     arc_start, arc_hub = starts(degree), class_hub[arcs]
     members_of: list[list[int]] = [[] for _ in hub_set]
     for member, hub in zip(
@@ -169,7 +169,7 @@ def _hubs(group: Group) -> tuple[I32, list[int], list[int]]:
 def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
     """Return the class of each topic (-1 none) by equal hubs, and a CSR of each class's hubs."""
     n_topics = group.topics.n_topics
-    sizes, arcs = places_in(group.set_start, np.array(hub_set, np.int64))
+    sizes, arcs = positions_in(group.set_start, np.array(hub_set, np.int64))
     arc_hub = np.repeat(np.arange(len(hub_set), dtype=np.int32), sizes)
     arc_topic = group.set_topic[arcs]
     order = stable_order(arc_topic, n_topics)
@@ -187,7 +187,7 @@ def _topic_classes(group: Group, hub_set: list[int]) -> tuple[I32, I64, I32]:
         topic_class[topic] = found
     if len(first) == n_topics:
         return topic_class, start, arc_hub
-    degree, arcs = places_in(start, np.array(first, np.int64))
+    degree, arcs = positions_in(start, np.array(first, np.int64))
     return topic_class, starts(degree), arc_hub[arcs]
 
 
@@ -212,9 +212,9 @@ def _rack_sets(group: Group) -> tuple[I64, list[frozenset[int] | None]]:
     if topics.rack_start is None or topics.rack is None:
         return np.zeros(topics.n_tps, np.int64), [None]
     relevant = np.unique(group.rack[group.rack != NO_RACK])
-    place = np.full(len(topics.rack_names), NO_RACK, np.int64)
-    place[relevant] = np.arange(len(relevant))
-    tp, at = row_of(topics.rack_start), place[topics.rack]
+    position = np.full(len(topics.rack_names), NO_RACK, np.int64)
+    position[relevant] = np.arange(len(relevant))
+    tp, at = row_of(topics.rack_start), position[topics.rack]
     ids = (row_sizes(topics.rack_start) > 0).astype(np.int64)
     for first in range(0, len(relevant), _WORD):
         mine = (at >= first) & (at < first + _WORD)

@@ -27,7 +27,7 @@ import numpy as np
 from holdfast.core.assignors.optimal.flow_graph import Graph
 from holdfast.core.model.columns import row_sizes
 
-Held = list[dict[int, int]]
+Units = list[dict[int, int]]
 """For each source: hub to units, entries above 0 only."""
 
 
@@ -35,7 +35,7 @@ Held = list[dict[int, int]]
 class Levels:
     """The most balanced loads."""
 
-    held: Held  # units that each source sends to each hub
+    sent: Units  # units that each source sends to each hub
     # Level of each source and hub.
     source: list[int]
     hub: list[int]
@@ -55,7 +55,7 @@ def balance(graph: Graph) -> Levels:
     search = _LevelSearch(graph)
     search.place()
     search.settle()
-    return Levels(held=search.held, source=search.source_level, hub=search.hub_level)
+    return Levels(sent=search.sent, source=search.source_level, hub=search.hub_level)
 
 
 class Filling:
@@ -107,12 +107,12 @@ class Filling:
 
 
 class _LevelSearch:
-    """State of one search; ``load[h]`` is always the sum of ``held[s][h]`` over sources."""
+    """State of one search; ``load[h]`` is always the sum of ``sent[s][h]`` over sources."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.size: list[int] = graph.size.tolist()
-        self.held: Held = []
+        self.sent: Units = []
         self.load = [0] * len(self.size)
         self.source_level = [0] * graph.n_sources
         self.hub_level = [0] * len(self.size)
@@ -124,13 +124,13 @@ class _LevelSearch:
                 hub = hub_of[member]
                 row[hub] = row.get(hub, 0) + count
                 self.load[hub] += count
-            self.held.append(row)
+            self.sent.append(row)
 
     def place(self) -> None:
         """Place unclaimed units: sources with few readers first, each on its lowest hubs."""
-        filling, graph, held = Filling(self.load, self.size), self.graph, self.held
+        filling, graph, sent = Filling(self.load, self.size), self.graph, self.sent
         for source, units in free_units(graph):
-            filling.place(units, graph.hubs_of[source], held[source])
+            filling.place(units, graph.hubs_of[source], sent[source])
 
     def settle(self) -> None:
         """Feed the lowest hubs, level by level, until no hub can feed another."""
@@ -154,7 +154,7 @@ class _LevelSearch:
 
         Returns the hub that gave, or -1.
         """
-        graph, held, load, size = self.graph, self.held, self.load, self.size
+        graph, sent, load, size = self.graph, self.sent, self.load, self.size
         source_level, hub_level = self.source_level, self.hub_level
         took_from: dict[int, int] = {seed: -1}  # hub: source through which it would give
         leads_to: dict[int, int] = {}  # source: hub that would take from it
@@ -165,7 +165,7 @@ class _LevelSearch:
                 if source in leads_to or source_level[source]:
                     continue
                 leads_to[source] = hub
-                for giver in held[source]:
+                for giver in sent[source]:
                     if giver not in took_from:
                         took_from[giver] = source
                         if load[giver] > (low + 1) * size[giver]:
@@ -198,10 +198,10 @@ class _LevelSearch:
         units = min(
             self.load[giver] - level * self.size[giver],
             level * self.size[seed] - self.load[seed],
-            *(self.held[source][hub] for source, hub, _ in chain),
+            *(self.sent[source][hub] for source, hub, _ in chain),
         )
         for source, hub, taker in chain:
-            row = self.held[source]
+            row = self.sent[source]
             row[taker] = row.get(taker, 0) + units
             row[hub] -= units
             if not row[hub]:

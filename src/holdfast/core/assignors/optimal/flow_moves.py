@@ -34,7 +34,7 @@ from itertools import pairwise
 import numpy as np
 
 from holdfast.core.assignors.optimal.flow_graph import Graph, LazyRows
-from holdfast.core.assignors.optimal.flow_levels import Held, Levels
+from holdfast.core.assignors.optimal.flow_levels import Levels, Units
 from holdfast.core.model.columns import I64, row_sizes
 
 LARGE = 1 << 62
@@ -78,7 +78,7 @@ class _Flow:
 
     def __init__(self, graph: Graph, levels: Levels, rack_weight: int):
         n_sources, n_members = graph.n_sources, len(graph.hub_of)
-        self.graph, self.rack_weight, self.guide = graph, rack_weight, levels.held
+        self.graph, self.rack_weight, self.guide = graph, rack_weight, levels.sent
         self.first, self.end = n_sources, n_sources + n_members  # member nodes
         self.node_of_hub = [
             n_sources + members[0] if len(members) == 1 else self.end + hub
@@ -92,15 +92,15 @@ class _Flow:
         self.out = _equal_arcs(graph, levels, node_of_hub)
         self.source_level = levels.source
         self.node_level = dict(zip(node_of_hub, levels.hub, strict=True))
-        self.places: dict[int, tuple[list[int], list[int]]] = {}
+        self.cheapest_of: dict[int, tuple[list[int], list[int]]] = {}
         self.cross = [
             frozenset(node_of_hub[hub] for hub in hubs) if hubs else hubs for hubs in graph.cross
         ]
-        self.kept: Held = [{} for _ in range(n_sources)]
-        self.room: Held = [{} for _ in range(n_sources)]  # claims that are not kept
-        self.sent: Held = [{} for _ in range(n_sources)]
-        self.keeps: Held = [{} for _ in range(self.end)]
-        self.arrives: Held = [{} for _ in range(self.first_pool)]
+        self.kept: Units = [{} for _ in range(n_sources)]
+        self.room: Units = [{} for _ in range(n_sources)]  # claims that are not kept
+        self.sent: Units = [{} for _ in range(n_sources)]
+        self.keeps: Units = [{} for _ in range(self.end)]
+        self.arrives: Units = [{} for _ in range(self.first_pool)]
         self.taken = [0] * n_members
         self.load = [0] * n_members
         self.supply: list[int] = graph.supply.tolist()
@@ -194,7 +194,7 @@ class _Flow:
                 if node not in cross:
                     self._fill(source, node, self.excess[source])
 
-    def _places(self, node: int) -> tuple[list[int], list[int]]:
+    def _cheapest_of(self, node: int) -> tuple[list[int], list[int]]:
         """Return members of a hub below level less one, and at it; the next served is last."""
         load, level = self.load, self.level
         alone = node < self.end
@@ -204,9 +204,9 @@ class _Flow:
 
     def _fill(self, source: int, node: int, units: int) -> None:
         """Send up to ``units`` to members of a hub: those too low first, then to the pool."""
-        if node not in self.places:
-            self.places[node] = self._places(node)
-        low, even = self.places[node]
+        if node not in self.cheapest_of:
+            self.cheapest_of[node] = self._cheapest_of(node)
+        low, even = self.cheapest_of[node]
         units = min(units, self.excess[source])
         while units > 0 and low:
             member = low[-1]

@@ -97,23 +97,23 @@ def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
     group, price = claims.group, first.member
     n = group.n_members
     is_out = _is_stranger(claims, target).astype(np.int64)
-    held = np.flatnonzero(target != NO_OWNER).astype(np.int32)
-    holder, paid = target[held].astype(np.int64), first.partition
-    spot, value, rows = _offered(group, held, paid[held], first.rack_weight)
+    owned = np.flatnonzero(target != NO_OWNER).astype(np.int32)
+    holder, paid = target[owned].astype(np.int64), first.partition
+    spot, value, rows = _offered(group, owned, paid[owned], first.rack_weight)
     offers, offer = np.unique(np.stack((spot, value)), axis=1, return_inverse=True)
     # Of a member's partitions in one offer a stranger's goes first.
-    order = np.lexsort((-is_out[held[rows]], offer, holder[rows]))
+    order = np.lexsort((-is_out[owned[rows]], offer, holder[rows]))
     by_holder, by_offer = holder[rows][order], offer[order]
     firsts = np.append(True, (np.diff(by_holder) != 0) | (np.diff(by_offer) != 0))[: len(order)]
     given = order[firsts]
     reader = np.repeat(np.arange(n), row_sizes(group.sub_start))
     at, known = _find(offers, np.stack((_spot_of(group, reader), price[reader])))
-    back_tp, back = _takers(group, first, target, 0, (held, claims.owner[held]))
+    back_tp, back = _takers(group, first, target, 0, (owned, claims.owner[owned]))
     pair_tp, pair = _takers(group, first, target, 1, claims.all_previous)
     load, weight = loads(target, n), first.load_weight
     full = np.flatnonzero(price == weight * (2 * load + 1))
     spare = np.flatnonzero((load > 0) & (price == weight * (2 * load - 1)))
-    given_tp = held[rows[given]].astype(np.int64)
+    given_tp = owned[rows[given]].astype(np.int64)
     zero, one = np.zeros(n, np.int64), np.ones(len(reader), np.int64)
     parts = (
         (target[given_tp].astype(np.int64), n + 1 + offer[given], -is_out[given_tp], given_tp),
@@ -137,19 +137,19 @@ def _rack_classes(group: Group) -> I32:
     return group.rack if group.topics.rack_start is not None else np.full_like(group.rack, -1)
 
 
-def _offered(group: Group, held: I32, paid: I64, rack_weight: int) -> tuple[I64, I64, I64]:
-    """Return the offers to the members of each rack: spot, price, row of ``held``, int64[...].
+def _offered(group: Group, owned: I32, paid: I64, rack_weight: int) -> tuple[I64, I64, I64]:
+    """Return the offers to the members of each rack: spot, price, row of ``owned``, int64[...].
 
     A spot is a topic and a rack. A member there takes the partition for nothing if its price is
     what was paid, less the move and less the reading across racks.
     """
-    topic = group.topics.topic_of[held].astype(np.int64)
+    topic = group.topics.topic_of[owned].astype(np.int64)
     racks = np.unique(_rack_classes(group)).tolist()
     spots, values = [], []
     for index, rack in enumerate(racks):
         spots.append(topic * len(racks) + index)
-        values.append(paid - 1 - rack_weight * rack_crossings(group, rack)[held].astype(np.int64))
-    rows = np.tile(np.arange(len(held)), len(racks))
+        values.append(paid - 1 - rack_weight * rack_crossings(group, rack)[owned].astype(np.int64))
+    rows = np.tile(np.arange(len(owned)), len(racks))
     return np.concatenate(spots), np.concatenate(values), rows
 
 
@@ -171,8 +171,8 @@ def _takers(
     tps, members = pairs
     there = (members != NO_OWNER) & (target[tps] != NO_OWNER) & (target[tps] != members)
     tps, members = tps[there], members[there]
-    asked = first.member[members] + first.rack_weight * crosses_rack(group, tps, members)
-    fits = asked + move == first.partition[tps]
+    sought = first.member[members] + first.rack_weight * crosses_rack(group, tps, members)
+    fits = sought + move == first.partition[tps]
     return tps[fits].astype(np.int64), members[fits].astype(np.int64)
 
 
@@ -182,9 +182,9 @@ def _find(offers: I64, wanted: I64) -> tuple[I64, Mask]:
     high = max(int(offers[1].max(initial=0)), int(wanted[1].max(initial=0)))
     prices = np.unique(np.concatenate((offers[1], wanted[1], [low, high])))
     key = offers[0] * len(prices) + np.searchsorted(prices, offers[1])
-    asked = wanted[0] * len(prices) + np.searchsorted(prices, wanted[1])
-    at = np.minimum(np.searchsorted(key, asked), max(len(key) - 1, 0))
-    known: Mask = key[at] == asked if len(key) else np.zeros(len(asked), bool)
+    sought = wanted[0] * len(prices) + np.searchsorted(prices, wanted[1])
+    at = np.minimum(np.searchsorted(key, sought), max(len(key) - 1, 0))
+    known: Mask = key[at] == sought if len(key) else np.zeros(len(sought), bool)
     return at, known
 
 
@@ -245,13 +245,13 @@ def _cycles_of(tail: I64, came: I64) -> list[list[int]]:
 
 def _follow(arcs: _Arcs, cycle: list[int], target: I32, n_members: int) -> None:
     """Move the partitions of a cycle; an offer passes its partition on to the next node."""
-    for place, arc in enumerate(cycle):
+    for position, arc in enumerate(cycle):
         tp = int(arcs.tp[arc])
         if tp < 0:
             continue
         head = int(arcs.head[arc])
         if head > n_members:
-            head = int(arcs.head[cycle[(place + 1) % len(cycle)]])
+            head = int(arcs.head[cycle[(position + 1) % len(cycle)]])
         target[tp] = head
 
 

@@ -31,14 +31,14 @@ class Part:
     topics: I32  # int32[...]: topic indices, sorted
     # int32[n_members]: position of each member of the part in ``members``; entries of other members
     # are undefined.
-    place: I32
+    position: I32
 
     @classmethod
     def of(cls, group: Group, members: I32, topics: I32) -> Part:
-        """Return a part by itself; several can share one ``place``."""
-        place = np.zeros(group.n_members, np.int32)
-        place[members] = np.arange(len(members), dtype=np.int32)
-        return cls(members=members, topics=topics, place=place)
+        """Return a part by itself; several can share one ``position``."""
+        position = np.zeros(group.n_members, np.int32)
+        position[members] = np.arange(len(members), dtype=np.int32)
+        return cls(members=members, topics=topics, position=position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,42 +75,42 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     topics = claims.group.topics
     tps = topics.tps_in(part.topics)
     floor, n_over = divmod(len(tps), len(part.members))
-    place = part.place
+    position = part.position
     owner = claims.owner[tps]
     claimed = owner != NO_OWNER
-    held = np.bincount(place[owner[claimed]], minlength=len(part.members))
+    claims_of = np.bincount(position[owner[claimed]], minlength=len(part.members))
     quota = np.full(len(part.members), floor)
-    quota[np.flatnonzero(held > floor)[:n_over]] += 1
+    quota[np.flatnonzero(claims_of > floor)[:n_over]] += 1
     kept = np.where(claimed, owner, NO_OWNER).astype(np.int32)
-    stays = np.minimum(held, quota)
-    slots = _open_places(stays, quota, floor, len(tps) - int(stays.sum()))
-    over = held > quota
+    stays = np.minimum(claims_of, quota)
+    slots = _open_slots(stays, quota, floor, len(tps) - int(stays.sum()))
+    over = claims_of > quota
     for even in (False, True) if over.any() else (False,):
         left = kept.copy()
         if over.any():
-            cut_to_quota(topics, tps, left, place, quota, even=even)
+            cut_to_quota(topics, tps, left, position, quota, even=even)
         target[tps] = left
         free = tps[left == NO_OWNER]
-        hand_out(claims, target, free, part.members[slots])
+        fill_slots(claims, target, free, part.members[slots])
         if not len(crowded(claims.group, target, free)):
             break
     else:
-        spread(claims, target, free, _choice(tps, kept, over, place))
+        spread(claims, target, free, _choice(tps, kept, over, position))
     load = stays + np.bincount(slots, minlength=len(stays))
     prices.level[part.members] = floor + 1
-    prices.minor[part.members] = _minor_prices(held, load, floor)
+    prices.minor[part.members] = _minor_prices(claims_of, load, floor)
 
 
-def _choice(tps: I32, kept: I32, over: Mask, place: I32) -> I32:
+def _choice(tps: I32, kept: I32, over: Mask, position: I32) -> I32:
     """Return claims of members above their quota: which of them stay is open."""
     if not over.any():
         return tps[:0]
     claimed = np.flatnonzero(kept != NO_OWNER)
-    return tps[claimed[over[place[kept[claimed]]]]]
+    return tps[claimed[over[position[kept[claimed]]]]]
 
 
 def cut_to_quota(
-    topics: Topics, tps: I32, kept: I32, place: I32, quota: I64, *, even: bool
+    topics: Topics, tps: I32, kept: I32, position: I32, quota: I64, *, even: bool
 ) -> None:
     """Take from members above their quota.
 
@@ -118,7 +118,7 @@ def cut_to_quota(
     ----------
     kept : int32[len(tps)]
         Owner of each of ``tps`` (sorted); set to NO_OWNER where it is taken.
-    place : int32[n_members]
+    position : int32[n_members]
         Index into ``quota`` of each member.
     even : bool
         False: members keep their first partitions by number, then topic, as Kafka does. True:
@@ -126,7 +126,7 @@ def cut_to_quota(
         topic where the member before stopped, so the given partitions are spread over topics.
     """
     owned = np.flatnonzero(kept != NO_OWNER)
-    row = place[kept[owned]]
+    row = position[kept[owned]]
     over: Mask = np.bincount(row, minlength=len(quota)) > quota
     owned, row = owned[over[row]], row[over[row]]
     first, second = topics.partition_of[tps[owned]].astype(np.int64), tps[owned].astype(np.int64)
@@ -159,34 +159,34 @@ def _rotated(topics: Topics, tps: I32, row: I32, quota: I64) -> I64:
     return np.asarray((topic + shift[row]) % len(distinct_topics), dtype=np.int64)
 
 
-def _open_places(held: I64, quota: I64, floor: int, n_free: int) -> I64:
+def _open_slots(claims_of: I64, quota: I64, floor: int, n_free: int) -> I64:
     """Return the member position for each free partition, int64[n_free], in assignment order."""
-    needs = np.maximum(floor - held, 0)
+    needs = np.maximum(floor - claims_of, 0)
     needy = np.flatnonzero(needs)
     lap = within(needs[needy])
     receiver = np.repeat(needy, needs[needy])
-    order = np.argsort(lap * np.int64(len(held)) + receiver, kind="stable")
+    order = np.argsort(lap * np.int64(len(claims_of)) + receiver, kind="stable")
     lap, receiver = lap[order], receiver[order]
     filled = receiver[lap + 1 == needs[receiver]]  # in the order in which they reach the floor
-    at_floor = np.flatnonzero((held == floor) & (quota == floor))
+    at_floor = np.flatnonzero((claims_of == floor) & (quota == floor))
     rest = np.concatenate((at_floor, filled))
     return np.concatenate((receiver, rest[: n_free - len(receiver)]))
 
 
-def _minor_prices(held: I64, load: I64, floor: int) -> I64:
+def _minor_prices(claims_of: I64, load: I64, floor: int) -> I64:
     """Return the price of each member: the moves that one more slot at the member would save.
 
     One more slot keeps a claim at a member that holds fewer partitions than it claims: the price is
     ``top``. A member that takes partitions of others has the price ``top - 1``, since each such
     partition costs a move. Prices are at least 0 at the ceiling and at most 0 at the floor.
     """
-    more, above = load > held, load > floor
+    more, above = load > claims_of, load > floor
     top = int((more & above).any())
-    takes = more | ((load == held) & ~above)
+    takes = more | ((load == claims_of) & ~above)
     return np.where(takes, top - 1, top).astype(np.int64)
 
 
-def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None = None) -> None:
+def fill_slots(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None = None) -> None:
     """Give each of the partitions ``free`` to the member at the same position of ``slots``.
 
     Parameters
@@ -206,8 +206,8 @@ def hand_out(claims: Claims, target: I32, free: I32, slots: I32, row: I64 | None
         target[free] = slots
         return
     row = np.zeros(len(free), np.int64) if row is None else row
-    left, places = _serve_previous(claims, target, free, slots, row)
-    target[free[left]] = slots[places]
+    left, positions = _serve_previous(claims, target, free, slots, row)
+    target[free[left]] = slots[positions]
 
 
 def _serve_previous(
@@ -220,20 +220,20 @@ def _serve_previous(
     """
     position = np.full(len(target), -1, np.int64)
     position[free] = np.arange(len(free))
-    has_place = np.zeros(claims.group.n_members, np.bool_)
-    has_place[slots] = True
-    may = (position[claims.previous_tp] >= 0) & has_place[claims.previous_member]
+    has_slot = np.zeros(claims.group.n_members, np.bool_)
+    has_slot[slots] = True
+    may = (position[claims.previous_tp] >= 0) & has_slot[claims.previous_member]
     members, at_free = claims.previous_member[may], position[claims.previous_tp[may]]
-    has_place[:] = False
-    has_place[members] = True
+    has_slot[:] = False
+    has_slot[members] = True
     open_at: dict[tuple[int, int], list[int]] = {}
-    for at in np.flatnonzero(has_place[slots])[::-1].tolist():
+    for at in np.flatnonzero(has_slot[slots])[::-1].tolist():
         open_at.setdefault((int(row[at]), int(slots[at])), []).append(at)
     unused, left = np.ones(len(slots), np.bool_), np.ones(len(free), np.bool_)
     for member, at in zip(members.tolist(), at_free.tolist(), strict=True):
-        places = open_at.get((int(row[at]), member))
-        if places and left[at]:
+        positions = open_at.get((int(row[at]), member))
+        if positions and left[at]:
             left[at] = False
-            unused[places.pop()] = False
+            unused[positions.pop()] = False
             target[free[at]] = member
     return np.flatnonzero(left), np.flatnonzero(unused)

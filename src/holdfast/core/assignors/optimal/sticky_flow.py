@@ -22,13 +22,13 @@ from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.optimal.flow_graph import NO_SOURCE, Graph, LazyRows
 from holdfast.core.assignors.optimal.flow_levels import Filling, balance, free_units
 from holdfast.core.assignors.optimal.flow_moves import cheapest
-from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal, hand_out
+from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal, fill_slots
 from holdfast.core.assignors.optimal.sticky_spread import spread
 from holdfast.core.model.columns import (
     I32,
     I64,
     NO_OWNER,
-    places_in,
+    positions_in,
     row_sizes,
     stable_order,
     starts,
@@ -45,13 +45,13 @@ def balance_flow(claims: Claims, graph: Graph, target: I32, prices: Prices) -> N
     alone = np.flatnonzero(row_sizes(graph.arc_start) == 1)  # sources with one hub
     hubs = graph.arc_hub[graph.arc_start[alone]]
     own = np.bincount(graph.arc_hub, minlength=len(graph.members_of))[hubs] == 1
-    place = np.zeros(group.n_members, np.int32)
+    position = np.zeros(group.n_members, np.int32)
     for hub in hubs[own].tolist():
         members = np.array(graph.members_of[hub], np.int32)
-        place[members] = np.arange(len(members), dtype=np.int32)
+        position[members] = np.arange(len(members), dtype=np.int32)
         row = group.subscription[members[0]]
         topics = group.set_topic[group.set_start[row] : group.set_start[row + 1]]
-        part = Part(members=members, topics=topics, place=place)
+        part = Part(members=members, topics=topics, position=position)
         balance_equal(claims, part, target, prices)
     if own.sum() < len(graph.members_of):
         rest = _without(graph, alone[own], hubs[own]) if own.any() else graph
@@ -139,20 +139,20 @@ def _name_the_rest(claims: Claims, graph: Graph, sent: I64, taken: I64, target: 
     free = free[stable_order(graph.source_of[free], graph.n_sources)]
     to_hub = _deal(sent)
     free = free[np.lexsort((free, to_hub))]
-    place = np.flatnonzero(taken[members])  # of each member that takes some, in assignment order
-    hub, units = graph.hub_of[members[place]], taken[members[place]]
+    position = np.flatnonzero(taken[members])  # of each member that takes some, in assignment order
+    hub, units = graph.hub_of[members[position]], taken[members[position]]
     order = stable_order(hub, len(graph.members_of))
-    slots = members[_deal(np.stack((hub, place, units), axis=1).astype(np.int64)[order])]
-    hand_out(claims, target, free, slots, np.sort(to_hub))
+    slots = members[_deal(np.stack((hub, position, units), axis=1).astype(np.int64)[order])]
+    fill_slots(claims, target, free, slots, np.sort(to_hub))
     return free
 
 
-def _deal(places: I64) -> I64:
+def _deal(slots_of: I64) -> I64:
     """Return receivers round robin within each giver.
 
     Parameters
     ----------
-    places : int64[n, 3]
+    slots_of : int64[n, 3]
         Giver, receiver, units; sorted.
 
     Returns
@@ -160,7 +160,7 @@ def _deal(places: I64) -> I64:
     int64[sum of units]
         Receivers, giver after giver, one unit each in turn.
     """
-    giver, receiver, units = places.T
+    giver, receiver, units = slots_of.T
     lap = within(units)
     giver, receiver = np.repeat(giver, units), np.repeat(receiver, units)
     return receiver[np.lexsort((receiver, lap, giver))]
@@ -168,7 +168,7 @@ def _deal(places: I64) -> I64:
 
 # The assignment without a search: every claim stays, and all loads differ by at most one.
 #
-# If no member claims more than the even share, and the unclaimed partitions fill the other members
+# If no member claims more than the even quota, and the unclaimed partitions fill the other members
 # up to that share, no assignment is better: the loads are even and every claim stays. The same
 # price for all members proves it. With racks this proves nothing, and the flow is solved.
 #
@@ -258,7 +258,7 @@ def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
 def _sent_to(graph: Graph, sent: Sent) -> LazyRows:
     """Return sources with free partitions that each hub may read, in the order of ``sent``."""
     sources, n_hubs = np.fromiter(sent, np.int64, len(sent)), len(graph.members_of)
-    degree, at = places_in(graph.arc_start, sources)
+    degree, at = positions_in(graph.arc_start, sources)
     hub = graph.arc_hub[at]
     by_hub = stable_order(hub, n_hubs)
     start = starts(np.bincount(hub, minlength=n_hubs))

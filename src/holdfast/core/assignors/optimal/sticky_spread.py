@@ -5,13 +5,13 @@ numbers is to be small. An exchange is made only if it changes no load, no numbe
 no number of reads across racks, so the earlier goals stay reached. If no exchange helps, the
 assignment stays in Kafka's order.
 
-**Strategy.** A partition is *crowded* if its member has more of its topic than an even share. A
+**Strategy.** A partition is *crowded* if its member has more of its topic than an even quota. A
 partition has a choice only if it is new to its member, or if its member kept it although it is
 above its quota. One pass over columns finds the best partner with a choice for each crowded
 partition. The passes are bounded, so a large group costs little more. The search is local: it
 ends where almost no exchange of two partitions helps. In all cases that users complained about the
 spread is then even. The end itself proves nothing: ``quality`` names ``topics`` as proven only if
-every share is even.
+every quota is even.
 
 References: KAFKA-16277.
 """
@@ -30,7 +30,7 @@ from holdfast.core.model.columns import (
     NO_OWNER,
     Mask,
     distinct,
-    places_in,
+    positions_in,
     ranked,
     row_of,
     row_sizes,
@@ -79,18 +79,18 @@ def _counts(group: Group, target: I32, choice: I32) -> _Counts | None:
 
 
 def crowded(group: Group, target: I32, tps: I32) -> I32:
-    """Return entries of ``tps`` whose member exceeds an even share of the topic, int32[...]."""
+    """Return entries of ``tps`` whose member exceeds an even quota of the topic, int32[...]."""
     if not len(tps):
         return tps
     topic = group.topics.topic_of[tps]
-    share = -(-group.topics.n_partitions[topic] // group.n_readers[topic])
+    quota = -(-group.topics.n_partitions[topic] // group.n_readers[topic])
     all_of = group.topics.tps_in(distinct(topic.copy()))
     all_of = all_of[target[all_of] != NO_OWNER]
     key = group.topics.topic_of[all_of] * np.int64(group.n_members) + target[all_of]
     key.sort()
     wanted = topic * np.int64(group.n_members) + target[tps]
     together = np.searchsorted(key, wanted, side="right") - np.searchsorted(key, wanted)
-    return tps[together > share]
+    return tps[together > quota]
 
 
 def spread(claims: Claims, target: I32, free: I32, choice: I32) -> None:
@@ -138,7 +138,7 @@ class _BySet:
 def _by_set(group: Group, target: I32, choice: I32) -> _BySet:
     """Order the choice by subscription: each crowded topic then finds partners without a search."""
     sets, row = ranked(group.subscription[target[choice]], group.n_sets)
-    sizes, arcs = places_in(group.set_start, sets)
+    sizes, arcs = positions_in(group.set_start, sets)
     topic, at = ranked(group.set_topic[arcs], group.topics.n_topics)
     return _BySet(
         start=starts(np.bincount(row, minlength=len(sets))),
@@ -181,8 +181,8 @@ def _pairs(
 def _partners(group: Group, rows: I32, readers: _BySet) -> tuple[I32, I32]:
     """Return pairs of each of ``rows`` with every choice of a member that may read its topic."""
     topic = np.searchsorted(readers.topic, group.topics.topic_of[rows])
-    n_sets, sets = places_in(readers.topic_start, topic)
-    n_tps, partners = places_in(readers.start, readers.topic_set[sets])
+    n_sets, sets = positions_in(readers.topic_start, topic)
+    n_tps, partners = positions_in(readers.start, readers.topic_set[sets])
     return np.repeat(np.repeat(rows, n_sets), n_tps), readers.tp[partners]
 
 

@@ -147,7 +147,7 @@ class Durable:
     def replay(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of this group.
 
-        References: Kafka's group coordinator: ``replay`` is the only place that mutates.
+        References: Kafka's group coordinator: ``replay`` is the only key that mutates.
         """
         self._unread[key] = value
 
@@ -169,11 +169,11 @@ class Durable:
             if record.record_type == RecordType.GROUP_METADATA:
                 self._group = None if record.value is None else _stored(record.value)
             elif record.record_type == RecordType.OFFSET_COMMIT:
-                place = (record.key["topic"], record.key["partition"])
+                resource = (record.key["topic"], record.key["partition"])
                 if record.value is None:
-                    self._offsets.pop(place, None)
+                    self._offsets.pop(resource, None)
                 else:
-                    self._offsets[place] = record.value["offset"]
+                    self._offsets[resource] = record.value["offset"]
         self._unread.clear()
 
 

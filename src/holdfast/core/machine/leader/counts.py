@@ -21,14 +21,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from holdfast.core.machine.leader.leader import PlannedRound
 from holdfast.core.machine.leader.ring import hash_of_topic
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import Resource, grouped, merge_topics, resources_of
 from holdfast.core.wire.one.reader import Reader
 from holdfast.core.wire.one.writer import Writer
 from holdfast.errors import WireError
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.leader.leader import PlannedRound
 
 HASH_BYTES = 4
 SCHEMA = "HoldfastPlannedCounts"

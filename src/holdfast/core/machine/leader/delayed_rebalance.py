@@ -252,7 +252,7 @@ class _Served:
         now = sorted(_members_of([w for w in dealt if w.just_now]))
         ended = self.ran_out | _members_of([w for w in dealt if not w.just_now])
         waited = [(w.who.identity, w.tps) for w in waits]
-        placed, lost = _serve_new_members(
+        replacing, lost = _serve_new_members(
             waits, self.new_members, self.members, reserved, free=self.free, group=self.group
         )
         recent_joiners = self.recent_joiners
@@ -269,7 +269,7 @@ class _Served:
             decided,
             waiting=tuple(lost),
             reserved=reserved,
-            exact=tuple(sorted({*decided.exact, *placed})),
+            exact=tuple(sorted({*decided.exact, *replacing})),
             recent_changes=recent_joiners.entries(self.policy),
         )
 
@@ -288,7 +288,7 @@ def _reassigned(
     Rule 7. Under ``Policy.failback`` nothing waits for a departed member. What the member owned is
     *temporarily reassigned*: it is assigned at once, and the leader state names the departed member
     for as long as its partitions would wait. If that member is back by its identity before that
-    time ends, it gets its partitions back, up to its fair share: their present owner revokes them,
+    time ends, it gets its partitions back, up to its fair quota: their present owner revokes them,
     and keeps what it had before. No new member replaces a departed member, so there are no
     successors. A member without instance id and without location cannot be recognised when it is
     back.
@@ -452,7 +452,7 @@ def _departed(
 
     Rule 2. An unclaimed partition waits only if the leader state names an owner of it that has
     departed. It does not wait if its owner is in the round, or if the leader state names no owner
-    (D3, D4, KAFKA-9848): the partition is new, or its owner revoked it because the leader asked. If
+    (D3, D4, KAFKA-9848): the partition is new, or its owner revoked it on request of the leader. If
     the leader state was too large to say what its members owned, every unclaimed partition that no
     member reports as revoked belongs to the departed member that is first by identity. A member
     that announced to leave for good is not waited for.
@@ -463,7 +463,7 @@ def _departed(
     A partition that is held back waits as well, or is reserved for a member: an old claim takes
     nothing from the newest owner. The partition is assigned in the round in which no member claims
     it. Example: C departs, and A claims partition 2 without a generation. The partition waits for
-    C, and A is asked to revoke it.
+    C, and the leader requests that A revokes it.
     """
     if leader_state is None:
         was_there = claims.group.generation == claims.group.generation.max(initial=-1)
@@ -641,10 +641,10 @@ def _serve_new_members(
 
     Rule 4. Each new member gets partitions of one departed member, only of topics that it
     subscribes to. If there are no more new members than departed dynamic members, each new member
-    replaces one departed member: it gets all that waits for that member, even above its fair share,
+    replaces one departed member: it gets all that waits for that member, even above its fair quota,
     and a later round balances. Surplus new members divide what waits for a member: each gets at
-    most its fair share, or an equal part if that is more. Of the partitions of an unknown owner no
-    new member gets more than its fair share. The rest waits on (D1, D2). A departed member whose
+    most its fair quota, or an equal part if that is more. Of the partitions of an unknown owner no
+    new member gets more than its fair quota. The rest waits on (D1, D2). A departed member whose
     successor joined before it departed does not wait at all
     (:mod:`holdfast.core.machine.leader.successors`).
 
@@ -660,34 +660,34 @@ def _serve_new_members(
         return [], lost
     takers = sum(m.stays for m in members)
     total = int(np.count_nonzero(free)) + len(group.claim_tp)
-    share = -(-total // max(1, takers))
+    quota = -(-total // max(1, takers))
     queues = _Queues(new_members, group)
     rest = [w for w in lost if w.who.static]
     of_member: dict[str | int, list[DepartedMember]] = {}
     for at, waiting in enumerate(lost):
         if not waiting.who.static:
             of_member.setdefault(waiting.who.identity or at, []).append(waiting)
-    places = len(of_member)
-    placed = []
+    unserved = len(of_member)
+    replacing = []
     for own in of_member.values():
-        places -= 1
+        unserved -= 1
         who, waits = own[0].who, np.sort(np.concatenate([w.tps for w in own]))
         known = who.identity != "" and who.owned is not None
         of = group.topics.topic_of[waits]
         edges = np.flatnonzero(np.diff(of)) + 1
         parts = np.split(waits, edges)  # sorted, so each topic is one part
         left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
-        dividing = max(1, queues.at_most(left) - places)
-        most = max(share, -(-len(waits) // dividing)) if known else share
+        dividing = max(1, queues.at_most(left) - unserved)
+        most = max(quota, -(-len(waits) // dividing)) if known else quota
         while (member := queues.first(left)) is not None:
             if known and dividing == 1:
-                placed.append(member)
+                replacing.append(member)
             for tp in queues.take(member, left, most):
                 reserved[tp] = member
         tps = np.array(sorted(tp for numbers in left.values() for tp in numbers), np.int32)
         each = [replace(w, tps=w.tps[np.isin(w.tps, tps)]) for w in own]
         rest += [w for w in each if len(w.tps)]
-    return placed, sorted(rest, key=lambda w: (w.remaining_ms, w.who.identity))
+    return replacing, sorted(rest, key=lambda w: (w.remaining_ms, w.who.identity))
 
 
 def owed(
@@ -750,17 +750,17 @@ class _Queues:
                 best = queue[-1]
         return best
 
-    def take(self, member: int, left: dict[int, list[int]], share: int) -> list[int]:
-        """Give a new member up to ``share`` partitions of ``left``, and dequeue the member.
+    def take(self, member: int, left: dict[int, list[int]], quota: int) -> list[int]:
+        """Give a new member up to ``quota`` partitions of ``left``, and dequeue the member.
 
         Each list of ``left`` ends with its lowest partition.
         """
         taken: list[int] = []
         for topic in self.topics.pop(member):
             numbers = left.get(topic)
-            if numbers is None or len(taken) == share:
+            if numbers is None or len(taken) == quota:
                 continue
-            n = min(len(numbers), share - len(taken))
+            n = min(len(numbers), quota - len(taken))
             taken += numbers[-n:]
             del numbers[-n:]
             if not numbers:

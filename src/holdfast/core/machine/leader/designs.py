@@ -68,6 +68,7 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
     encode_member_subscription,
+    rejoin_data,
 )
 from holdfast.core.wire.layouts.state_shard import holds_times
 from holdfast.core.wire.layouts.sticky_user_data import (
@@ -324,6 +325,7 @@ class CooperativeAssignor:
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return the target without pending revocations; if there are any, all rejoin at once."""
         from holdfast.core.machine.leader.leader_round import read_group
+        from holdfast.core.wire.many.assignment_columns import encode_assignments
 
         group = read_group(
             self.row,
@@ -334,19 +336,16 @@ class CooperativeAssignor:
             generation=leader_round.first_impossible,
         )
         result = assign_in_round(group, self.row, leader_round.notes, **self.options)
-        plan = {
-            member_id: tuple((topic, tuple(numbers)) for topic, numbers in own.items())
-            for member_id, own in result.to_dict().items()
-        }
-        if not result.withheld:
-            return {
-                m: encode_assignment(AssignmentMessage(partitions=p, user_data=None))
-                for m, p in plan.items()
-            }
-        return {
-            m: encode_member_assignment(MemberAssignment(assigned=p, revoked=()))
-            for m, p in plan.items()
-        }
+        members = result.group.member_ids
+        messages = encode_assignments(
+            result.group.topics,
+            result.owner,
+            len(members),
+            None if leader_round.read is None else leader_round.read.table,
+            # Nobody waits for a heartbeat: all members rejoin as soon as they have the assignment.
+            user_data=rejoin_data() if result.withheld else None,
+        )
+        return dict(zip(members, messages, strict=True))
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return what each member claims and no other member claims."""

@@ -116,7 +116,7 @@ class Imbalance:
         How long each member has been in the group, in ms; 2**31 - 1 for longer than the policy
         counts, and under policies that ask for no ages.
     pause_ms : int
-        The rest of the pause that an earlier round asked for, in ms.
+        The rest of the pause that an earlier round requested, in ms.
     moves : callable
         ``(waits_ms) -> ProposedMoves``: what would move if the partitions of the departed members
         waited so long, with the columns ``tp``, ``giver`` and ``taker``, int32[n_moves].
@@ -275,11 +275,11 @@ def damped(imbalance: Imbalance) -> Resolution:
     moves = imbalance.moves(waits_ms)
     left_ms = policy.stabilization_ms - imbalance.age_ms
     recent = left_ms > policy.tolerance_ms
-    held = recent[moves.taker] & (not recent.all())
-    if not held.any():
-        return Resolution(waits_ms=waits_ms, may_move=~held, pause_ms=imbalance.pause_ms)
-    pause_ms = int(left_ms[moves.taker[held]].min())
-    return Resolution(waits_ms=waits_ms, may_move=~held, pause_ms=pause_ms)
+    delayed = recent[moves.taker] & (not recent.all())
+    if not delayed.any():
+        return Resolution(waits_ms=waits_ms, may_move=~delayed, pause_ms=imbalance.pause_ms)
+    pause_ms = int(left_ms[moves.taker[delayed]].min())
+    return Resolution(waits_ms=waits_ms, may_move=~delayed, pause_ms=pause_ms)
 
 
 def own(row: PolicyInfo, imbalance: Imbalance) -> Resolution:

@@ -27,7 +27,7 @@ except for the reservations that question 4 releases:
    for. It reserves partitions for members that are back and for new members that replace others.
    Under ``failback`` nothing waits: it reserves temporary reassignments for members that are back.
 4. *Who owns the rest?* The assignor, which takes reservations as claims and sees nothing that
-   waits. Under ``failback`` the planner releases reservations beyond a member's fair share, and
+   waits. Under ``failback`` the planner releases reservations beyond a member's fair quota, and
    asks the assignor again. For balance a member first revokes what is temporarily reassigned to it.
    Last, what has failed at a member is tried elsewhere
    (:mod:`~holdfast.core.machine.leader.targets`).
@@ -244,7 +244,7 @@ def _with_what_is_taken_back(
     """Return the plan, extended by revocations of what no member can own.
 
     A claim beyond the last partition of its topic is revoked, and all members rejoin. A member that
-    claims under an ``impossible`` generation is asked to revoke its claims; the group does not wait
+    claims under an ``impossible`` generation has to revoke its claims; the group does not wait
     for it, and it alone rejoins.
     """
     assignments, again = dict(plan.assignments), plan.again
@@ -477,25 +477,25 @@ class _RoundPlanner:
             self.again = True  # what is held back follows at once
         revoked_member = np.concatenate((wrong_member, owner[moves]))
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
-        handed = np.where(self.claimed | self.waits, NO_OWNER, target)
+        assigned = np.where(self.claimed | self.waits, NO_OWNER, target)
         exact = np.isin(self.reserved, np.array(self.delayed.exact, np.int32)) & ~self.claimed
         # while something waits, members of the last round get nothing that was lost (D1)
         if self.waits.any():
             exact = (self.reserved != NO_OWNER) & ~self.claimed
-        handed = self._exchanged(handed, exact)
-        if (handed[exact] != target[exact]).any():
+        assigned = self._exchanged(assigned, exact)
+        if (assigned[exact] != target[exact]).any():
             self.again = True  # assigned by identity; a later round balances
         if len(revoked_tp):
             self.again = True
-        next_owner = np.where(handed != NO_OWNER, handed, owner)
+        next_owner = np.where(assigned != NO_OWNER, assigned, owner)
         next_owner[moves] = NO_OWNER  # other revoked claims were not their owner's
         pause_ms = resolution.pause_ms
         delay_ms = 0 if self.again else self._delay_ms(pause_ms if moves_left else 0)
-        held = partitions_by_owner(self.group.topics, next_owner)
-        leader_state = self._leader_state(generation, leader_id, held, pause_ms)
-        kept_owner = np.where(handed != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
-        gained = partitions_by_owner(self.group.topics, handed.astype(np.int32))
-        kept = partitions_by_owner(self.group.topics, kept_owner) if gained else held
+        owned = partitions_by_owner(self.group.topics, next_owner)
+        leader_state = self._leader_state(generation, leader_id, owned, pause_ms)
+        kept_owner = np.where(assigned != NO_OWNER, NO_OWNER, next_owner).astype(np.int32)
+        gained = partitions_by_owner(self.group.topics, assigned.astype(np.int32))
+        kept = partitions_by_owner(self.group.topics, kept_owner) if gained else owned
         revoked = partitions_by_member(self.group.topics, revoked_member, revoked_tp)
         assignments = {
             m.member_id: PlannedAssignment(
@@ -515,17 +515,17 @@ class _RoundPlanner:
             reassigned=delayed.written(topics, delayed.held_back if self.policy.failback else ()),
         )
 
-    def _exchanged(self, handed: I32, exact: Mask) -> I32:
+    def _exchanged(self, assigned: I32, exact: Mask) -> I32:
         """Return what is assigned, with ``exact`` reservations obeyed.
 
         If the target gives a reserved partition to another member, the other member gets an
         unclaimed partition of the same topic in return, if the target gives one to the reserving
         member.
         """
-        given = np.where(exact, self.reserved, handed).astype(np.int32)
-        instead = np.flatnonzero(exact & (handed != NO_OWNER) & (handed != self.reserved))
-        for tp, other in self._in_place_of(instead.tolist(), self.reserved, handed, ~exact):
-            given[other] = handed[tp]
+        given = np.where(exact, self.reserved, assigned).astype(np.int32)
+        instead = np.flatnonzero(exact & (assigned != NO_OWNER) & (assigned != self.reserved))
+        for tp, other in self._in_place_of(instead.tolist(), self.reserved, assigned, ~exact):
+            given[other] = assigned[tp]
         return given
 
     def _reassigned_first(self, target: I32) -> I32:
@@ -584,7 +584,7 @@ class _RoundPlanner:
         self,
         generation: int,
         leader_id: str,
-        held: Mapping[int, TopicPartitions],
+        owned: Mapping[int, TopicPartitions],
         pause_ms: int,
     ) -> RoundState | None:
         if not self.policy.carries_state:
@@ -593,7 +593,7 @@ class _RoundPlanner:
             generation=generation,
             leader_id=leader_id,
             members=tuple(self.members),
-            owned={self.members[i].member_id: own for i, own in held.items()},
+            owned={self.members[i].member_id: own for i, own in owned.items()},
             waiting=self.delayed.entries(self.group.topics),
             pace_ms=pause_ms,
         )

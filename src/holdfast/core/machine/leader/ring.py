@@ -109,6 +109,7 @@ def identity_of(member: SubscribedMember) -> str:
 
 def identity_of_location(location: bytes) -> str:
     """Return the whole identity of the one member with a location."""
+    # The text is hashed, and members of older versions hash the same: it never changes.
     return _hashed(f"place {location.hex()}")
 
 

@@ -240,9 +240,9 @@ def _count_covering(carried: Sequence[_Carried], positions: Sequence[int]) -> li
 def _uncovered(
     carried: Sequence[_Carried], forgotten: Sequence[SubscribedMember]
 ) -> frozenset[str]:
-    """Members out of a history that the coordinator has lost, of which no share can tell (rule 1).
+    """Members out of a history that the coordinator has lost, which no shard can name (rule 1).
 
-    The round of a share may have known a member by any of its identities.
+    The round of a shard may have known a member by any of its identities.
     """
     if not forgotten:
         return frozenset()

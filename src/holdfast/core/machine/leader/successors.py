@@ -4,45 +4,22 @@ A Deployment of Kubernetes that surges starts the new process first and ends the
 new one is ready. The group is then as strong as before, so it waits for no member. All examples are
 a group of A, B and C with a delay of 60 s that has not changed for a long time.
 
-**Rules.**
+**Rules.** The docstring of the function that a rule names has the whole rule and its example, and
+``tests/machine/test_successors.py`` plays each example.
 
-1. A *recent joiner* is a new member that replaced no departed member, in a group that had not grown
-   for 30 s (:data:`START_MS`), or for the delay if that is shorter. New members in a group that
-   grew more recently belong to its start, and count as growth. The leader state keeps a recent
-   joiner for the delay. Example: A, B and C start within 2 s: none of them is a recent joiner. D
-   comes a minute later and is one.
-2. A departed dynamic member that is not a recent joiner has a *successor* if a recent joiner in the
-   round subscribes to all topics of what it owned. What it owned does not wait then: it is assigned
-   like partitions that never had an owner, as in Design I. No member gets more than its fair share,
-   whatever it reports. The recent joiner is forgotten: each departure needs one of its own. The
-   oldest is used first. Example: D joins and gets a fair share of A's, B's and C's. 20 s later A
-   leaves: what A owned goes to B, C and D at once. Then C dies, and what C owned waits. A recent
-   joiner with a location (:mod:`holdfast.core.machine.leader.subscriptions`) is a successor at once
-   for 30 s only: a roll-out ends an old process as soon as the new one is ready. The group waits
-   for a member that departs later as long as a restart may take (:func:`short_wait_ms`), and the
-   recent joiner succeeds it only if it is not back then. A leader does not know how long a restart
-   takes, but the delay is to be longer than the slowest one: a quarter of it, and no less than 30
-   s, is the default of ``Policy.successor_delay_ms``. Example: D joins with a location, and two
-   minutes later A is bounced. What A owned waits for A.
-3. The group waits for a recent joiner that departs, as for any member. The new member that replaces
-   it becomes the recent joiner, with the time that is left.
-4. A departed member whose wait ran out leaves a *vacancy* for another delay. A new member that
-   replaces no member fills a vacancy, and is not a recent joiner then: it is the member that is
-   back late. Example: A leaves, and 60 s later what A owned goes to B and C. A returns as D. Then B
-   leaves, and the group waits for B as it did for A.
-5. A member of the last round that owns nothing is not a recent joiner. Nor is a member that is back
-   by identity, that replaces a departed member, or whose location the leader state knows. Static
-   members have no successors: only they come back. Where members have locations, the leader state
-   keeps for the delay the identities of members that left and that the group does not wait for:
-   they have a successor, new members took all they had, or they owned nothing. It keeps no more of
-   them than of recent joiners, the newest first.
-6. Unknown owners, where more than three neighbours of a member departed with it, have a successor
-   if one is left when all others are served, in a group without static members.
-7. The leader state keeps no more recent joiners and vacancies than half of the members, and no more
-   than :data:`MOST`: after a surge of all, one half of the members is new. Together they have no
-   more distinct times than a quarter of the members, and no more than :data:`MOST_TIMES`. New
-   members within 10 s of the latest recent joiner (:data:`TOGETHER_MS`) have its time. A member
-   that is not kept is not a successor.
+1. A new member in a group that has not grown recently is a *recent joiner* (:func:`_joined`).
+2. A departed member has a *successor* if a recent joiner subscribes to all topics of what it owned
+   (:func:`served_by`). A recent joiner with a location is a successor at once for a short time
+   only; after that time the group first waits for the departed member (:func:`hurried`).
+3. The group waits for a recent joiner that departs; who replaces it is a recent joiner, too
+   (:func:`_remaining`).
+4. A departed member whose wait ran out leaves a *vacancy*, which the next new member fills
+   (:func:`_vacancies`).
+5. A member that is back by identity or location is no successor, and static members have none
+   (:func:`_left`; :mod:`~holdfast.core.machine.leader.delayed_rebalance` leaves them out).
+6. Unknown owners have a successor if one is left when all others are served, in a group without
+   static members (``_succeeded_topics`` of the same module).
+7. The leader state keeps a bounded number of recent joiners and of times (:func:`_fitting`).
 
 A leader cannot see how a member ended: a coordinator says neither that a member left nor that its
 session expired. So a death soon after a scale-up costs what it costs without a delay, and an old
@@ -145,13 +122,21 @@ class Departures:
 
 
 def short_wait_ms(policy: Policy) -> int:
-    """Return how long a member waits that an early joiner may succeed, in ms (rule 2)."""
+    """Return how long a member waits that an early joiner may succeed, in ms.
+
+    Rule 2. A leader does not know how long a restart takes, but the delay is to be longer than the
+    slowest one: a quarter of it, and no less than 30 s, is the default of
+    ``Policy.successor_delay_ms``.
+    """
     said_ms, longest_ms = policy.successor_delay_ms, policy.longest_delay_ms
     return min(max(START_MS, longest_ms // 4) if said_ms is None else said_ms, longest_ms)
 
 
 def start_ms(policy: Policy) -> int:
-    """Return how long a group must not have grown before a new member is a recent joiner, in ms."""
+    """Return how long a group must not have grown before a new member is a recent joiner, in ms.
+
+    Rule 1. 30 s (:data:`START_MS`), or the delay if that is shorter.
+    """
     return min(START_MS, policy.longest_delay_ms) - policy.tolerance_ms
 
 
@@ -207,7 +192,16 @@ def served_by(
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
 ) -> tuple[frozenset[int], RecentJoiners]:
-    """Find the departed members with a successor, and the recent joiners that are left (rule 2).
+    """Find the departed members with a successor, and the recent joiners that are left.
+
+    Rule 2. A departed dynamic member that is not a recent joiner has a successor if a recent joiner
+    in the round subscribes to all topics of what it owned. What it owned does not wait then: it is
+    assigned like partitions that never had an owner, as in Design I. No member gets more than its
+    fair quota, whatever it reports. The recent joiner is forgotten: each departure needs one of its
+    own. The oldest is used first.
+
+    Example: D joins and gets a fair part of what A, B and C have. 20 s later A leaves: what A owned
+    goes to B, C and D at once. Then C dies, and what C owned waits.
 
     Parameters
     ----------
@@ -234,7 +228,14 @@ def hurried(
     subscribed: Mapping[int, Collection[int]],
     wanted: Sequence[Collection[int]],
 ) -> frozenset[int]:
-    """Return the departed members that an early joiner may succeed, by index (rule 2).
+    """Return the departed members that an early joiner may succeed, by index.
+
+    Rule 2. A recent joiner with a location is a successor at once for 30 s only: a roll-out ends an
+    old process as soon as the new one is ready. The group waits for a member that departs later as
+    long as a restart may take (:func:`short_wait_ms`), and the recent joiner succeeds it only if it
+    is not back then.
+
+    Example: D joins with a location, and two minutes later A is bounced. What A owned waits for A.
 
     Parameters are those of :func:`served_by`.
     """
@@ -267,8 +268,6 @@ def after_round(
 ) -> RecentJoiners:
     """Return the recent joiners after a round, in which new members replaced departed ones.
 
-    Rules 1 to 4.
-
     Parameters
     ----------
     new_members : sequence of int
@@ -276,8 +275,65 @@ def after_round(
     reserved : int32[n_tps]
         Members that get what waited, or NO_OWNER.
     """
+    kept = _remaining(recent_joiners, members, new_members, departed, reserved)
+    given = set(reserved.tolist())
+    fresh, vacant = _vacancies(
+        recent_joiners, [i for i in new_members if i not in given], departed.ran_out
+    )
+    kept += _joined(recent_joiners, kept, members, fresh)
+    # New members of a start make the group grow again, so its start continues for START_MS more.
+    grown_ms = 0 if fresh and recent_joiners.grown_ms is not None else recent_joiners.grown_ms
+    most = most_times(len(members))
+    vacant = vacant[:most]
+    return RecentJoiners(
+        open=_fitting(kept, most_recent_changes(len(members)) - len(vacant), most - len(vacant)),
+        vacant_ms=tuple(vacant),
+        grown_ms=grown_ms,
+        left=_left(recent_joiners, members, departed, reserved)[:most],
+    )
+
+
+def _joined(
+    recent_joiners: RecentJoiners,
+    kept: Sequence[RecentJoiner],
+    members: Sequence[SubscribedMember],
+    fresh: Sequence[int],
+) -> list[RecentJoiner]:
+    """Return the new members that are recent joiners from this round on.
+
+    Rule 1. A recent joiner is a new member that replaced no departed member, in a group that had
+    not grown for 30 s, or for the delay if that is shorter. New members in a group that grew more
+    recently belong to its start, and count as growth. The leader state keeps a recent joiner for
+    the delay.
+
+    Example: A, B and C start within 2 s: none of them is a recent joiner. D comes a minute later
+    and is one.
+    """
+    if recent_joiners.grown_ms is not None:
+        return []
+    # Rule 7: the processes of one surge have one time, which costs the leader state one entry.
+    latest_ms = min((a.age_ms for a in kept), default=TOGETHER_MS)
+    age_ms = latest_ms if latest_ms < TOGETHER_MS else 0
+    return [_recent_joiner(members, i, age_ms) for i in fresh]
+
+
+def _remaining(
+    recent_joiners: RecentJoiners,
+    members: Sequence[SubscribedMember],
+    new_members: Sequence[int],
+    departed: Departures,
+    reserved: I32,
+) -> list[RecentJoiner]:
+    """Return the recent joiners that still are ones after a round.
+
+    Rule 3. The group waits for a recent joiner that departs, as for any member. The new member that
+    replaces it becomes the recent joiner, with the time that is left.
+
+    Example: D joins, dies, and D2 replaces it. Then A leaves, and D2 is its successor.
+    """
     given = set(reserved.tolist())
     kept: list[RecentJoiner] = []
+    # A departed member that was not back in time has taken its early joiner (rule 2).
     used_up = [a for a in recent_joiners.open if a.early][: departed.ran_out]
     for a in recent_joiners.open:
         if a.member >= 0:
@@ -289,25 +345,24 @@ def after_round(
             kept.append(_recent_joiner(members, takers[0], a.age_ms))
         elif any(map(len, waited)):
             kept.append(a)
-    vacant = [*recent_joiners.vacant_ms, *[0] * departed.ran_out]
-    fresh = [i for i in new_members if i not in given]
+    return kept
+
+
+def _vacancies(
+    recent_joiners: RecentJoiners, fresh: Sequence[int], ran_out: int
+) -> tuple[list[int], list[int]]:
+    """Return the new members that fill no vacancy, and the ages of the vacancies that are left.
+
+    Rule 4. A departed member whose wait ran out leaves a vacancy for another delay. A new member
+    that replaces no member fills a vacancy, and is not a recent joiner then: it is the member that
+    is back late.
+
+    Example: A leaves, and 60 s later what A owned goes to B and C. A returns as D. Then B leaves,
+    and the group waits for B as it did for A.
+    """
+    vacant = [*recent_joiners.vacant_ms, *[0] * ran_out]
     filled = min(len(fresh), len(vacant))
-    fresh, vacant = fresh[filled:], vacant[filled:]
-    grown_ms = recent_joiners.grown_ms
-    if grown_ms is None:
-        latest_ms = min((a.age_ms for a in kept), default=TOGETHER_MS)
-        age_ms = latest_ms if latest_ms < TOGETHER_MS else 0
-        kept += [_recent_joiner(members, i, age_ms) for i in fresh]
-    elif fresh:
-        grown_ms = 0
-    most = most_times(len(members))
-    vacant = vacant[:most]
-    return RecentJoiners(
-        open=_fitting(kept, most_recent_changes(len(members)) - len(vacant), most - len(vacant)),
-        vacant_ms=tuple(vacant),
-        grown_ms=grown_ms,
-        left=_left(recent_joiners, members, departed, reserved)[:most],
-    )
+    return list(fresh[filled:]), vacant[filled:]
 
 
 def joined_recently(
@@ -342,7 +397,17 @@ def joined_recently(
 def _fitting(
     recent_joiners: Sequence[RecentJoiner], most: int, times: int
 ) -> tuple[RecentJoiner, ...]:
-    """Return the first recent joiners, with as many distinct times as are kept (rule 7)."""
+    """Return the first recent joiners, with as many distinct times as are kept.
+
+    Rule 7. The leader state keeps no more recent joiners and vacancies than half of the members,
+    and no more than :data:`MOST`: after a surge of all, one half of the members is new. Together
+    they have no more distinct times than a quarter of the members, and no more than
+    :data:`MOST_TIMES`. New members within 10 s of the latest recent joiner (:data:`TOGETHER_MS`)
+    have its time. A member that is not kept is not a successor.
+
+    Example: G to K come together in a group of six. A to E leave, and each has a successor; then F
+    leaves, and the group waits for F.
+    """
     known = sorted({a.age_ms for a in recent_joiners}, reverse=True)[:times]
     return tuple(a for a in recent_joiners if a.age_ms in known)[:most]
 
@@ -353,7 +418,17 @@ def _left(
     departed: Departures,
     reserved: I32,
 ) -> tuple[tuple[str, int], ...]:
-    """Return the members that left, are not waited for and may be back, newest first (rule 5)."""
+    """Return the members that left, are not waited for and may be back, newest first.
+
+    Rule 5. A member of the last round that owns nothing is not a recent joiner. Nor is a member
+    that is back by identity, that replaces a departed member, or whose location the leader state
+    knows. Static members have no successors: only they come back. Where members have locations, the
+    leader state keeps for the delay the identities of members that left and that the group does not
+    wait for: they have a successor, new members took all they had, or they owned nothing. It keeps
+    no more of them than of recent joiners, the newest first.
+
+    Example: D has been in the group for an hour and owns nothing. A leaves, and the group waits.
+    """
     if not any(m.location for m in members):
         return ()
     taken = [who for who, tps in departed.waited if (reserved[tps] != NO_OWNER).all()]

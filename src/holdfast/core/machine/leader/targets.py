@@ -112,14 +112,14 @@ class _KindLevelling(Levelling):
     def __init__(
         self, group: Group, owner: I32, claimed: I32, weight: I64, *, movable: Mask, value: int
     ):
-        held = owner != NO_OWNER
+        owned = owner != NO_OWNER
         topic_of = group.topics.topic_of
         n = group.n_members
         self.value = value
         self.load = np.zeros(n, np.int64)
-        np.add.at(self.load, owner[held], weight[topic_of[held]])
+        np.add.at(self.load, owner[owned], weight[topic_of[owned]])
         self.of_kind = np.zeros((group.topics.n_topics, n), np.int64)
-        np.add.at(self.of_kind, (topic_of[held], owner[held]), 1)
+        np.add.at(self.of_kind, (topic_of[owned], owner[owned]), 1)
         readers = _may(group)
         self.low = np.where(readers, self.of_kind, np.iinfo(np.int64).max).min(axis=1)
         high = np.where(readers, self.of_kind, -1).max(axis=1)
@@ -209,8 +209,8 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
     weight = np.array([weights.get(name, 1) for name in topics.names], np.int64)[topics.topic_of]
     may = _may(group)
     target = normalise(group).owner.copy()
-    placed = target != NO_OWNER
-    load = np.bincount(target[placed], weight[placed], group.n_members).astype(np.int64)
+    assigned = target != NO_OWNER
+    load = np.bincount(target[assigned], weight[assigned], group.n_members).astype(np.int64)
     order = np.lexsort((np.arange(topics.n_tps), -weight))
     for tp in order[target[order] == NO_OWNER].tolist():
         able = np.flatnonzero(may[topics.topic_of[tp]])
@@ -356,8 +356,8 @@ def elsewhere(
 
 def _loads(target: I32, weight: I64, n_members: int) -> I64:
     """Return the sum of weights that each member has in a target, int64[n_members]."""
-    placed = target != NO_OWNER
-    return np.bincount(target[placed], weight[placed], n_members).astype(np.int64)
+    assigned = target != NO_OWNER
+    return np.bincount(target[assigned], weight[assigned], n_members).astype(np.int64)
 
 
 def _subscribers(group: Group, topic: int, without: frozenset[int]) -> I64:

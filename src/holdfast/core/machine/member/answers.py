@@ -262,11 +262,14 @@ def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
     member.heartbeat_request = NO_REQUEST
     error = event.error
     if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+        # The time of sending, not of the answer: the coordinator's own timeout began later, so it
+        # cannot have given the resources to another member before this member drops them
+        # (KAFKA-9184).
         member.contact_ms = max(member.contact_ms, member.heartbeat_sent_ms)
-    told: Actions = ()
+    warned: Actions = ()
     if error not in (ErrorCode.NONE, *EXPECTED, *MEMBERSHIP_LOST, *FATAL):
-        told = (Warn(f"a heartbeat was refused, the next one follows: {describe(error)}"),)
-    return (*told, *on_refusal(member, error, member.heartbeat_generation))
+        warned = (Warn(f"a heartbeat was refused, the next one follows: {describe(error)}"),)
+    return (*warned, *on_refusal(member, error, member.heartbeat_generation))
 
 
 def on_refusal(member: MemberData, error: int, generation: int) -> Actions:

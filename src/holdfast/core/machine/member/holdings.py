@@ -85,7 +85,7 @@ class Revocation:
     step: RevocationStep
     deadline_ms: int
     limit: Limit
-    of_round: bool = False  # asked for by an assignment: REVOKED comes before its ASSIGNED
+    of_round: bool = False  # requested by an assignment: REVOKED comes before its ASSIGNED
     always_call: bool = False  # an eager member's callback comes even when it owns nothing
     attempts: int = 0
     sent_generation: int = -1  # of the last attempt
@@ -439,14 +439,14 @@ class Holdings:
         if job.is_late:
             text = f"{text} after {job.limit}"
         text = f"{text}, uncommitted: {failed}" if failed else f"{text}: {self.read_again}"
-        told = (Warn(text),) if failed else ()
+        warned = (Warn(text),) if failed else ()
         if job.loses:
-            return told
+            return warned
         self.owned -= job.resources
         self.terms = {r: term for r, term in self.terms.items() if r in self.owned}
         self.started -= job.resources
         if not job.is_late or not job.resources:
-            return told
+            return warned
         return (DropNow(ordered(job.resources)), Warn(text))
 
     @property

@@ -28,9 +28,8 @@ LeaveGroup over another.
 - An error for an older generation is ignored, a fence of an older member id of this process as well
   (KAFKA-9823). A retriable error resets nothing (KAFKA-13214). A sync that failed keeps the claims
   of the old generation (KAFKA-14016).
-- The member drops everything a session timeout after it *sent* the last heartbeat that the
-  coordinator acknowledged. The coordinator's own timeout began later, so it cannot have given the
-  resources to another member yet (KAFKA-9184).
+- The member drops everything a session timeout after it *sent* the last acknowledged heartbeat
+  (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one round: topics may have grown.
 - A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
@@ -38,10 +37,9 @@ LeaveGroup over another.
   and the generation, but not which member has owned a partition since when. The answer depends on
   the term in which the records were handed out (:mod:`holdfast.core.machine.member.holdings`).
 
-**Strategy.** The state is a plain record (:mod:`holdfast.core.machine.member.member_data`). One
-function for each event changes it; the functions for the coordinator's answers are in
-:mod:`holdfast.core.machine.member.answers`. After each event ``_advance`` takes the steps that are
-open: find the coordinator, revoke, join, leave. :mod:`holdfast.core.machine.states` is the table.
+**Strategy.** One function for each event changes a plain record (``member_data``); those for the
+coordinator's answers are in ``answers``. After each event ``_advance`` takes the steps that are
+open: find the coordinator, revoke, join, leave. ``states`` has the table.
 
 References: KIP-62, KIP-345, KIP-394, KIP-429, KIP-568, KIP-814; Incremental Cooperative
 Rebalancing, "Member process".

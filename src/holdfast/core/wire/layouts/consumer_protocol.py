@@ -13,7 +13,7 @@ version  ConsumerProtocolSubscription                 ConsumerProtocolAssignment
 
 **Rules.** A version above 3 is read as 3, and a version below 0 is refused. Bytes after the last
 known field are ignored. Null user data and empty user data are different values. A writer leaves
-out the fields that the version asked for does not have, as Kafka does.
+out the fields that the requested version does not have, as Kafka does.
 
 **Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
 writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions

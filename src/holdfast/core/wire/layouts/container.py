@@ -217,6 +217,11 @@ def encode_member_assignment(value: MemberAssignment) -> bytes:
     return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=frame))
 
 
+def rejoin_data() -> bytes:
+    """Return the user data of an assignment after which every member joins again at once."""
+    return _verdict_frame(MemberAssignment(assigned=(), revoked=()), ())
+
+
 # Frames
 
 _TOPIC_SET_MIN = 2  # an empty name and an empty set

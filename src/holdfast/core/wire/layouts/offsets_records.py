@@ -141,7 +141,7 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     Raises
     ------
     WireError
-        ``unknown-type``, or a field is missing, has no place in this version, or does not fit.
+        ``unknown-type``, or a field is missing, is not in this version, or does not fit.
     """
     schemas = RECORD_SCHEMAS.get(record.record_type)
     if schemas is None:
@@ -167,7 +167,7 @@ def encode_schema(schema: Schema, fields: object, version: int) -> bytes:
     Raises
     ------
     WireError
-        A field is missing, has no place in this version, or does not fit.
+        A field is missing, is not in this version, or does not fit.
     """
     return _encode(schema, fields, prefix=version, version=version)
 

@@ -484,7 +484,7 @@ def _names_of(entries: Iterable[MemberBits], sizes: Sizes) -> Mapping[str, int]:
     if sizes.only_topic:
         return {sizes.only_topic: 0}
     found = {name for entry in entries for name, _ in entry.topics}
-    return {name: place for place, name in enumerate(sorted(found))}
+    return {name: position for position, name in enumerate(sorted(found))}
 
 
 def _names_text(names: Mapping[str, int], sizes: Sizes) -> str:
@@ -493,9 +493,9 @@ def _names_text(names: Mapping[str, int], sizes: Sizes) -> str:
     k, last = _bits_a_name(len(names), sizes.topic_bits), -1
     text = [gamma(len(names) + 1)]
     for name in names:
-        place = int(name, 2)
-        text.append(name if last < 0 else rice(place - last - 1, k))
-        last = place
+        position = int(name, 2)
+        text.append(name if last < 0 else rice(position - last - 1, k))
+        last = position
     return "".join(text)
 
 
@@ -503,7 +503,7 @@ def _bits_a_name(count: int, width: int) -> int:
     return max(0, width - count.bit_length())
 
 
-def _bits_a_place(topics: int, names: int) -> int:
+def _bits_a_position(topics: int, names: int) -> int:
     return max(0, names.bit_length() - topics.bit_length())
 
 
@@ -517,15 +517,15 @@ def _read_owned(bits: Bits, sizes: Sizes, names: Sequence[str]) -> TopicPartitio
     n_topics = 1 if kind == _ONE_TOPIC else kind - 2
     if n_topics > min(len(names), bits.n_left // _TOPIC_MIN):
         bits.fail(Reason.BAD_COUNT, "owned", start, f"{n_topics} topics of {len(names)}")
-    k, place = _bits_a_place(n_topics, len(names)), -1
+    k, position = _bits_a_position(n_topics, len(names)), -1
     topics: dict[str, tuple[int, ...]] = {}
     for _ in range(n_topics):
         start = bits.at
-        place += 1 + (bits.rice(k, "topic") if len(names) > 1 else 0)
-        if place >= len(names):
-            bits.fail(Reason.OUT_OF_RANGE, "topic", start, f"{place} of {len(names)} names")
+        position += 1 + (bits.rice(k, "topic") if len(names) > 1 else 0)
+        if position >= len(names):
+            bits.fail(Reason.OUT_OF_RANGE, "topic", start, f"{position} of {len(names)} names")
         count = _read_count(bits, sizes.usual_count)
-        topics[names[place]] = read_packed(bits, count, sizes.partition_bits, "partitions")
+        topics[names[position]] = read_packed(bits, count, sizes.partition_bits, "partitions")
     return tuple(topics.items())
 
 
@@ -550,11 +550,11 @@ def _owned_parts(member: MemberEntry, sizes: Sizes) -> tuple[str, tuple[tuple[st
 
 def _entry_text(entry: MemberBits, names: Mapping[str, int]) -> str:
     text, last = [entry.head], -1
-    k = _bits_a_place(len(entry.topics), len(names))
+    k = _bits_a_position(len(entry.topics), len(names))
     for name, partitions in entry.topics:
-        place = names[name]
-        text += [rice(place - last - 1, k) if len(names) > 1 else "", partitions]
-        last = place
+        position = names[name]
+        text += [rice(position - last - 1, k) if len(names) > 1 else "", partitions]
+        last = position
     return "".join(text)
 
 

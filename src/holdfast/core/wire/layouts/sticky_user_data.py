@@ -43,8 +43,8 @@ COOPERATIVE = "CooperativeStickyAssignorUserData"
 class StickyUserData:
     """A member's claim."""
 
-    partitions: TopicPartitions  # partitions that the member held
-    # Generation in which the member held them, -1 unknown (v0, or never in a group).
+    partitions: TopicPartitions  # partitions that the member owned
+    # Generation in which the member owned them, -1 unknown (v0, or never in a group).
     generation: int = NO_GENERATION
 
 

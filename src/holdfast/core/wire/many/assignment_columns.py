@@ -2,7 +2,8 @@
 
 **Rules.** The bytes are those of
 :func:`holdfast.core.wire.layouts.consumer_protocol.encode_assignment` with topics and partitions
-sorted and no user data. Every member gets a message, an empty one if it owns nothing.
+sorted, and the same user data for every member. Every member gets a message, an empty one if it
+owns nothing.
 
 **Strategy.** One sort of (member, topic-partition), then one buffer for all messages. Topic names
 are written first, in words of eight bytes, which may go up to seven bytes beyond the end of a name.
@@ -27,7 +28,12 @@ _TRAILER = 4  # user data: length -1
 
 
 def encode_assignments(
-    topics: Topics, owner: I32, n_members: int, table: NameTable | None = None
+    topics: Topics,
+    owner: I32,
+    n_members: int,
+    table: NameTable | None = None,
+    *,
+    user_data: bytes | None = None,
 ) -> list[bytes]:
     """Write the assignment of every member.
 
@@ -37,6 +43,8 @@ def encode_assignments(
         Member index, or NO_OWNER.
     table : NameTable, optional
         Table of the same names, if it exists already.
+    user_data : bytes, optional
+        User data of every assignment.
 
     Returns
     -------
@@ -58,15 +66,17 @@ def encode_assignments(
     length = table.length[run_topic].astype(np.int64)
     n_runs = np.bincount(run_member, minlength=n_members)
     size = 6 + length + 4 * count
-    ends = np.cumsum(size) + (_HEADER + _TRAILER) * run_member.astype(np.int64) + _HEADER
-    total = (_HEADER + _TRAILER) * n_members + int(size.sum())
+    trailer = _TRAILER + len(user_data or b"")
+    ends = np.cumsum(size) + (_HEADER + trailer) * run_member.astype(np.int64) + _HEADER
+    total = (_HEADER + trailer) * n_members + int(size.sum())
     buffer = np.zeros(total + 8, np.uint8)
     at = ends - size  # where each run begins
     _write_runs(buffer, table, at, run_topic, count)
     numbers = topics.partition_of[tp]
     into = np.repeat(at + 6 + length, count) + 4 * within(count)
     int32_at(buffer)[into] = numbers
-    sizes = _write_frames(buffer, n_members, n_runs, run_member, size)
+    runs_size = np.bincount(run_member, weights=size, minlength=n_members).astype(np.int64)
+    sizes = _write_frames(buffer, n_runs, runs_size, user_data)
     return list(map(BytesIO(buffer.tobytes()).read, sizes))
 
 
@@ -90,14 +100,16 @@ def _write_runs(buffer: U8, table: NameTable, at: I64, topic: I32, count: I64) -
     int32_at(buffer)[at + 2 + length] = count
 
 
-def _write_frames(buffer: U8, n_members: int, n_runs: I64, run_member: I32, size: I64) -> list[int]:
+def _write_frames(buffer: U8, n_runs: I64, runs_size: I64, user_data: bytes | None) -> list[int]:
     """Write the bytes around the runs of each member; return the size of each message."""
-    sizes = np.bincount(run_member, weights=size, minlength=n_members).astype(np.int64)
-    sizes += _HEADER + _TRAILER
-    bounds = np.zeros(n_members + 1, np.int64)
+    data = np.frombuffer(user_data or b"", np.uint8)
+    sizes = runs_size + _HEADER + _TRAILER + len(data)
+    bounds = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=bounds[1:])
     int16_at(buffer)[bounds[:-1]] = HIGHEST_VERSION
     int32_at(buffer)[bounds[:-1] + 2] = n_runs
-    int32_at(buffer)[bounds[1:] - _TRAILER] = -1
+    ends = bounds[1:] - len(data)
+    int32_at(buffer)[ends - _TRAILER] = -1 if user_data is None else len(data)
+    buffer[ends[:, None] + np.arange(len(data))] = data
     result: list[int] = sizes.tolist()
     return result

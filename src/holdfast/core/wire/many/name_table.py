@@ -91,8 +91,8 @@ class NameTable:
             part = result[first : first + CHUNK]
             rows = []
             for at in range(0, 8 * self.n_words, 8):
-                place = first * stride + 2 + at
-                words: U64 = np.ndarray((len(part),), "<u8", buffer.data, place, (stride,))
+                position = first * stride + 2 + at
+                words: U64 = np.ndarray((len(part),), "<u8", buffer.data, position, (stride,))
                 rows.append(words & _MASKS[min(max(length - at, 0), 8)])
             part[:] = self._find(rows, length)
         return result

@@ -111,7 +111,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
     data : bytes
         ``Records`` of the answer.
     start : int
-        The offset that was asked for; records before it, of its own batch, are left out.
+        The offset that was requested; records before it, of its own batch, are left out.
     unpack : callable
         Decompresses the records of a batch.
 
@@ -127,7 +127,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
 
     References: KIP-98.
     """
-    at = _batch_places(data)
+    at = _batch_positions(data)
     buffer = padded(np.frombuffer(data, np.uint8))
     header = read_at(buffer, at, _HEADER)
     old = np.flatnonzero(header["magic"] != 2)
@@ -146,7 +146,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
     whole, begin, end = _unpacked(data, at, header, unpack)
     if whole is not data:
         buffer = padded(np.frombuffer(whole, np.uint8))
-    record, batch = _record_places(whole, begin, end, n_records)
+    record, batch = _record_positions(whole, begin, end, n_records)
     read = _read_records(buffer, record, end[batch])
     offset = base[batch] + read.offset_delta
     attributes = header["attributes"][batch]
@@ -166,7 +166,7 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
     )
 
 
-def _batch_places(data: bytes) -> I64:
+def _batch_positions(data: bytes) -> I64:
     """Return where each whole batch begins, int64[n]."""
     read, size, found = _LENGTH_AND_MAGIC.unpack_from, len(data), []
     at, last = 0, size - _HEADER_SIZE
@@ -214,17 +214,17 @@ def _unpacked(data: bytes, at: I64, header: NDArray[Any], unpack: Unpack) -> tup
     return b"".join(parts), begin, end
 
 
-def _record_places(data: bytes, begin: I64, end: I64, n_records: I64) -> tuple[I64, I64]:
+def _record_positions(data: bytes, begin: I64, end: I64, n_records: I64) -> tuple[I64, I64]:
     """Return where each record begins, and its batch; both int64[n]."""
     wrong = np.flatnonzero((n_records < 0) | (n_records * _SMALLEST_RECORD > end - begin))
     if len(wrong):
         _refuse(Reason.BAD_COUNT, "records", int(begin[wrong[0]]) - 4)
     first = starts(n_records)
-    places = np.repeat(begin, n_records)
+    positions = np.repeat(begin, n_records)
     for one in np.flatnonzero(n_records > 1).tolist():
         low, high = int(first[one]), int(first[one + 1])
-        places[low:high] = _hop(data, int(begin[one]), int(end[one]), high - low)
-    return places, np.repeat(np.arange(len(begin)), n_records)
+        positions[low:high] = _hop(data, int(begin[one]), int(end[one]), high - low)
+    return positions, np.repeat(np.arange(len(begin)), n_records)
 
 
 def _hop(data: bytes, at: int, end: int, n_records: int) -> list[int]:

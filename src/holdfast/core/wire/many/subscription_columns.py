@@ -280,7 +280,7 @@ class _Merged(Sequence[str]):
 
 
 def claims_of(subscription: Subscription, *, cooperative: bool) -> StickyUserData:
-    """Return claims from the place where the assignor's members have them, else from the other."""
+    """Return claims from where the assignor's members have them, else from the other."""
     first = read_claims(subscription, cooperative=cooperative)
     if first.partitions:
         return first

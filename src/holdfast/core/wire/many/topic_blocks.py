@@ -179,10 +179,10 @@ class TopicBlocks:
         first = np.full(len(self.rows), len(row))
         first[row[::-1]] = np.arange(len(row))[::-1]  # the first member of a row is written last
         used = np.argsort(first)[: np.count_nonzero(first < len(row))]
-        place = np.empty(len(first), np.int32)
-        place[used] = np.arange(len(used))
+        position = np.empty(len(first), np.int32)
+        position[used] = np.arange(len(used))
         every = list(self.rows)
         rows = [every[old] for old in used.tolist()]
         start = starts(np.array([len(one) // 4 for one in rows], np.int64))
         topic = np.frombuffer(b"".join(rows), np.int32).copy()
-        return Subscriptions(start, topic, place[row])
+        return Subscriptions(start, topic, position[row])

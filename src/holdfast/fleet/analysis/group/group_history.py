@@ -351,8 +351,8 @@ class GroupHistory:
     def downtime_s(self) -> float:
         """Return the best single estimate of the group's downtime, in seconds a partition.
 
-        That is the upper bound of the downtime, divided by the partitions of the group: Kafka
-        records when a rebalance ended and not when it began, so the lower bound of an eager group,
+        The estimate is the upper bound of the downtime, divided by the partitions: Kafka records
+        when a rebalance ended and not when it began, so the lower bound of an eager group,
         in which everything stops, is 0.
         """
         return self.downtimes_s[1]

@@ -216,7 +216,7 @@ def _given(records: EpochRecords, value: Any, topic_names: Mapping[str, str]) ->
     return sorted(
         (
             role,
-            topic_names.get(part[records.place], part[records.place]),
+            topic_names.get(part[records.parent], part[records.parent]),
             sorted(part["partitions"]),
         )
         for name, role in records.roles.items()
@@ -352,7 +352,7 @@ def _where(own: _Owners, group: str, tp: Tp, out: Reconciled) -> dict[str, Any]:
 def _tps(value: Any, records: EpochRecords, name: str) -> set[Tp]:
     if value is None:
         return set()
-    return {(part[records.place], p) for part in value[name] for p in part["partitions"]}
+    return {(part[records.parent], p) for part in value[name] for p in part["partitions"]}
 
 
 def _keep(own: _Owners, out: Reconciled) -> None:

@@ -46,7 +46,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.kinds.kind import FAILED, SHARED
 from holdfast.core.model.columns import I64, Mask
-from holdfast.core.model.measure import balance_scores, kept_share, needed_moves
+from holdfast.core.model.measure import balance_scores, kept_portion, needed_moves
 from holdfast.fleet.columnar import ints, list_parts, new_runs, numbered, take
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
 from holdfast.fleet.pipeline.history.dense import Dense, identities
@@ -305,7 +305,7 @@ def rebalance_table(
     keep = np.flatnonzero(~head["context"].to_numpy() & ~events.dead & ~again)
     cause = _causes(gens, events, did, subscribed)[keep]
     moved = did["n_moved"] + did["n_moved_through_gap"]
-    share = kept_share(did["n_kept"], moved)
+    share = kept_portion(did["n_kept"], moved)
     # Plain consumers divide partitions, each as good as another.
     unproven = ~(did["proven"] & marked(head, lambda kind, _: kind.takes_assignors))
     columns: dict[str, Any] = {

@@ -135,7 +135,9 @@ def group_figures(history: GroupHistory) -> Markup:
             (
                 rows.capitalize(),
                 number(history.n_partitions),
-                counted(len(timeline.topics), words.place, words.places) if timeline.topics else "",
+                counted(len(timeline.topics), words.parent, words.parents)
+                if timeline.topics
+                else "",
             ),
             (
                 "Members now",

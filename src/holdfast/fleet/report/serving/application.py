@@ -20,7 +20,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from werkzeug.exceptions import (
@@ -31,14 +31,16 @@ from werkzeug.exceptions import (
     ServiceUnavailable,
     Unauthorized,
 )
-from werkzeug.routing import Map, Rule
+from werkzeug.routing import BaseConverter, Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from holdfast.core.names import visible
+from holdfast.errors import ConfigError
 from holdfast.fleet.report.drawing.document import HtmlPage
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.serving.group_index import SEVERITIES, IndexView
-from holdfast.fleet.report.serving.index_page import SORTS, bar_of, index_page, updater_text
+from holdfast.fleet.report.serving import api
+from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
+from holdfast.fleet.report.serving.index_page import bar_of, index_page, updater_text
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
@@ -60,6 +62,13 @@ PROBES: Final = frozenset({"/health", "/ready"})
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
+class _NameConverter(BaseConverter):
+    """The rest of a path, which may have any characters."""
+
+    regex = r"(?s:.+)"
+    part_isolating = False
+
+
 class ServedPages:
     """The application.
 
@@ -73,7 +82,10 @@ class ServedPages:
 
     def __init__(self, fleet: ServedFleet, *, is_local: bool, token: str = ""):
         self._fleet, self._is_local, self._token = fleet, is_local, token
-        self._answers: Mapping[str, Callable[[Request], Response]] = {
+        self._answers: Mapping[str, Callable[..., Response]] = {
+            "api/groups": self._api_groups,
+            "api/groups/<name:name>": self._api_group,
+            "api/openapi.json": lambda _: _json(api.openapi()),
             "": self._index,
             "group": self._group,
             "metrics": self._metrics,
@@ -82,7 +94,9 @@ class ServedPages:
             "ready": self._ready,
         }
         self._routes = Map(
-            [Rule(f"/{name}", endpoint=name, methods=["GET"]) for name in self._answers]
+            [Rule(f"/{name}", endpoint=name, methods=["GET"]) for name in self._answers],
+            converters={"name": _NameConverter},
+            merge_slashes=False,
         )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -91,7 +105,10 @@ class ServedPages:
         try:
             answer = self._answer(request)
         except HTTPException as error:
-            answer = _plain(f"{error.description}\n", error.code or 500)
+            if request.path.startswith("/api/"):
+                answer = _json({"error": error.description}, error.code or 500)
+            else:
+                answer = _plain(f"{error.description}\n", error.code or 500)
             answer.headers.extend(_more_headers(error))
         for name, value in ALWAYS.items():
             answer.headers[name] = value
@@ -103,8 +120,11 @@ class ServedPages:
         self._check_host(request)
         if request.path not in PROBES and (entered := self._enter(request)):
             return entered
-        endpoint, _ = self._routes.bind_to_environ(request.environ).match()
-        return self._answers[endpoint](request)
+        endpoint, names = self._routes.bind_to_environ(request.environ).match()
+        try:
+            return self._answers[endpoint](request, **names)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from error
 
     def _check_host(self, request: Request) -> None:
         if self._is_local and not names_this_computer(request.environ.get("HTTP_HOST")):
@@ -162,6 +182,19 @@ class ServedPages:
         )
         return _page(page)
 
+    def _api_groups(self, request: Request) -> Response:
+        return _json(api.groups(self._fleet, request.args))
+
+    def _api_group(self, request: Request, name: str) -> Response:
+        """Answer about a group, or with its rows in a table, whose name follows the group's."""
+        found = api.group(self._fleet, name, request.args)
+        if found is None:
+            group, _, table = name.rpartition("/")
+            if table not in api.SHOWN or group not in self._fleet.served.tables.groups:
+                raise NotFound("unknown group or table")
+            found = api.rows(self._fleet, group, table, request.args)
+        return _json(found)
+
     def _metrics(self, _: Request) -> Response:
         text = self._fleet.metrics
         if text is None:
@@ -178,7 +211,7 @@ class ServedPages:
             "updater": visible(updater_text(state.updater_state)),
             "troubled": bool(state.updater_state.trouble),
         }
-        return Response(json.dumps(told), content_type="application/json")
+        return _json(told)
 
     def _health(self, _: Request) -> Response:
         return _plain("the server answers\n", 200)
@@ -198,7 +231,8 @@ def _check_form(request: Request) -> None:
     path = str(request.environ["PATH_INFO"]).encode("latin-1").decode(errors="replace")
     if not is_host(request.environ.get("HTTP_HOST")):
         raise BadRequest("the Host header is not one host")
-    if not path.isprintable() or "\ufffd" in path:
+    is_name = path.startswith("/api/groups/")  # a group may have any name
+    if not (path.isprintable() or is_name) or "\ufffd" in path:
         raise BadRequest("the path is not one of this server")
 
 
@@ -219,6 +253,10 @@ def view_of(words: Mapping[str, str]) -> IndexView:
 def _page(page: HtmlPage) -> Response:
     headers = {"Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'"}
     return Response(page, content_type="text/html; charset=utf-8", headers=headers)
+
+
+def _json(document: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(json.dumps(document), status, content_type="application/json")
 
 
 def _plain(text: str, status: int) -> Response:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.group.timeline import settled
 from holdfast.fleet.analysis.source_times import window_end_ms
 from holdfast.fleet.columnar import ArrowTable, DecodedRows, codes, ints, times_ms
+from holdfast.fleet.report.metrics import oldest_unread_s
+from holdfast.fleet.report.serving.time_range import ALL, TimeRange
 from holdfast.fleet.tables.reading import Tables
 
 PAGE_ROWS = 100
@@ -34,6 +37,17 @@ NOT_EXAMINED = -1
 """Value instead of the worst severity of a group that was not examined, as for one without
 findings."""
 SEVERITIES: tuple[str, ...] = tuple(Severity)
+SORTS = {
+    "group": "Group",
+    "state": "State",
+    "members": "Members",
+    "lag": "Lag",
+    "lag_seconds": "Time lag",
+    "rebalances": "Rebalances",
+    "downtime": "Downtime",
+    "findings": "Findings",
+}
+"""Columns that sort the index, in the order of the page, and their heads."""
 
 
 Verdicts = Mapping[str, GroupVerdict]
@@ -56,6 +70,8 @@ class GroupIndex:
         Largest number of partitions with an owner at once.
     lag : int64[n]
         Records behind, over all partitions with a known lag; NO_LAG without one.
+    lag_s : float64[n]
+        Age of the oldest unread record in seconds, as in the metrics; NaN if unknown.
     settled_ms : int64[n]
         Time of the last generation's record, in UTC milliseconds; 0 without one.
     covered_ms : (int, int)
@@ -79,6 +95,7 @@ class GroupIndex:
     downtime_s: F64
     n_owned: I64
     lag: I64
+    lag_s: F64
     settled_ms: I64
     covered_ms: tuple[int, int]
     recent: I64
@@ -106,8 +123,8 @@ class GroupIndex:
         return tuple(sorted(set(self.state)))
 
 
-def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
-    """Read the index of all groups, with rebalances since a moment in UTC milliseconds.
+def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
+    """Read the index of all groups, with the rebalances of a time range.
 
     Notes
     -----
@@ -118,7 +135,7 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
     generations = DecodedRows.of(tables.stored("generations"))
     last, members, states = _last_settlements(generations, row_of)
     settled_ms = generations.times_ms("timestamp")
-    rebalances, lag_rows = _since(tables.stored("rebalances"), since_ms), tables.stored("lag")
+    rebalances, lag_rows = rows_within(tables.stored("rebalances"), within), tables.stored("lag")
     of = _group_of(rebalances, row_of)
     is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
     n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
@@ -137,7 +154,8 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
     np.add.at(total, behind, lag[lag >= 0])
     total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
     cause, share = _costliest(rebalances, total_downtime_s[1], of, len(names))
-    covered = _covered(tables, since_ms)
+    oldest_s = dict(oldest_unread_s(lag_rows))
+    covered = _covered(tables, within)
     recent = _count_recent(rebalances, covered, is_real, of, len(names))
     return GroupIndex(
         names=names,
@@ -146,6 +164,7 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
         cause=cause,
         cause_share=share,
         lags=total[:, None],
+        lag_s=np.asarray([oldest_s.get(name, np.nan) for name in names], np.float64),
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
         n_rebalances=n_real,
@@ -157,11 +176,14 @@ def read_index(tables: Tables, since_ms: int | None = None) -> GroupIndex:
     )
 
 
-def _since(rows: ArrowTable, since_ms: int | None) -> ArrowTable:
-    """Return rows since a moment; all of them without one."""
-    if since_ms is None:
+def rows_within(rows: ArrowTable, within: TimeRange) -> ArrowTable:
+    """Return the rows of events in a time range."""
+    if within == ALL:
         return rows
-    return rows.filter(pa.array(times_ms(rows, "timestamp") >= since_ms))
+    at_ms = times_ms(rows, "timestamp")
+    inside = at_ms >= (at_ms if within.from_ms is None else within.from_ms)
+    inside &= at_ms <= (at_ms if within.to_ms is None else within.to_ms)
+    return rows.filter(pa.array(inside))
 
 
 def _costliest(rebalances: ArrowTable, most_s: F64, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
@@ -175,14 +197,15 @@ def _costliest(rebalances: ArrowTable, most_s: F64, of: I64, n: int) -> tuple[tu
     return tuple((*causes, "")[i] for i in top), share
 
 
-def _covered(tables: Tables, since_ms: int | None) -> tuple[int, int]:
-    """Return the covered time: from the first record, or the limit, to the window's end."""
+def _covered(tables: Tables, within: TimeRange) -> tuple[int, int]:
+    """Return the covered time: from the first record to the window's end, or to the limits."""
     stored = (tables.stored(name) for name in ("generations", "rebalances"))
     known = np.concatenate([times_ms(rows, "timestamp") for rows in stored])
     last = window_end_ms(tables)
     if not (known > 0).any() or last is None:
         return 0, 0
-    return max(int(known[known > 0].min()), since_ms or 0), last
+    first = max(int(known[known > 0].min()), within.from_ms or 0)
+    return first, last if within.to_ms is None else min(last, within.to_ms)
 
 
 def _count_recent(
@@ -194,6 +217,13 @@ def _count_recent(
     part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
     counted = np.bincount((of * SLICES + part)[is_real], minlength=n * SLICES)
     return counted.reshape(n, SLICES).astype(np.int64)
+
+
+def of_range(index: GroupIndex, ranged: GroupIndex) -> GroupIndex:
+    """Return an index with the rebalances and the downtime of another one of the same tables."""
+    names = ("covered_ms", "recent", "cause", "cause_share", "n_rebalances", "downtime_lower_s")
+    changed: dict[str, Any] = {name: getattr(ranged, name) for name in (*names, "downtime_s")}
+    return replace(index, **changed)
 
 
 def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
@@ -291,7 +321,8 @@ def _sort_keys(index: GroupIndex, worst: I64, sort: str) -> list[F64]:
         "state": np.asarray([rank[state] for state in index.state], np.int64),
         "members": index.n_members,
         "rebalances": index.n_rebalances,
-        "cost": index.downtime_s,
+        "downtime": index.downtime_s,
         "lag": index.lag,
+        "lag_seconds": np.nan_to_num(index.lag_s, nan=-1.0),
     }
     return [columns[sort].astype(np.float64)]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -40,6 +41,7 @@ from holdfast.fleet.report.drawing.words import downtime, first_words, number, s
 from holdfast.fleet.report.drawing.writing import page_footer
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
+    SORTS,
     GroupIndex,
     IndexView,
     Verdicts,
@@ -57,18 +59,8 @@ EVERY_MS = 1000
 
 NO_BATCH = tag("p", "Groups appear here after the first batch of records was read.")
 
-SORTS = {
-    "group": "Group",
-    "state": "State",
-    "members": "Members",
-    "rebalances": "Rebalances",
-    "cost": "Downtime",
-    "lag": "Lag",
-    "findings": "Findings",
-}
-"""Columns, in order, and their heads."""
-_NARROW = ("group", "cost", "findings")
-_NUMBERS = frozenset({"members", "rebalances", "cost", "lag"})
+_NARROW = ("group", "state", "findings")
+_NUMBERS = frozenset({"members", "rebalances", "downtime", "lag", "lag_seconds"})
 
 
 def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group: bool) -> Markup:
@@ -406,18 +398,22 @@ def group_address(group: str) -> str:
 def _row(index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i: int) -> Markup:
     name = index.names[i]
     lag = int(index.lag[i])
+    lag_s = float(index.lag_s[i])
     history = (
-        number(int(index.n_members[i])),
         join([number(int(index.n_rebalances[i])), _bars(index, i)]),
         downtime(float(index.downtime_lower_s[i]), float(index.downtime_s[i])),
     )
-    behind = join([number(lag), _lag_line(index, i)]) if lag >= 0 else NONE
-    known = history if index.has_history else (NONE,) * len(history)
+    cells = (
+        number(int(index.n_members[i])) if index.has_history else NONE,
+        join([number(lag), _lag_line(index, i)]) if lag >= 0 else NONE,
+        NONE if math.isnan(lag_s) else span(lag_s),
+        *(history if index.has_history else (NONE,) * len(history)),
+    )
     return tag(
         "tr",
         tag("td", tag("a", name_of(name), href=group_address(name))),
         tag("td", *_state(index.state[i], since_s.get(name)), class_="t"),
-        *(tag("td", text, class_="n") for text in (*known, behind)),
+        *(tag("td", text, class_="n") for text in cells),
         tag("td", _lozenges(verdicts, name, since_s.get(name)), class_="t"),
     )
 

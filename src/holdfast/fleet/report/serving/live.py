@@ -167,6 +167,7 @@ _EMPTY = {
     **dict.fromkeys(("n_members", "n_rebalances", "n_owned", "settled_ms", "recent"), 0),
     **dict.fromkeys(("downtime_lower_s", "downtime_s", "cause_share"), 0.0),
     **dict.fromkeys(("lag", "lags"), NO_LAG),
+    "lag_s": np.nan,
 }
 """Numeric columns of an index, and their values for a group of which nothing is known."""
 

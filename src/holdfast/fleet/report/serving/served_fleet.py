@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError
 from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Limits
-from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.live import LiveGroups
 from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
@@ -38,6 +38,7 @@ from holdfast.fleet.report.serving.group_index import (
     IndexView,
     Verdicts,
     followed,
+    of_range,
     read_index,
     select,
 )
@@ -49,6 +50,7 @@ from holdfast.fleet.report.serving.live import (
     of_records,
     verdicts_now,
 )
+from holdfast.fleet.report.serving.time_range import TimeRange
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
@@ -65,6 +67,10 @@ END_S: Final = 5.0
 """How long the end waits for the threads that read and examine."""
 PATIENCE_S: Final = 2.0
 """Longest wait of the first request after a rest for a poll of the folder."""
+
+
+MOST_RANGES: Final = 16
+"""Time ranges whose indexes are kept until the next batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,7 +107,7 @@ class ServedTables:
             tables=tables,
             last_ms=last_ms,
             since_ms=since_ms,
-            index=read_index(tables, since_ms),
+            index=read_index(tables, TimeRange(from_ms=since_ms)),
             number=number,
             read_ms=read_ms,
             age=read_age(tables, read_ms),
@@ -148,6 +154,15 @@ class ServedState:
     is_updated_here: bool
     updater_state: UpdaterState
     where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ShownIndex:
+    """An index, and what it was made of."""
+
+    served: ServedTables
+    live: LiveGroups
+    index: GroupIndex
 
 
 @dataclass(slots=True)
@@ -230,7 +245,7 @@ class ServedFleet:
             seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
         self._now = _FleetProgress(served=served, seen=seen, looked_at=now, requested_at=now)
-        self._shown = ((served.index, NOT_QUERIED), served.index)
+        self._shown: dict[TimeRange | None, _ShownIndex] = {}
 
     def _has_begun(self) -> bool:
         """Return whether there is anything to read: an updater may not have committed yet."""
@@ -285,13 +300,20 @@ class ServedFleet:
 
     @property
     def index(self) -> GroupIndex:
-        """Index of the newest tables, with present states; made once for all requests."""
-        made_of = (self._now.served.index, self.live)
-        of, index = self._shown
-        if not (of[0] is made_of[0] and of[1] is made_of[1]):
-            index = index_now(*made_of)
-            self._shown = (made_of, index)
-        return index
+        """Index of the newest tables in the usual time range, with present states."""
+        return self.index_in(None)
+
+    def index_in(self, within: TimeRange | None) -> GroupIndex:
+        """Return the index of a time range, the usual one for None; made once for all requests."""
+        served, live, shown = self._now.served, self.live, self._shown.get(within)
+        if shown is None or shown.served is not served or shown.live is not live:
+            index = served.index
+            if within is not None:
+                index = of_range(index, read_index(served.tables, within))
+            shown = _ShownIndex(served=served, live=live, index=index_now(index, live))
+            kept = [(key, one) for key, one in self._shown.items() if one.served is served]
+            self._shown = dict([*kept[-MOST_RANGES:], (within, shown)])
+        return shown.index
 
     @property
     def live(self) -> LiveGroups:

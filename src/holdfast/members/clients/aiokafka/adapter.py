@@ -182,7 +182,7 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
 
     def reset_to(self, position: int) -> None:
         super().reset_to(position)
-        self._subscription_state.resets({self._tp: position})
+        self._subscription_state.start_at_reset({self._tp: position})
         self._subscription_state.seek(self._tp, position)  # it may lie before what is committed
 
     def seek(self, position: int) -> None:
@@ -367,9 +367,9 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
 
     def hand_out(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver records that the application has not paused: the callback has ended."""
-        told = self._unannounced.intersection(partitions)
-        self._unannounced -= told
-        for tp in told:
+        announced = self._unannounced.intersection(partitions)
+        self._unannounced -= announced
+        for tp in announced:
             if self._is_held(tp) or not self.is_assigned(tp):
                 continue
             if tp not in self._paused_by_user:

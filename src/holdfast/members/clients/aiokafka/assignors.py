@@ -109,9 +109,9 @@ class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignor
 
         References: KIP-341 (a claim outlives lost membership).
         """
-        check_group(self.spoken)
+        check_group(self.protocol)
         self._written_at = time.monotonic()
-        return self.spoken.subscribe(
+        return self.protocol.subscribe(
             MemberView(
                 topics=tuple(sorted(topics)),
                 owned=(),

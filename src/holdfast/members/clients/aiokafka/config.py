@@ -15,14 +15,16 @@ References: KIP-726; KIP-429.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
+from holdfast.cluster.tokens import Token, token_of
 from holdfast.errors import ConfigError
 from holdfast.members.clients import keywords
 from holdfast.members.config.settings import Settings
@@ -69,8 +71,8 @@ def settings_of(
     ValueError
         For a keyword that is unknown, out of range, or in conflict with another.
     """
-    # aiokafka itself never waits for records in flight. So a revocation waits no longer than it
-    # tells the group that a member may take.
+    # aiokafka itself never waits for records in flight. So a revocation waits no longer than
+    # the rebalance time-out in the member's JoinGroup.
     waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
     try:
         settings = keywords.settings_of(
@@ -85,7 +87,7 @@ def settings_of(
         raise ValueError(str(error)) from error
     if _DRAIN.replace(".", "_") in ours:
         return settings
-    return replace(settings, words={**settings.words, _DRAIN: waits})
+    return replace(settings, user_names={**settings.user_names, _DRAIN: waits})
 
 
 def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
@@ -99,12 +101,32 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
             "sasl.password": options["sasl_plain_password"],
         }
     provider, timeout_s = options["sasl_oauth_token_provider"], options["request_timeout_ms"] / 1000
+    if isinstance(provider, AiokafkaTokens):
+        return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": provider.provide}
 
-    def token() -> str:
-        sent = asyncio.run_coroutine_threadsafe(provider.token(), loop)
-        return str(sent.result(timeout_s))
+    def token() -> Token:
+        found = asyncio.run_coroutine_threadsafe(provider.token(), loop).result(timeout_s)
+        return replace(token_of(str(found)), extensions=dict(provider.extensions() or {}))
 
     return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": token}
+
+
+class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """The token provider of aiokafka for one of :mod:`holdfast.cluster.tokens`."""
+
+    def __init__(self, provide: Callable[[], Any]):
+        self.provide = provide
+        self._extensions: Mapping[str, str] = {}
+
+    async def token(self) -> str:
+        """Return a token, fetched on another thread."""
+        token = token_of(await asyncio.get_running_loop().run_in_executor(None, self.provide))
+        self._extensions = token.extensions
+        return token.value
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions of the last token."""
+        return dict(self._extensions)
 
 
 def _assignor(given: Any, cluster: Any) -> Any:
@@ -121,4 +143,6 @@ def _assignor(given: Any, cluster: Any) -> Any:
         return "sticky"
     from holdfast.members.clients.aiokafka.assignors import AiokafkaAssignor, ForeignAssignor
 
-    return given.spoken if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)
+    return (
+        given.protocol if isinstance(given, AiokafkaAssignor) else ForeignAssignor(given, cluster)
+    )

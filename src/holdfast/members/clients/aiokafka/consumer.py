@@ -28,11 +28,11 @@ from aiokafka.util import get_running_loop
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
-from holdfast.members.clients.aiokafka.config import settings_of
+from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
 from holdfast.members.clients.drop_in import ClassReplacement
-from holdfast.members.clients.keywords import DELAY, is_ours
+from holdfast.members.clients.keywords import DELAY, is_ours, with_login
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.closing import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file
@@ -88,6 +88,11 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     def __init__(self, *topics: str, **options: Any):
         if options.get("group_id") is not None:
             options = INSTALLED.over(options)
+        try:
+            options = with_login(options, AiokafkaTokens)
+        except ConfigError as error:
+            self._closed = None  # it was never open
+            raise ValueError(str(error)) from error
         self._reports_full_assignment = bool(options.pop(WHOLE, False))
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         hide_logins()
@@ -154,7 +159,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             self._client,
             self._subscription,
             settings=self._member_settings,
-            offered=self._member_assignors,
+            member_assignors=self._member_assignors,
             reports_full_assignment=self._reports_full_assignment,
             group_id=self._group_id,
             group_instance_id=self._group_instance_id,

@@ -79,12 +79,12 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         subscription: KeepingSubscriptions,
         *,
         settings: Settings,
-        offered: Iterable[Assignor],
+        member_assignors: Iterable[Assignor],
         reports_full_assignment: bool = False,
         **options: Any,
     ):
         self._settings = settings
-        self._offered = tuple(offered)
+        self._member_assignors = tuple(member_assignors)
         # aiokafka's listener is not called once the consumer unsubscribes or stops.
         self._traits = ClientTraits(
             reports_empty_changes=False,
@@ -99,7 +99,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._known_subscription: Any = None  # the subscription that was sent to the member
         self._topics: frozenset[str] = frozenset()
         self._wants_leave = False
-        self.returns: bool | None = None  # whether the member comes back, as the program has said
+        self.returns: bool | None = None  # whether the member comes back, by the argument of stop()
         self._fenced: Any = None  # the error, until the application unsubscribes
         self._looked_at = 0.0
         self._ending: asyncio.Task[None] | None = None
@@ -132,9 +132,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             await self._leave(closes=True)
         except Exception as error:
             log.exception("the group's task failed")
-            told = kafka_errors.KafkaError(f"Unexpected error during coordination {error!r}")
-            self._subscription.abort_waiters(told)
-            raise told from error
+            failed = kafka_errors.KafkaError(f"Unexpected error during coordination {error!r}")
+            self._subscription.abort_waiters(failed)
+            raise failed from error
 
     async def _look(self) -> None:
         subscription = self._subscription.subscription
@@ -179,13 +179,13 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     async def _look_after_member(self, subscription: Any) -> None:
         session = await self._update_member(subscription)
-        session.look()
+        session.do_due()
         if (sent := session.commit_by_clock()) is not None:
             sent[1].add_done_callback(_log_refusal)
         now = time.monotonic()
         # As with aiokafka, no consumer is idle before the first assignment: start() waits for it.
         if self.adapter.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
-            session.note_polled()
+            session.record_poll()
         self._looked_at = now
         await self._wait([subscription.unsubscribe_future], LOOK_S)
         if session is self.session and (failure := session.membership.failure) is not None:
@@ -223,14 +223,14 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         return session
 
     def _new_session(self) -> AsyncSession:
-        membership = Membership(self._settings, self._offered)
+        membership = Membership(self._settings, self._member_assignors)
         session = AsyncSession(membership, self.adapter, self._traits, self._loop, self.in_flight)
         self.adapter.session = session
         return session
 
     def _on_metadata_change(self) -> None:
         if self.session is not None and (runtime := self.session.membership.runtime) is not None:
-            runtime.look_again()
+            runtime.refresh_metadata()
 
     # Calls of the adapter
 
@@ -343,7 +343,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     # Offsets
 
     async def ensure_coordinator_known(self) -> None:
-        """Find the coordinator; while closing only once, where aiokafka would not ask at all.
+        """Find the coordinator; while closing only once, where aiokafka would not look at all.
 
         The member has its own connection to it. On aiokafka's the request would wait behind a fetch
         for up to ``fetch_max_wait_ms``.
@@ -385,7 +385,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             }
             await _commit(session, *session.wanted(named))
             return
-        session.note()
+        session.record_positions()
         if not session.membership.is_member:
             self.raise_loss()
             raise kafka_errors.CommitFailedError(_OUT)
@@ -411,9 +411,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         """
         session = self._member()
         if session is None:
-            told: dict[TopicPartition, OffsetAndMetadata]
-            told = await super()._do_fetch_commit_offsets(partitions)
-            return told
+            committed: dict[TopicPartition, OffsetAndMetadata]
+            committed = await super()._do_fetch_commit_offsets(partitions)
+            return committed
         try:
             found = await session.committed_offsets([(tp.topic, tp.partition) for tp in partitions])
         except HoldfastError as error:
@@ -424,10 +424,10 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         return {tp: OffsetAndMetadata(at, "") for tp, at in known.items()}
 
 
-async def _commit(session: AsyncSession, offsets: Offsets, asked: CommitOrigin) -> None:
+async def _commit(session: AsyncSession, offsets: Offsets, origin: CommitOrigin) -> None:
     timeout_s = session.settings["request.timeout.ms"] / 1000
     try:
-        await asyncio.wrap_future(session.commits.begin(offsets, asked, timeout_s=timeout_s))
+        await asyncio.wrap_future(session.commits.begin(offsets, origin, timeout_s=timeout_s))
     except HoldfastError as error:
         raise commit_failed(error) from error
 

@@ -128,15 +128,15 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
 
     async def _use_committed(self, assignment: Any, states: Mapping[TopicPartition, Any]) -> bool:
         """Begin at committed offsets, all requested at once; return whether an error is due."""
-        asked = {
+        requested = {
             tp: state.fetch_committed()
             for tp, state in states.items()
             if not (state.has_valid_position or state.awaiting_reset)
         }
-        if asked:
-            await asyncio.wait(asked.values())
+        if requested:
+            await asyncio.wait(requested.values())
         has_news = False
-        for tp, answer in asked.items():
+        for tp, answer in requested.items():
             state, offset = states[tp], answer.result().offset
             if state.has_valid_position or state.awaiting_reset:
                 continue  # the application has sought
@@ -172,7 +172,9 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         except TimeoutError:
             if not limit.expired():
                 raise
-        return waited_for  # if it is over: aiokafka awaits nothing when it has taken records
+        return (
+            waited_for  # also after the time-out: aiokafka awaits nothing when it has taken records
+        )
 
     def _take(
         self, partitions: Collection[TopicPartition], most: int | None

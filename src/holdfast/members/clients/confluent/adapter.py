@@ -125,9 +125,9 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         finally:
             self.running = outer
 
-    def look_again(self) -> None:
+    def refresh_metadata(self) -> None:
         """Start partitions whose start offset is known now; recreate a stalled client."""
-        self.start_positions.look_again(self.consumer)
+        self.start_positions.refresh_metadata(self.consumer)
         self.recreate_if_stalled()
 
     # The program's changes
@@ -140,7 +140,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         for part in partitions:
             if part.offset >= 0:
                 tp = part.topic, part.partition
-                self.session.subscription_state.begins_at(tp, part.offset)
+                self.session.subscription_state.start_at(tp, part.offset)
         self.assign_new(list(partitions))
         # Last: after an exception the others start at their usual offset.
         self._has_assigned = True
@@ -153,7 +153,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
 
     def end_some(self, resources: Collection[Resource]) -> None:
         """Unassign what a callback revokes itself; unassigned partitions do not matter."""
-        self.session.note()
+        self.session.record_positions()
         self.unassign(resources)
 
     def forget_all(self) -> None:

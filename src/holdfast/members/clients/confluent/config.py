@@ -29,7 +29,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
-from holdfast.cluster import credentials
+from holdfast.cluster import aws, credentials
+from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import ClassReplacement
@@ -76,11 +77,17 @@ REFUSED = {
     "ssl.engine.location": "the member's connections have no engine of OpenSSL",
     "ssl.engine.id": "the member's connections have no engine of OpenSSL",
     "ssl.crl.location": "the member's connections do not read lists of revoked certificates",
-    "sasl.oauthbearer.method": "give a function as oauth_cb, or holdfast.oauth.token.provider",
     "group.remote.assignor": "a broker's assignor needs group.protocol=consumer",
     **NOT_OURS,
 }
 """Keys that the member cannot honour, and what to do instead."""
+
+_NOT_LIBRDKAFKAS = {
+    *("sasl.jaas.config", "ssl.truststore.location", "ssl.keystore.type", aws.REGION),
+    *("sasl.login.callback.handler.class", "sasl.client.callback.handler.class"),
+    credentials.PROVIDER,
+}
+"""Keys of logins that librdkafka does not know."""
 
 _RESETS = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
@@ -133,6 +140,7 @@ def route(config: Mapping[Any, Any]) -> Routed:
     ConfigError
         For a refused key, and for keys that contradict each other.
     """
+    config = _with_login(config)
     plane = {
         key: value
         for key, value in config.items()
@@ -162,6 +170,18 @@ def route(config: Mapping[Any, Any]) -> Routed:
         interval_s=int(interval) / 1000 if is_number else 5.0,
         reset=_reset(config),
     )
+
+
+def _with_login(config: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return a configuration whose login is in librdkafka's words, and in holdfast's."""
+    mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms"))).upper()
+    if not (config.keys() & _NOT_LIBRDKAFKAS or mechanism == aws.MECHANISM):
+        return config
+    names = {*credentials.KEYS, *credentials.SPELLINGS, "bootstrap.servers"}
+    found = credentials.normal({key: value for key, value in config.items() if key in names})
+    if (provide := found.get(credentials.PROVIDER)) is not None:
+        found["oauth_cb"] = config.get("oauth_cb", oauth_callback(provide))  # type: ignore[arg-type]
+    return {**{key: value for key, value in config.items() if key not in names}, **found}
 
 
 def _reset(config: Mapping[str, Any]) -> int | None:
@@ -247,6 +267,8 @@ def _is_for_us(key: str) -> bool:
         return True
     if key in ("sasl.oauthbearer.config", "enable.sasl.oauthbearer.unsecure.jwt"):
         return False
+    if key.startswith("sasl.oauthbearer.") or key == "https.ca.location":
+        return True
     security = key in credentials.KEYS or key in ("sasl.mechanisms", "sasl.jaas.config")
     return security or key.startswith(("ssl.keystore.", "sasl.kerberos.", "enable.ssl."))
 
@@ -275,7 +297,7 @@ def _number(value: object) -> int | None:
 
 def _provider(callback: Callable[..., Any], argument: str) -> Callable[[], Any]:
     """Convert confluent-kafka's ``oauth_cb`` to a function that returns a token and its expiry."""
-    return lambda: tuple(callback(argument)[:2])
+    return lambda: callback(argument)
 
 
 def subscription_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[str], bool] | None]:

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
 
@@ -47,6 +48,21 @@ _poll = _Original.poll
 _consume = _Original.consume
 _original_commit: Callable[..., list[TopicPartition] | None] = _Original.commit
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _waiting(
+    original: Callable[Concatenate[confluent_kafka.Consumer, _P], _T],
+) -> Callable[Concatenate[ConfluentConsumer, _P], _T]:
+    """Return a call of the original that waits for the call of another thread."""
+
+    @wraps(original)
+    def call(self: ConfluentConsumer, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with call_lock_of(self):
+            return original(self, *args, **kwargs)
+
+    return call
 
 
 class ConfluentConsumer(confluent_kafka.Consumer):
@@ -292,13 +308,13 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         done = state.calls.alone(lambda: _commit(self, state, *args, **kwargs))
         return done
 
-    # Queries. They wait for a call of another thread, as the original's do: between two slices of
-    # a poll librdkafka would let them in by chance.
-
-    def position(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
-        """Return the application's positions, as the original does."""
-        with call_lock_of(self):
-            return _Original.position(self, *args, **kwargs)
+    # Queries wait for a call of another thread, as the original's do: between two slices of a poll
+    # librdkafka would let them in by chance.
+    position = _waiting(_Original.position)
+    committed = _waiting(_Original.committed)
+    offsets_for_times = _waiting(_Original.offsets_for_times)
+    get_watermark_offsets = _waiting(_Original.get_watermark_offsets)
+    list_topics = _waiting(_Original.list_topics)
 
     def seek(self, *args: Any, **kwargs: Any) -> None:
         """Continue at another offset, as the original does."""
@@ -308,26 +324,6 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if state is not None:
                 is_member = state.session is not None
                 state.adapter.note_seek(*args, *kwargs.values(), is_member=is_member)
-
-    def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
-        """Return committed offsets, as the original does."""
-        with call_lock_of(self):
-            return _Original.committed(self, *args, **kwargs)
-
-    def offsets_for_times(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
-        """Return the first offsets at or after given times, as the original does."""
-        with call_lock_of(self):
-            return _Original.offsets_for_times(self, *args, **kwargs)
-
-    def get_watermark_offsets(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Return the first and the next offset of a partition, as the original does."""
-        with call_lock_of(self):
-            return _Original.get_watermark_offsets(self, *args, **kwargs)
-
-    def list_topics(self, *args: Any, **kwargs: Any) -> object:
-        """Return the cluster's topics, as the original does."""
-        with call_lock_of(self):
-            return _Original.list_topics(self, *args, **kwargs)
 
     # Membership
 

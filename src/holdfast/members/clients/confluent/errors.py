@@ -1,8 +1,8 @@
 """Errors of holdfast, in confluent-kafka's classes, codes and messages.
 
-**Rules.** An error of the façade has the class and the code that confluent-kafka raises in the same
-place. An error that only holdfast has gets the code that a broker would answer. A text begins as
-librdkafka's does; holdfast's details follow.
+**Rules.** An error has the class and the code that confluent-kafka raises for the same call. An
+error that only holdfast has gets the code that a broker would answer. A text begins as librdkafka's
+does; holdfast's details follow.
 
 Errors of a membership are messages that ``poll`` returns. The message is a
 ``confluent_kafka.Message`` if programs can make one. Before confluent-kafka 2.13 they cannot: there

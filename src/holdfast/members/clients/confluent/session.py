@@ -76,14 +76,14 @@ class ConfluentSession(PollSession):
         too_late = self._late(now - self._served_at)
         self._served_at = now
         if self.membership.member_thread is not None:
-            self.note_polled()
+            self.record_poll()
             if too_late is not None:
                 return too_late
             if (missing := self._missing_topic()) is not None:
                 return missing
             if (raised := self.begin_poll()) is not None:
                 raise raised
-            self.adapter.look_again()
+            self.adapter.refresh_metadata()
             self._served_at = time.monotonic()
             if (sent := self.commit_by_clock()) is not None:
                 self._answer_later(sent[1], listed(sent[0]))

@@ -223,7 +223,7 @@ class ConsumerState:
     def unsubscribe(self) -> None:
         """Begin to leave; the next calls complete it."""
         if self.session is not None and not self.session.membership.is_leaving:
-            self.session.note()
+            self.session.record_positions()
             self.session.membership.leave(process_ends=False)
             self.due_at = 0.0
 
@@ -328,7 +328,7 @@ class ConsumerState:
     def _serve(self, session: ConfluentSession, now: float) -> Message | None:
         if (found := session.serve(now)) is not None:
             return found
-        if session.membership.is_over():
+        if session.membership.is_finished():
             self._finish(session, now)
         return session.failed()
 

@@ -172,7 +172,7 @@ class SubscriptionAdapter:
             found = self._start_request.answer(missing, self._wait_s(missing, timeout_ms))
         except HoldfastError as error:
             raise translated(kafka_errors, error) from error
-        self.session.subscription_state.stands(found)
+        self.session.subscription_state.start_at_committed(found)
         for tp in sorted(self._missing() & found.keys()):
             if found[tp] >= 0:
                 self._subscription.seek(TopicPartition(*tp), found[tp])
@@ -188,7 +188,9 @@ class SubscriptionAdapter:
         if not has_others:  # in slices: the poll may have to return
             return _SLICE_S if wait_s is None else min(wait_s, _SLICE_S)
         asked_s = (
-            time.monotonic() - self._start_request.asked_at if self._start_request.is_open else 0.0
+            time.monotonic() - self._start_request.requested_at
+            if self._start_request.is_open
+            else 0.0
         )
         left_s = max(0.0, _MOMENT_S - asked_s)  # other partitions keep flowing
         return left_s if wait_s is None else min(wait_s, left_s)
@@ -216,11 +218,11 @@ class SubscriptionAdapter:
         if self._retained and self._generation() != self._retained_in + 1:
             self._keep(self._assigned() - self._retained)
         stays = self._assigned()
-        goes_on = stays & resources & self._retained - self._missing()
+        continuing = stays & resources & self._retained - self._missing()
         self._held_back -= resources
         self._keep(resources | (stays if self.session.is_cooperative else set()))
-        for tp in goes_on:
-            self.session.subscription_state.begins_at(
+        for tp in continuing:
+            self.session.subscription_state.start_at(
                 tp, 0
             )  # no other member has committed in between
         self._retained = set()
@@ -309,6 +311,6 @@ def ours(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Resource, 
 def as_theirs(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     """Convert offsets to kafka-python's."""
     return {
-        TopicPartition(*tp): OffsetAndMetadata(at.offset, at.note, at.epoch)
+        TopicPartition(*tp): OffsetAndMetadata(at.offset, at.metadata, at.epoch)
         for tp, at in sorted(offsets.items())
     }

@@ -109,12 +109,12 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
     ):
         given = resolve(name)
         _refuse_design(given if isinstance(given, str) else given.name)
-        spoken = made(given, options)
-        if upgrading and RebalanceProtocol.EAGER not in spoken.rebalance_protocols:
-            raise ConfigError(f"upgrading: {spoken.name} does not run eager")
-        super().__init__(spoken, lags, lag_timeout_ms)
+        protocol = made(given, options)
+        if upgrading and RebalanceProtocol.EAGER not in protocol.rebalance_protocols:
+            raise ConfigError(f"upgrading: {protocol.name} does not run eager")
+        super().__init__(protocol, lags, lag_timeout_ms)
         self._rack = rack
-        is_eager = upgrading or RebalanceProtocol.COOPERATIVE not in spoken.rebalance_protocols
+        is_eager = upgrading or RebalanceProtocol.COOPERATIVE not in protocol.rebalance_protocols
         self._rebalance_protocol = (
             RebalanceProtocol.EAGER if is_eager else RebalanceProtocol.COOPERATIVE
         )
@@ -136,7 +136,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         LocalProtocolError
             If the assignor needs the group id and does not have it.
         """
-        check_group(self.spoken)
+        check_group(self.protocol)
         self._nonce += 1
         wanted = tuple(sorted(topics))
         cooperative = self._rebalance_protocol is RebalanceProtocol.COOPERATIVE
@@ -146,7 +146,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
         # Java clears its subscription before an eager join. If an eager member still claimed
         # revoked partitions, a cooperative leader would not assign them to a new owner, and as an
         # eager member never joins a second time by itself, it would stay without one.
-        return self.spoken.subscribe(
+        return self.protocol.subscribe(
             MemberView(
                 topics=wanted,
                 owned=tuple(sorted(self._last)) if cooperative else (),
@@ -162,7 +162,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Record the assignment."""
         try:
-            self._leader_state = self.spoken.read(assignment.encode()).leader_state
+            self._leader_state = self.protocol.read(assignment.encode()).leader_state
         except WireError as error:
             log.warning("%s: the leader's assignment has odd user data: %s", self.name, error)
             self._leader_state = None

@@ -54,11 +54,11 @@ class GroupCommits:
         self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
     ) -> None:
         """Commit ``offsets`` (default: processed), and wait until it is done."""
-        wanted, asked = session.wanted(_named(offsets))
+        wanted, origin = session.wanted(_named(offsets))
         self.notify()
         limit_s = self.limit_s(timeout_ms)
         try:
-            session.commits.begin(wanted, asked, timeout_s=limit_s).result(limit_s)
+            session.commits.begin(wanted, origin, timeout_s=limit_s).result(limit_s)
         except HoldfastError as error:
             raise error_of_late_commit(error) from error
         except TimeoutError:
@@ -68,17 +68,17 @@ class GroupCommits:
         self,
         session: PollSession,
         offsets: TheirOffsets | None,
-        said: TheirOffsets,
+        reported: TheirOffsets,
         callback: OnCommit | None,
     ) -> Any:
-        """Commit ``offsets`` (default: processed) without waiting; the callback gets ``said``."""
-        wanted, asked = session.wanted(_named(offsets))
+        """Commit ``offsets`` (default: processed); the callback gets ``reported`` later."""
+        wanted, origin = session.wanted(_named(offsets))
         self.notify()
         try:
-            sent = session.commits.begin(wanted, asked, timeout_s=self.limit_s(None))
+            sent = session.commits.begin(wanted, origin, timeout_s=self.limit_s(None))
         except HoldfastError as error:
             raise error_of_commit(error) from error
-        return self._answer_later(sent, said, callback)
+        return self._answer_later(sent, reported, callback)
 
     def by_clock(self, session: PollSession) -> None:
         """Commit what is processed, if the interval has passed."""
@@ -86,21 +86,21 @@ class GroupCommits:
             self._answer_later(sent[1], as_theirs(sent[0]), None)
 
     def _answer_later(
-        self, sent: Future[None], said: TheirOffsets, callback: OnCommit | None
+        self, sent: Future[None], reported: TheirOffsets, callback: OnCommit | None
     ) -> Any:
         callback = callback or self._config["default_offset_commit_callback"]
-        told, answered = TheirFuture(), self._answered
-        told.add_both(lambda found: answered.append(partial(callback, said, found)))
+        future, answered = TheirFuture(), self._answered
+        future.add_both(lambda found: answered.append(partial(callback, reported, found)))
 
         def answer(done: Future[None]) -> None:
             error = done.exception()
             if error is None:
-                told.success(None)
+                future.success(None)
             else:
-                told.failure(error_of_commit(error))
+                future.failure(error_of_commit(error))
 
         sent.add_done_callback(answer)
-        return told
+        return future
 
 
 def _named(offsets: TheirOffsets | None) -> Offsets | None:

@@ -79,9 +79,9 @@ def _assignor(given: Any) -> Any:
     kind = given if isinstance(given, type) else type(given)
     if kind in _KEEP:
         return _KEEP[kind]
-    spoken = getattr(given, "spoken", None)  # one of holdfast.members.clients.kafka.assignors
-    if spoken is not None:
-        return spoken
+    protocol = getattr(given, "protocol", None)  # one of holdfast.members.clients.kafka.assignors
+    if protocol is not None:
+        return protocol
     if issubclass(kind, AbstractPartitionAssignor):
         raise KafkaConfigurationError(
             f"partition_assignment_strategy: {kind.__name__} is written for kafka-python's own "

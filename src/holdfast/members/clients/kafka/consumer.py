@@ -25,13 +25,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaConfigurationError
 from kafka.structs import TopicPartition
 
+from holdfast.cluster.client_configs import kafka_python_tokens
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_what_is_there
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.clients.keywords import is_ours
+from holdfast.members.clients.keywords import is_ours, with_login
 from holdfast.members.runtime.application_tasks import to_the_end
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight
@@ -88,6 +89,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def __init__(self, *topics: str, **configs: Any):
         hide_logins()
+        try:
+            configs = with_login(configs, kafka_python_tokens)
+        except ConfigError as error:
+            raise KafkaConfigurationError(str(error)) from error
         self._in_flight = InFlight()
         self._closing = CrossThreadCalls(self._end)
         self._commits_at_end = True
@@ -110,7 +115,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         whole = {**self.DEFAULT_CONFIG, **configs}
         settings = settings_of(whole, ours, strategies=strategies)
         try:
-            offered = assignors_of(settings)
+            assignors = assignors_of(settings)
             clear_ready_file(settings)
         except ConfigError as error:
             raise KafkaConfigurationError(str(error)) from error
@@ -125,7 +130,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             self._cluster,
             self._net.run,
             settings=settings,
-            assignors=offered,
+            assignors=assignors,
             network=network_of(self.config),
             in_flight=self._in_flight,
             closing=self._closing,
@@ -156,7 +161,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         if update_offsets and self._closing.is_inside():  # else it is the poll of an iterator
             return {}
         poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
-        found = self._handed_out(partial(self._poll_in_slices, poll, timeout_ms), {})
+        found = self._delivered(partial(self._poll_in_slices, poll, timeout_ms), {})
         if not (found or update_offsets) and self._closing.is_coming_out():
             raise _ComesOutError  # the iterator would continue
         return found
@@ -178,7 +183,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             return super().__next__()
         if self._closing.is_inside():
             raise IllegalStateError("iterating in a callback, which may commit and seek")
-        while (record := self._handed_out(partial(self._next, super().__next__), None)) is None:
+        while (record := self._delivered(partial(self._next, super().__next__), None)) is None:
             pass  # an unsubscribed member has left
         return record
 
@@ -194,11 +199,11 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
                 raise
             return None
 
-    def _handed_out(self, call: Callable[[], _T], nothing: _T) -> _T:
-        """Make a call that delivers records; those of a call that has to return are read again."""
+    def _delivered(self, call: Callable[[], _T], nothing: _T) -> _T:
+        """Make a call that delivers records; one that has to return early delivers none."""
         in_flight = self._in_flight
 
-        def handing_out() -> _T:
+        def deliver() -> _T:
             found = nothing
             in_flight.last, in_flight.caller, in_flight.is_seen = None, get_ident(), True
             try:
@@ -208,7 +213,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
                 in_flight.is_seen = not self._closing.is_coming_out()
             return found
 
-        found = self._closing.inside(handing_out)
+        found = self._closing.inside(deliver)
         return found if in_flight.is_seen else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:

@@ -166,7 +166,7 @@ class MemberConsumerCoordinator:
             and self.session is not None
             and self.session.membership.runtime is not None
         ):
-            self.session.membership.runtime.look_again()
+            self.session.membership.runtime.refresh_metadata()
 
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""
@@ -211,7 +211,7 @@ class MemberConsumerCoordinator:
         if self._running is None:
             self._stock.maybe_auto_commit_offsets_now()
         else:
-            self._running.note()
+            self._running.record_positions()
 
     def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
         """Revoke everything and leave; what was polled counts as processed."""
@@ -278,17 +278,17 @@ class MemberConsumerCoordinator:
         """Commit, and wait until it is done; it is retried while a round overtakes it."""
         if self._running is not None:
             return self._commits.wait_for(self._running, offsets, timeout_ms)
-        said = self._subscription.all_consumed_offsets() if offsets is None else offsets
-        return self._stock.commit_offsets_sync(said, timeout_ms=timeout_ms)
+        reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
+        return self._stock.commit_offsets_sync(reported, timeout_ms=timeout_ms)
 
     def commit_offsets_async(
         self, offsets: TheirOffsets | None, callback: OnCommit | None = None
     ) -> Any:
         """Commit without waiting, as kafka-python does."""
-        said = self._subscription.all_consumed_offsets() if offsets is None else offsets
+        reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
         if self._running is not None:
-            return self._commits.begin(self._running, offsets, said, callback)
-        return self._stock.commit_offsets_async(said, callback=callback)
+            return self._commits.begin(self._running, offsets, reported, callback)
+        return self._stock.commit_offsets_async(reported, callback=callback)
 
 
 def _state(snapshot: MemberSnapshot) -> Any:

@@ -109,7 +109,7 @@ class StartPositions:
         return self._waiting
 
     def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        """Assign partitions, now or once their start offset is known; see :meth:`look_again`."""
+        """Assign partitions now, or once their start offset is known: :meth:`refresh_metadata`."""
         blank = [p for p in partitions if p.offset in _NO_START]
         given = [p for p in partitions if p.offset not in _NO_START]
         if given:
@@ -121,7 +121,7 @@ class StartPositions:
         self._request.begin()
         self._begin_known(consumer, _WAITED_S)
 
-    def look_again(self, consumer: Any) -> None:
+    def refresh_metadata(self, consumer: Any) -> None:
         """Assign waiting partitions, if an answer has come; never wait for one."""
         if self._waiting or self._request.is_open:
             self._begin_known(consumer, 0.0)
@@ -264,8 +264,10 @@ class LibrdkafkaAdapter:
         """Recreate librdkafka if it is stalled."""
         membership = self.session.membership
         runtime, member_thread = membership.runtime, membership.member_thread
-        answered_at = 0.0 if member_thread is None else member_thread.answered_at
-        if runtime is None or not self.recreation.is_stalled(self.consumer, answered_at):
+        heartbeat_answered_at = (
+            0.0 if member_thread is None else member_thread.heartbeat_answered_at
+        )
+        if runtime is None or not self.recreation.is_stalled(self.consumer, heartbeat_answered_at):
             return
         if not has_gate:
             runtime.log.warning("%s: this process reads nothing until it is restarted", STALLED)
@@ -275,7 +277,7 @@ class LibrdkafkaAdapter:
 
     def forget_fetched(self) -> Mapping[Resource, int] | None:
         """Forget undelivered records; return where to start, None for librdkafka's positions."""
-        self.session.note()
+        self.session.record_positions()
         self._known.clear()
         return None
 
@@ -317,9 +319,11 @@ class LibrdkafkaAdapter:
     def began(self, start_offsets: StartOffsets) -> StartOffsets:
         """Record start offsets, and return those at which librdkafka starts."""
         subscription_state = self.session.subscription_state
-        subscription_state.stands({tp: start.committed for tp, start in start_offsets.items()})
+        subscription_state.start_at_committed(
+            {tp: start.committed for tp, start in start_offsets.items()}
+        )
         new = {tp: at for tp, (at, committed) in start_offsets.items() if committed < 0 <= at}
-        subscription_state.resets(new, as_processed=self.commits_starts())
+        subscription_state.start_at_reset(new, as_processed=self.commits_starts())
         return start_offsets
 
     def commits_starts(self) -> bool:
@@ -396,7 +400,7 @@ def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
 
 def _beside(at: OffsetToCommit) -> dict[str, Any]:
     epoch = {"leader_epoch": at.epoch} if at.epoch >= 0 else {}
-    return epoch | ({"metadata": at.note.removesuffix("\0")} if at.note else {})
+    return epoch | ({"metadata": at.metadata.removesuffix("\0")} if at.metadata else {})
 
 
 def _named(partitions: Sequence[Any]) -> set[Resource]:

@@ -180,12 +180,12 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if any(map(Message.error, messages)):
             failed = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
-            found = self._handed_out(messages)
+            found = self._delivered(messages)
             self._note_failed(failed)
             return found
-        return self._handed_out(messages)
+        return self._delivered(messages)
 
-    def _handed_out(self, messages: list[Any]) -> list[Any]:
+    def _delivered(self, messages: list[Any]) -> list[Any]:
         if not messages:
             self.recreate_if_stalled()
             return messages
@@ -263,7 +263,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._hidden.difference_update(partitions)
 
     def unassign(self, partitions: Collection[Resource]) -> None:
-        """Unassign the assigned ones among these partitions."""
+        """Unassign the assigned ones among ``partitions``."""
         super().unassign(partitions)
         self._retained.forget(partitions)
         self._failed.difference_update(partitions)
@@ -318,7 +318,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         return and_then(and_then(self.session.request_committed(partitions), self.by_reset), known)
 
     def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
-        """End the member: no broker will ever answer with start offsets for these partitions."""
+        """End the member: no broker will ever answer with start offsets for ``partitions``."""
         runtime = self.session.membership.runtime
         assert runtime is not None
         runtime.fail(error)
@@ -369,12 +369,12 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             self._pause_in_client([tp])
 
     def pause(self, partitions: Collection[Resource]) -> None:
-        """Pause delivery of these partitions."""
+        """Pause delivery of ``partitions``."""
         self.paused |= set(partitions)
         self._pause_in_client(self._reached.keys() & set(partitions))
 
     def resume(self, partitions: Collection[Resource]) -> None:
-        """Resume delivery of these partitions."""
+        """Resume delivery of ``partitions``."""
         self.paused -= set(partitions)
         here = sorted(self._reached.keys() & set(partitions))
         _Original.resume(self.client, [TopicPartition(*tp) for tp in here])

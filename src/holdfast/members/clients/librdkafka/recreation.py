@@ -71,13 +71,13 @@ class StallDetector:
         """Return whether the next request is due."""
         return time.monotonic() - self._requested_at >= REQUEST_EVERY_S
 
-    def found_none(self, answered_at: float) -> bool:
+    def found_none(self, heartbeat_answered_at: float) -> bool:
         """Record a request that found no broker; return whether the client is stalled.
 
-        ``answered_at`` is the time at which the coordinator last acknowledged a heartbeat, by the
-        monotonic clock.
+        ``heartbeat_answered_at`` is the time at which the coordinator last acknowledged a
+        heartbeat, by the monotonic clock.
         """
-        is_there = answered_at > self._requested_at
+        is_there = heartbeat_answered_at > self._requested_at
         self._n_failed = self._n_failed + 1 if is_there else 0
         self._requested_at = time.monotonic()
         if self._n_failed < self._n_allowed:
@@ -111,7 +111,7 @@ class ClientRecreation:
         for tp in list(self._sought if partitions is None else partitions):
             self._sought.pop(tp, None)
 
-    def is_stalled(self, consumer: Any, answered_at: float) -> bool:
+    def is_stalled(self, consumer: Any, heartbeat_answered_at: float) -> bool:
         """Send a request, if it is due; return whether librdkafka has no broker."""
         stall_detector = self.stall_detector
         if not stall_detector.is_due():
@@ -124,7 +124,7 @@ class ClientRecreation:
             _Original.list_topics(consumer, min(self._application_positions)[0], REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() == NO_BROKER:
-                return stall_detector.found_none(answered_at)
+                return stall_detector.found_none(heartbeat_answered_at)
         stall_detector.end()
         return False
 

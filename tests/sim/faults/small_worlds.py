@@ -1,11 +1,7 @@
-"""The tools of fault cases: small worlds, hooks that alter them, and expectations.
+"""The tools of fault scenarios: small worlds, hooks that alter them, and their good end.
 
 **Rules.** Hooks work from outside: a message between real members and the real coordinator is held
-back, doubled, lost or answered wrong on its way. Expectations are recorded in words, whether they
-are met or not; before the end of a fault case only a point that is never reached raises an error.
-
-**Strategy.** A fault case is a function of a :class:`FaultCase`. Every world of it runs under the
-checkers.
+back, doubled, lost or answered wrong on its way. Every world runs under the checkers.
 """
 
 from __future__ import annotations
@@ -27,10 +23,8 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.errors import HoldfastError
 from holdfast.sim.world.connections import Hooks
 from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import Violation
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World, WorldOptions
 
@@ -41,19 +35,11 @@ SIMPLE = Policy(design=Design.SIMPLE)
 FOUND_MS = COSTS.session_ms + 1_500  # a crash is found and a round is over
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """An expectation of a fault case, and whether it was met."""
-
-    text: str
-    holds: bool
-
-
 Function = Callable[..., Any]
 
 
 class Interceptor:
-    """One part of a world, and the wrappers of a fault case around it so far."""
+    """One part of a world, and the wrappers of a test around it so far."""
 
     def __init__(self) -> None:
         self.function: Function = lambda: None
@@ -72,7 +58,7 @@ class Interceptor:
 
 
 class Interceptors:
-    """The parts that fault cases alter or watch."""
+    """The parts that tests alter or watch."""
 
     def __init__(self) -> None:
         self.arrive, self.answer, self.respond, self.plan = (
@@ -100,73 +86,39 @@ class InstrumentedWorld(CheckedWorld):
         super().__init__(options, seed, self.interceptors.hooks())
 
 
-class FaultCase:
-    """One scenario: its worlds, and what was expected of them in order."""
+WORLDS: list[InstrumentedWorld] = []
+"""The worlds of the running test, in which no rule may be broken in the end (``conftest.py``)."""
 
-    def __init__(self) -> None:
-        self.expected: list[Expected] = []
-        self.worlds: list[InstrumentedWorld] = []
 
-    def expect(self, holds: object, text: str) -> None:
-        """Note what must be so."""
-        self.expected.append(Expected(text=text, holds=bool(holds)))
+def world(
+    name: str = "deferred",
+    n: int = 3,
+    *,
+    settle: bool = True,
+    **more: Any,
+) -> InstrumentedWorld:
+    """Return ``n`` settled members under a policy; ``more`` are arguments of :func:`make_world`."""
+    w = make_world(name, **more)
+    WORLDS.append(w)
+    for slot in range(n):
+        w.start(slot)
+    if settle:
+        w.run(6_000)
+        assert sum(loads(w)) == len(w.resources()), f"{n} members have everything"
+    return w
 
-    def world(
-        self,
-        name: str = "deferred",
-        n: int = 3,
-        *,
-        partitions: int | dict[str, int] = 6,
-        policy: Policy = DEFERRED,
-        supported: Callable[[int], Sequence[Assignor]] | None = None,
-        settle: bool = True,
-        **more: Any,
-    ) -> InstrumentedWorld:
-        """``n`` members under a policy; ``supported`` has the assignors of a slot instead."""
-        w = make_world(name, partitions=partitions, policy=policy, supported=supported, **more)
-        self.worlds.append(w)
-        for slot in range(n):
-            w.start(slot)
-        if settle:
-            w.run(6_000)
-            self.expect(sum(loads(w)) == len(w.resources()), f"{n} members have everything")
-        return w
 
-    def ends_well(self, w: World, after_ms: int = 60_000) -> None:
-        """After a quiet minute everything is run once, evenly, and the group knows its members."""
-        w.run(w.now_ms + after_ms)
-        group = w.coordinator
-        known = [] if group is None or group.data.pending else sorted(group.members)
-        even = max(loads(w)) - min(loads(w)) <= 1
-        self.expect(sum(loads(w)) == len(w.resources()), "in the end everything is processed")
-        self.expect(even, "by members that have equally much")
-        self.expect(
-            known == sorted(p.member.member_id for p in w.living()),
-            "in a group of the living members, without others",
-        )
-
-    @property
-    def violations(self) -> tuple[Violation, ...]:
-        """Rules that the checkers found broken."""
-        return tuple(v for w in self.worlds for v in w.violations)
-
-    @property
-    def trace(self) -> tuple[str, ...]:
-        """What happened in its worlds, one after the other."""
-        return tuple(line for w in self.worlds for line in w.trace)
-
-    @property
-    def well(self) -> bool:
-        """Whether all came as expected, and no rule was broken."""
-        return all(e.holds for e in self.expected) and not self.violations
-
-    def play(self, script: Callable[[FaultCase], None]) -> FaultCase:
-        """Play it to its end, or as far as it comes."""
-        try:
-            script(self)
-        except (AssertionError, HoldfastError) as error:
-            self.expect(False, str(error))
-        return self
+def ends_well(w: InstrumentedWorld, after_ms: int = 60_000) -> InstrumentedWorld:
+    """After a quiet minute everything is run once, evenly, and the group knows its members."""
+    w.run(w.now_ms + after_ms)
+    group = w.coordinator
+    known = [] if group is None or group.data.pending else sorted(group.members)
+    assert sum(loads(w)) == len(w.resources()), "in the end everything is processed"
+    assert max(loads(w)) - min(loads(w)) <= 1, "by members that have equally much"
+    living = sorted(p.member.member_id for p in w.living())
+    assert known == living, "in a group of the living members, without others"
+    assert w.violations == []
+    return w
 
 
 def make_world(

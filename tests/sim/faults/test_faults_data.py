@@ -1,21 +1,12 @@
-"""Fault scenarios 66 to 68 as fault cases: lags that cannot be known.
-
-**Rules.** A name is its number; its docstring is its title.
-
-**Strategy.** The real assignors on counts by hand.
-"""
+"""Fault scenarios 66 to 68: lags that cannot be known, by the real assignors on counts by hand."""
 
 from __future__ import annotations
-
-from tests.sim.faults.fault_case import FaultCase
 
 from holdfast.core.assignors.registry import assign
 from holdfast.core.model.group import Group
 
 
-def lags(
-    s: FaultCase, *offsets: tuple[int, int, int | None], reset: str = "latest"
-) -> list[int] | None:
+def lags(*offsets: tuple[int, int, int | None], reset: str = "latest") -> list[int] | None:
     """Lags of one topic from (begin, end, committed), as the lag assignor is given them."""
     rows = [{"begin": b, "end": e, "committed": c} for b, e, c in offsets]
     group = Group.from_dict(
@@ -28,25 +19,22 @@ def lags(
     )
     own = assign(group, "lag").to_dict()
     loads = sorted(sum(map(len, own[m].values())) for m in own)
-    s.expect(loads == [len(rows) // 2] * 2, "both members get equally many")
+    assert loads == [len(rows) // 2] * 2, "both members get equally many"
     return None if group.lags is None else [int(n) for n in group.lags]
 
 
-def case_66(s: FaultCase) -> None:
-    """A committed offset outside the log."""
-    found = lags(s, (10, 50, 60), (10, 50, 3), (10, 50, 0), (10, 50, 20))
-    s.expect(found == [0, 40, 40, 30], "beyond the end no lag, before the beginning the whole log")
+def test_66_a_committed_offset_outside_the_log() -> None:
+    found = lags((10, 50, 60), (10, 50, 3), (10, 50, 0), (10, 50, 20))
+    assert found == [0, 40, 40, 30], "beyond the end no lag, before the beginning the whole log"
 
 
-def case_67(s: FaultCase) -> None:
-    """No commit, reset latest or earliest."""
-    s.expect(lags(s, (10, 50, None), (0, 5, 5)) == [0, 0], "reset latest: no commit is no lag")
-    found = lags(s, (10, 50, None), (0, 5, None), reset="earliest")
-    s.expect(found == [40, 5], "reset earliest: no commit is the whole log")
+def test_67_no_commit_reset_latest_or_earliest() -> None:
+    assert lags((10, 50, None), (0, 5, 5)) == [0, 0], "reset latest: no commit is no lag"
+    found = lags((10, 50, None), (0, 5, None), reset="earliest")
+    assert found == [40, 5], "reset earliest: no commit is the whole log"
 
 
-def case_68(s: FaultCase) -> None:
-    """All lags equal."""
+def test_68_all_lags_equal() -> None:
     topics = {f"t{n}": 4 for n in range(6)}  # three members: one extra partition in each topic
     for assignor in ("lag", "lag-sticky"):
         for lag in (0, 7):
@@ -59,4 +47,4 @@ def case_68(s: FaultCase) -> None:
             )
             own = assign(group, assignor).to_dict()
             even = [sum(len(ps) for ps in own[m].values()) for m in "abc"] == [8, 8, 8]
-            s.expect(even, f"{assignor}, every lag {lag}: spread by count over all topics")
+            assert even, f"{assignor}, every lag {lag}: spread by count over all topics"

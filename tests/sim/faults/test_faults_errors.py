@@ -1,23 +1,19 @@
-"""Fault scenarios 73 to 75 as fault cases: a coordinator that answers with error codes.
-
-**Rules.** A name is its number; its docstring is its title.
-
-**Strategy.** A hook answers requests instead of the coordinator, for as long as the cause lasts.
-"""
+"""Fault scenarios 73 to 75: a coordinator that answers with error codes while the cause lasts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.faults.fault_case import (
-    FaultCase,
+from tests.sim.faults.small_worlds import (
     InstrumentedWorld,
     between,
+    ends_well,
     group_is,
     loads,
     said,
     until,
+    world,
 )
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
@@ -93,10 +89,9 @@ def count_warnings(w: InstrumentedWorld, words: str) -> int:
     return sum(words in text for text in w.warnings)
 
 
-def case_73(s: FaultCase) -> None:
-    """The coordinator answers with a code that passes."""
+def test_73_the_coordinator_answers_with_a_code_that_passes() -> None:
     for kind in (SendJoin, SendSync, SendHeartbeat, SendCommit):
-        w = s.world("deferred")
+        w = world("deferred")
         before = [p.client for p in w.living()]
         refusing = Refusing(w, kind, lambda _: True)
         for code in PASSING:
@@ -106,52 +101,49 @@ def case_73(s: FaultCase) -> None:
             if kind is SendCommit:  # only who gives something up commits in a round
                 w.subscribe(1, () if w.slots[1].running else ("a",))
             w.run(w.now_ms + 4_000)
-            s.expect(refusing.n_refused > n_before, f"{kind.__name__} is refused with {code}")
+            assert refusing.n_refused > n_before, f"{kind.__name__} is refused with {code}"
             quiet = code in EXPECTED or kind is SendCommit
-            s.expect(
-                quiet or count_warnings(w, describe(code)) > n_warned,
-                f"and {describe(code)} is told",
+            assert quiet or count_warnings(w, describe(code)) > n_warned, (
+                f"and {describe(code)} is told"
             )
             refusing.code = 0
             until(w, lambda w=w: settled(w), 30_000)
-        s.expect([p.client for p in w.living()] == before, "no process ended or was replaced")
+        assert [p.client for p in w.living()] == before, "no process ended or was replaced"
         if kind is not SendCommit:
-            s.expect(not said(w, " drops "), "and nothing was lost")
+            assert not said(w, " drops "), "and nothing was lost"
         w.subscribe(1, ("a",))
-        s.ends_well(w)
+        ends_well(w)
 
 
-def case_74(s: FaultCase) -> None:
-    """The coordinator answers with a code that is fatal."""
+def test_74_the_coordinator_answers_with_a_code_that_is_fatal() -> None:
     for kind in (SendJoin, SendSync, SendHeartbeat):
         for code in sorted(FATAL):
-            w = s.world("holdfast-simple")
+            w = world("holdfast-simple")
             victim = w.slots[1]
             refusing = Refusing(w, kind, lambda p, victim=victim: p is victim)
             refusing.code = code
             victim.notify(RejoinRequested())
             until(w, lambda victim=victim: not victim.alive, 20_000)
-            s.expect(victim.member.state in ENDED, f"{kind.__name__}: {code} ends the member")
-            s.expect(victim.failed == describe(code), "with advice")
-            s.ends_well(w, 30_000)
+            assert victim.member.state in ENDED, f"{kind.__name__}: {code} ends the member"
+            assert victim.failed == describe(code), "with advice"
+            ends_well(w, 30_000)
 
 
-def case_75(s: FaultCase) -> None:
-    """The group's record is too large until one member has gone."""
+def test_75_the_group_s_record_is_too_large_until_one_member_has_gone() -> None:
     for policy in ("simple", "deferred"):
-        w = s.world(policy)
+        w = world(policy)
         before = [p.client for p in w.living()]
         refusing = Refusing(w, SendSync, lambda _, w=w: LARGE in w.slots and w.slots[LARGE].alive)
         refusing.code = ErrorCode.UNKNOWN_SERVER_ERROR
         w.start(LARGE)
         w.run(w.now_ms + 20_000)
-        s.expect(refusing.n_refused > 20, "rounds are refused, and tried again")
-        s.expect(sum(loads(w)) == 6, "meanwhile every member keeps its partitions")
-        s.expect(count_warnings(w, "This leader sent"), "the leader names the size of the record")
-        s.expect(
-            count_warnings(w, "message.max.bytes") < refusing.n_refused / 2, "not at every attempt"
+        assert refusing.n_refused > 20, "rounds are refused, and tried again"
+        assert sum(loads(w)) == 6, "meanwhile every member keeps its partitions"
+        assert count_warnings(w, "This leader sent"), "the leader names the size of the record"
+        assert count_warnings(w, "message.max.bytes") < refusing.n_refused / 2, (
+            "not at every attempt"
         )
         w.crash(LARGE)
         until(w, lambda w=w: settled(w), 40_000)
-        s.expect([p.client for p in w.living()] == before, "the others recover by themselves")
-        s.ends_well(w)
+        assert [p.client for p in w.living()] == before, "the others recover by themselves"
+        ends_well(w)

@@ -1,0 +1,419 @@
+"""The JSON API of ``holdfast serve``: groups, one group, its rows, and the OpenAPI document.
+
+**Rules.** Columns have the names, types and order of the tables
+(:mod:`holdfast.fleet.tables.columns.stored`), a group has the names of ``holdfast doctor --format
+json``, and numbers are those of the pages. Times are ISO 8601 in UTC with milliseconds. Names are
+raw, as the cluster has them. An unknown value is null. A value that the document does not allow is
+an error, and not the default. Rows of one request are at most :data:`MOST_ROWS`.
+
+**Strategy.** The document (:func:`openapi`) is made of the tables' definitions, and
+:func:`check` reads requests by its parameters; so the two cannot differ.
+
+References: OpenAPI 3.1.0; JSON Schema 2020-12.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.columns import I64
+from holdfast.errors import ConfigError
+from holdfast.fleet.analysis.findings.doctor import examinations, moment, to_json, worst_of
+from holdfast.fleet.analysis.findings.finding import RULES
+from holdfast.fleet.report.serving.group_index import (
+    NO_LAG,
+    SEVERITIES,
+    SORTS,
+    GroupIndex,
+    IndexView,
+    Verdicts,
+    rows_within,
+    select,
+)
+from holdfast.fleet.report.serving.live import rebalancing_s
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.time_range import DURATION, MILLIS, TimeRange, read_range
+from holdfast.fleet.tables.columns.definition import Column, DType, Table
+from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
+from holdfast.fleet.tables.reading import flatten
+
+MOST_ROWS: Final = 1_000
+SHOWN: Final = tuple(name for name in TABLES if name not in {*NOT_SHOWN, "bad_records"})
+"""Tables with rows of groups that are in memory."""
+
+Schema = dict[str, Any]
+
+_TYPES: Final[Mapping[DType, Schema]] = {
+    DType.STRING: {"type": "string"},
+    DType.BOOL: {"type": "boolean"},
+    DType.INT32: {"type": "integer"},
+    DType.INT64: {"type": "integer"},
+    DType.FLOAT64: {"type": "number"},
+    DType.TIMESTAMP: {"type": "string", "format": "date-time"},
+    DType.INT32_LIST: {"type": "array", "items": {"type": "integer"}},
+    DType.INT64_LIST: {"type": "array", "items": {"type": "integer"}},
+    DType.STRING_LIST: {"type": "array", "items": {"type": "string"}},
+}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _object(properties: Schema, doc: str = "", *, only: bool = True) -> Schema:
+    """Return the schema of an object with all of its properties, and no others."""
+    more = {"description": doc} if doc else {}
+    closed = {"additionalProperties": False} if only else {}
+    return {
+        "type": "object",
+        **more,
+        "required": list(properties),
+        "properties": properties,
+        **closed,
+    }
+
+
+_FOUND = _object(
+    {
+        "code": {"type": "string", "enum": sorted(RULES)},
+        "name": {"type": "string"},
+        "severity": {"type": "string", "enum": list(SEVERITIES)},
+        "active": {"type": "boolean"},
+    }
+)
+_GROUP_ROW = _object(
+    {
+        "group": {"type": "string", "description": "Name as the cluster has it."},
+        "state": {"type": "string", "description": "Present state in Kafka's words."},
+        "rebalancing_seconds": {
+            "type": ["number", "null"],
+            "description": "Time since the present rebalance is known; null without one.",
+        },
+        "members": {"type": ["integer", "null"], "minimum": 0},
+        "lag": {"type": ["integer", "null"], "description": "Records behind, in all partitions."},
+        "lag_seconds": {
+            "type": ["number", "null"],
+            "description": "Age of the oldest unread record of a subscribed topic.",
+        },
+        "rebalances": {"type": ["integer", "null"], "description": "In the time range."},
+        "downtime_lower_seconds": {
+            "type": ["number", "null"],
+            "description": "Downtime of a partition in the time range, at least.",
+        },
+        "downtime_seconds": {"type": ["number", "null"], "description": "The same, at most."},
+        "cause": {"type": "string", "description": "Cause with the longest downtime, or empty."},
+        "findings": {
+            "type": ["array", "null"],
+            "items": _FOUND,
+            "description": "Findings of the doctor, the worst first; null until it was examined.",
+        },
+    }
+)
+_GROUP = _object(
+    {
+        "group": {"type": "string"},
+        "state": {"type": "string"},
+        "members": {"type": "integer"},
+        "rebalances": {"type": "integer"},
+        "downtime_seconds": {"type": "number"},
+        "findings": {"type": "array", "items": {"type": "object"}},
+    },
+    "A group of `holdfast doctor --format json` (docs/doctor.schema.json), for the time range.",
+    only=False,
+)
+
+
+def _page_of(row: Schema) -> Schema:
+    return _object(
+        {
+            "total": {"type": "integer", "minimum": 0, "description": "Rows on all pages."},
+            "page": {"type": "integer", "minimum": 1},
+            "size": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
+            "rows": {"type": "array", "maxItems": MOST_ROWS, "items": row},
+        }
+    )
+
+
+def _row_of(table: Table) -> Schema:
+    return _object(
+        {
+            name: _of_column(c, name)
+            for c, name in zip(table.columns, table.flat_names, strict=True)
+        },
+        table.doc,
+    )
+
+
+def _of_column(column: Column, name: str) -> Schema:
+    """Return the schema of a column; a flat view has elements of a list."""
+    schema = _TYPES[column.dtype]
+    if name != column.name:
+        schema = schema["items"]
+    unit = f"; {column.unit}" if column.unit and column.unit not in column.doc else ""
+    held = _or_null(schema) if column.nullable or column.dtype is DType.FLOAT64 else schema
+    return {**held, "description": f"{column.doc}{unit}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a query: its name, schema, and description."""
+
+    name: str
+    schema: Schema
+    doc: str
+
+    @property
+    def document(self) -> Schema:
+        """Return the parameter as OpenAPI."""
+        return {"name": self.name, "in": "query", "description": self.doc, "schema": self.schema}
+
+
+_MOMENT: Schema = {
+    "anyOf": [
+        {"type": "string", "format": "date-time"},
+        {"type": "string", "pattern": f"^{MILLIS}$"},
+        {"type": "string", "pattern": f"^{DURATION}$"},
+    ]
+}
+_RANGE = (
+    Parameter("from", _MOMENT, "First moment: ISO 8601, epoch milliseconds, or 6h before the end."),
+    Parameter("to", _MOMENT, "Last moment, in the same forms; by default the end of the tables."),
+)
+_PAGES = (
+    Parameter("order", {"type": "string", "enum": ["asc", "desc"]}, "Order of the sort column."),
+    Parameter("page", {"type": "integer", "minimum": 1, "maximum": 10**6}, "Counted from 1."),
+    Parameter("size", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "Rows of a page."),
+)
+OF_GROUPS = (
+    *_RANGE,
+    Parameter("find", {"type": "string", "maxLength": 300}, "Part of a name, or a finding's code."),
+    Parameter("state", {"type": "string", "maxLength": 300}, "Only groups in this state."),
+    Parameter(
+        "least", {"type": "string", "enum": list(SEVERITIES)}, "Only with such findings, or worse."
+    ),
+    Parameter("sort", {"type": "string", "enum": list(SORTS)}, "Column; by default `findings`."),
+    *_PAGES,
+)
+OF_GROUP = _RANGE
+
+
+def of_rows(table: Table) -> tuple[Parameter, ...]:
+    """Return the parameters of a table's rows: lists do not sort."""
+    named = zip(table.columns, table.flat_names, strict=True)
+    columns = [name for column, name in named if column.dtype is not DType.STRING_LIST]
+    sort = Parameter("sort", {"type": "string", "enum": columns}, "Column; by default its order.")
+    return (*_RANGE, sort, *_PAGES)
+
+
+def check(words: Mapping[str, str], parameters: Sequence[Parameter]) -> None:
+    """Check a query by the document; raise ConfigError for a value that it does not allow."""
+    for one in parameters:
+        text, schema = words.get(one.name), one.schema
+        if text is None:
+            continue
+        if "enum" in schema and text not in schema["enum"]:
+            raise ConfigError(f"{one.name}: expected one of {', '.join(schema['enum'])}")
+        if schema.get("type") == "integer":
+            good = re.fullmatch(r"[0-9]{1,9}", text, re.ASCII)
+            if not good or not schema["minimum"] <= int(text) <= schema["maximum"]:
+                limits = f"{schema['minimum']} to {schema['maximum']}"
+                raise ConfigError(f"{one.name}: expected a whole number, {limits}")
+        if "anyOf" in schema and not text:
+            raise ConfigError(f"{one.name}: expected a moment")
+        if len(text) > schema.get("maxLength", len(text)):
+            raise ConfigError(f"{one.name}: expected at most {schema['maxLength']} characters")
+
+
+def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
+    """Return the rows of groups for a query; raise ConfigError as :func:`check`."""
+    check(words, OF_GROUPS)
+    index, live = fleet.index_in(_range_of(fleet, words)), fleet.live
+    verdicts, since_s = fleet.verdicts, rebalancing_s(index, live)
+    rows = select(
+        index,
+        verdicts,
+        IndexView(
+            find=words.get("find", "").strip(),
+            state=words.get("state", ""),
+            least=words.get("least", ""),
+            sort=words.get("sort", "findings"),
+            falls=words.get("order", "desc") == "desc",
+        ),
+    )
+    return _cut(rows, words, lambda some: (_group_row(index, verdicts, since_s, i) for i in some))
+
+
+def _group_row(
+    index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i: int
+) -> Schema:
+    name, lag = index.names[i], int(index.lag[i])
+    history = index.has_history
+    return {
+        "group": name,
+        "state": index.state[i],
+        "rebalancing_seconds": _number(since_s.get(name, math.nan)),
+        "members": int(index.n_members[i]) if history else None,
+        "lag": None if lag == NO_LAG else lag,
+        "lag_seconds": _number(float(index.lag_s[i])),
+        "rebalances": int(index.n_rebalances[i]) if history else None,
+        "downtime_lower_seconds": _number(float(index.downtime_lower_s[i])) if history else None,
+        "downtime_seconds": _number(float(index.downtime_s[i])) if history else None,
+        "cause": index.cause[i],
+        "findings": None
+        if name not in verdicts
+        else [
+            {
+                "code": one.code,
+                "name": RULES[one.code].name,
+                "severity": str(one.severity),
+                "active": one.is_active,
+            }
+            for one in verdicts[name].codes
+        ],
+    }
+
+
+def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | None:
+    """Return a group as the doctor examines it in a time range; None for an unknown one."""
+    check(words, OF_GROUP)
+    served, live = fleet.served, fleet.want(name)
+    if name not in served.tables.groups and name not in live.names:
+        return None
+    within = _range_of(fleet, words)
+    found = examinations(
+        served.tables,
+        [name],
+        served.last_ms if within.to_ms is None else within.to_ms,
+        since_ms=within.from_ms,
+        live=live,
+        source=fleet.given,
+    )
+    document: Schema = to_json(worst_of(found))["groups"][0]
+    return document
+
+
+def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) -> Schema:
+    """Return the rows of a group in a table; a table without times is whole in every range."""
+    definition, sort = TABLES[table], words.get("sort", "")
+    check(words, of_rows(definition))
+    found, within = fleet.served.tables.of_group(name, table), _range_of(fleet, words)
+    if "timestamp" in definition.names:
+        found = rows_within(found, within)
+    found = flatten(found, definition)
+    direction = "descending" if words.get("order") == "desc" else "ascending"
+    keys = [sort] if sort else [key for key in definition.order if key in found.column_names]
+    order = pc.sort_indices(found, sort_keys=[(key, direction) for key in keys])
+
+    def written(some: Sequence[int]) -> Iterator[Schema]:
+        return _plain(found.take(pa.array(some, pa.int64())))
+
+    return _cut(order.to_numpy(), words, written)
+
+
+def _range_of(fleet: ServedFleet, words: Mapping[str, str]) -> TimeRange:
+    served = fleet.served
+    return read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
+
+
+def _cut(found: I64, words: Mapping[str, str], written: Any) -> Schema:
+    """Return one page of rows; a page behind the last one has none."""
+    page, size = int(words.get("page", 1)), int(words.get("size", 100))
+    some = found[(page - 1) * size : page * size].tolist()
+    return {"total": len(found), "page": page, "size": size, "rows": list(written(some))}
+
+
+def _plain(found: pa.Table) -> Iterator[Schema]:
+    """Yield rows for JSON."""
+    for row in found.to_pylist():
+        yield {
+            name: moment(round(value.timestamp() * 1000))
+            if isinstance(value, datetime)
+            else _number(value)
+            if isinstance(value, float)
+            else value
+            for name, value in row.items()
+        }
+
+
+def _number(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN and no infinity."""
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def _get(
+    summary: str, parameters: Sequence[Schema], schema: Schema, *, is_known: bool = False
+) -> Schema:
+    """Return one operation of the document; ``is_known`` if nothing can be missing."""
+    failed = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    errors = {status: text for status, text in _ERRORS.items() if status != "404" or not is_known}
+    answer = {"description": "the answer", "content": {"application/json": {"schema": schema}}}
+    return {
+        "get": {
+            "summary": summary,
+            "parameters": list(parameters),
+            "responses": {
+                "200": answer,
+                **{status: {"description": text, **failed} for status, text in errors.items()},
+            },
+        }
+    }
+
+
+_ERRORS: Final = {
+    "400": "a value is not allowed",
+    "401": "the token is missing",
+    "403": "the Host header names another computer, or a page of another site asks",
+    "404": "unknown group",
+}
+
+
+def openapi() -> Schema:
+    """Return the OpenAPI document of the API."""
+    name = {
+        "name": "group",
+        "in": "path",
+        "required": True,
+        "description": "Name of the group, percent-encoded.",
+        "schema": {"type": "string", "minLength": 1},
+    }
+    schemas = {
+        "Error": _object({"error": {"type": "string"}}),
+        "GroupRow": _GROUP_ROW,
+        "Group": _GROUP,
+        **{table: _row_of(TABLES[table]) for table in SHOWN},
+    }
+    named = {one: {"$ref": f"#/components/schemas/{one}"} for one in schemas}
+    of_groups, of_group = ([one.document for one in some] for some in (OF_GROUPS, OF_GROUP))
+    one = "/api/groups/{group}"
+    paths = {
+        "/api/groups": _get(
+            "Groups, the worst first.", of_groups, _page_of(named["GroupRow"]), is_known=True
+        ),
+        one: _get("One group with its findings.", [name, *of_group], named["Group"]),
+    }
+    for table in SHOWN:
+        parameters = [name, *(parameter.document for parameter in of_rows(TABLES[table]))]
+        paths[f"{one}/{table}"] = _get(TABLES[table].doc, parameters, _page_of(named[table]))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "holdfast serve",
+            "version": version("kafka-holdfast"),
+            "description": "Consumer groups of a cluster: the numbers of the pages as JSON.",
+        },
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": schemas,
+        },
+    }

@@ -1,0 +1,264 @@
+"""Logins by configuration, on a real broker: token endpoints with Kafka's own validator, keystores.
+
+Each goes through every way in: a member of each client, and commands with one file that Kafka's own
+tools read, too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+from itertools import product
+
+import pytest
+from tests.cli.running import run
+from tests.live.all_clients import DROP_INS
+from tests.live.clients import CLIENTS
+from tests.live.crew import Topic, fresh
+from tests.live.every_command import CODES, run_all
+from tests.live.kinds import class_path
+from tests.live.security import showing, write_stores
+from tests.live.small_group import small_group
+from tests.live.waiting import until
+from tests.suites import further
+from tests.token_server import CLIENT, SCOPE, SECRET, token_server
+
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.errors import SourceError
+from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
+from holdfast.local.java import find_java
+
+pytestmark = pytest.mark.broker
+PASSWORD = "store-planted-5"
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+CLIENT_NAMES = ("consumer", *DROP_INS)
+
+
+@pytest.fixture
+def server(security):
+    with token_server(security.folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stores(certificates, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    made = certificates.folder
+    write_stores(made / "ca.pem", made / "client.pem", folder, PASSWORD)
+    return folder
+
+
+def oidc(server):
+    return {"security.protocol": "SASL_PLAINTEXT", **server.config()}
+
+
+def java_oidc(server):
+    """The keys of Java's client, as its documentation has them."""
+    login = f'clientId="{CLIENT}" clientSecret="{SECRET}" scope="{SCOPE}"'
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": server.url,
+        "sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required {login};",
+    }
+
+
+def keystores(stores, kind):
+    return {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(stores / f"ca.{kind}"),
+        "ssl.truststore.type": kind,
+        "ssl.truststore.password": PASSWORD,
+        "ssl.keystore.location": str(stores / f"client.{kind}"),
+        "ssl.keystore.type": kind,
+        "ssl.keystore.password": PASSWORD,
+    }
+
+
+def written(folder, config):
+    file = folder / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    return file
+
+
+def reads(broker, listener, name, config):
+    """A member joins, reads and commits; its client is returned."""
+    topic = Topic(broker.bootstrap, 1, 4)
+    own = {"bootstrap.servers": broker.bootstrap_of(listener), "group.id": fresh("group")}
+    client = CLIENTS[name](topic.name, {**own, "enable.auto.commit": False, **config})
+    client.subscribe([topic.name])
+    until(lambda: client.poll() and len(client.records) == 4, "records", 90)
+    client.commit()
+    assert client.committed(0) == 4
+    return client
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling"),
+    further(product(CLIENT_NAMES, (oidc, java_oidc)), [(one, oidc) for one in CLIENT_NAMES]),
+)
+def test_a_member_of_each_client_logs_in_with_a_token_endpoint(
+    broker, server, name, spelling, caplog
+):
+    with caplog.at_level(logging.DEBUG):
+        client = reads(broker, "OIDC", name, spelling(server))
+        assert not showing(SECRET, client.consumer)
+        client.close()
+    assert server.tokens
+    texts = (SECRET, *(token.partition(".")[2] for token in server.tokens))
+    assert not [text for text in texts if text in caplog.text]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), further(product(CLIENT_NAMES, ("JKS", "PKCS12")), [("consumer", "JKS")])
+)
+def test_a_member_of_each_client_reads_keystores(broker, stores, name, kind):
+    client = reads(broker, "MTLS", name, keystores(stores, kind))
+    assert not showing(PASSWORD, client.consumer)
+    client.close()
+
+
+@pytest.mark.parametrize("name", further(CLIENT_NAMES))
+def test_a_member_logs_in_again_before_its_token_ends(broker, server, name):
+    """KIP-368: the broker ends a connection at the end of its token's lifetime."""
+    server.lifetime_s = 5.0
+    topic = Topic(broker.bootstrap, 1, 1)
+    own = {"bootstrap.servers": broker.bootstrap_of("OIDC"), "group.id": fresh("group")}
+    client = CLIENTS[name](topic.name, {**own, **oidc(server)})
+    client.subscribe([topic.name])
+    until(lambda: client.poll() and client.records, "a record", 90)
+    seen = len(server.tokens)
+    identity = client.snapshot.identity
+    until(lambda: client.poll() is not None and len(server.tokens) >= seen + 3, "tokens", 90)
+    topic.produce(1)
+    until(lambda: client.poll() and len(client.records) == 2, "another record", 90)
+    assert client.snapshot.identity == identity  # no generation has begun
+    client.close()
+
+
+WRONG = {
+    "secret": ({"sasl.oauthbearer.client.secret": "planted"}, {}, "refused the client 'reader'"),
+    "scope": ({"sasl.oauthbearer.scope": "all"}, {}, "refused the scope 'all'"),
+    "endpoint": (
+        {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
+        {},
+        "token endpoint http://127.0.0.1:1/token cannot be reached",
+    ),
+    "audience": (
+        {},
+        {"aud": "other"},
+        "refused the token of the token endpoint .*audience 'other'",
+    ),
+    "issuer": ({}, {"iss": "https://other"}, "invalid_token.*issuer 'https://other'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_refused_login_names_what_refused_it(broker, server, case):
+    config, server.claims, said = WRONG[case]
+    cluster = LiveCluster(
+        bootstrap=broker.bootstrap_of("OIDC"), config={**oidc(server), **config}, timeout_ms=8_000
+    )
+    with pytest.raises(SourceError, match=said) as caught:
+        cluster.check()
+    text = f"{caught.value}"
+    assert "planted" not in text and not [one for one in server.tokens if one[:60] in text]
+
+
+def kafkas_tool(at, file):
+    """Run Kafka's own tool with a file of properties; it lists the groups."""
+    allowed = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
+    url = [line for line in file.read_text().splitlines() if ".url=" in line]
+    line = [find_java().executable, allowed + "".join(url).partition("=")[2], "-Xshare:auto"]
+    line += ["-XX:TieredStopAtLevel=1", "-cp", class_path()]
+    line += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--list"]
+    line += ["--bootstrap-server", at, "--command-config", file]
+    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("way", further(["OIDC", "JKS", "PKCS12"], ["OIDC", "JKS"]))
+def test_one_file_serves_kafkas_tools_and_ours(broker, server, stores, tmp_path, way):
+    listener = "OIDC" if way == "OIDC" else "MTLS"
+    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
+    file, at = written(tmp_path, config), broker.bootstrap_of(listener)
+    with small_group(broker.bootstrap, group := fresh("group")):
+        assert group in kafkas_tool(at, file)
+        lag = run("lag", "-b", at, "--command-config", str(file), "--group", group)
+        doctor = run("doctor", "-b", at, "--command-config", str(file), "--group", group)
+    assert lag.code == 0 and group in lag.out, lag.err
+    assert doctor.code == 0, doctor.err
+    for secret in (SECRET, PASSWORD):
+        assert secret not in lag.out + lag.err + doctor.out + doctor.err
+
+
+STEPS = ["setting", "connection", "TLS", "protocol", "mechanism", "token", "login", "metadata"]
+
+
+def checked(at, file):
+    done = run("config", "check", "-b", at, "--command-config", str(file), "--format", "json")
+    rows = json.loads(done.out)["rows"]
+    return done, list(dict.fromkeys(row["step"] for row in rows)), done.out + done.err
+
+
+@pytest.mark.parametrize("way", ["OIDC", "PKCS12"])
+def test_a_configuration_is_checked_step_by_step(broker, server, stores, tmp_path, way):
+    listener, left_out = ("OIDC", {"TLS"}) if way == "OIDC" else ("MTLS", {"mechanism", "token"})
+    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
+    done, steps, text = checked(broker.bootstrap_of(listener), written(tmp_path, config))
+    assert done.code == 0, done.err
+    assert steps == [*(step for step in STEPS if step not in left_out), "Spark"]
+    assert "its client gets the same login" in text
+    if way == "OIDC":
+        assert server.url in text and "audience 'kafka'" in text
+    wrong = {**config, "security.protocol": "PLAINTEXT", "sasl.mechanism": None}
+    wrong = {key: one for key, one in wrong.items() if one and not key.startswith("sasl.")}
+    done, steps, more = checked(broker.bootstrap_of(listener), written(tmp_path, wrong))
+    assert done.code == 3
+    assert ("wants a login" if way == "OIDC" else "does it want TLS") in done.err
+    assert steps in (["setting", "connection", "protocol"], ["setting", "connection"])
+    for secret in (SECRET, PASSWORD, *(token[-60:] for token in server.tokens)):
+        assert secret not in text + more
+
+
+def test_a_token_that_the_broker_refuses_is_the_step_that_fails(broker, server, tmp_path):
+    server.claims = {"aud": "other"}
+    done, steps, _ = checked(broker.bootstrap_of("OIDC"), written(tmp_path, java_oidc(server)))
+    assert (done.code, steps[-1]) == (3, "token")
+    assert "invalid_token" in done.err and "audience 'other'" in done.err
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", further(["OIDC", "JKS", "PKCS12"]))
+def test_sparks_reader_logs_in(spark, broker, server, stores, way):
+    listener = "OIDC" if way == "OIDC" else "MTLS"
+    config = oidc(server) if way == "OIDC" else keystores(stores, way)
+    cluster = LiveCluster(bootstrap=broker.bootstrap_of(listener), config=config)
+    found = spark.read.format("kafka").options(**kafka_options(cluster, [0])).load().count()
+    assert found >= 0
+    assert len(server.tokens) >= (way == "OIDC")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["OIDC", "JKS"])
+def test_every_command_logs_in(broker, server, stores, tmp_path, way):
+    listener = "OIDC" if way == "OIDC" else "MTLS"
+    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
+    with small_group(broker.bootstrap, fresh("group")):
+        codes, ended = run_all(
+            broker.bootstrap_of(listener),
+            written(tmp_path, config),
+            tmp_path / "out",
+            tmp_path / "python.log",
+        )
+    assert codes == CODES, ended.stderr
+    text = (tmp_path / "python.log").read_text(errors="replace") + ended.stdout + ended.stderr
+    tokens = (token.partition(".")[2] for token in server.tokens)
+    assert not [secret for secret in (SECRET, PASSWORD, *tokens) if secret in text]
+    for file in (tmp_path / "out").rglob("*"):
+        data = file.read_bytes() if file.is_file() else b""
+        assert SECRET.encode() not in data and PASSWORD.encode() not in data, file
