@@ -277,7 +277,7 @@ class SubscriptionState:
                     loss.is_unreported, loss.is_raised = True, False
                 if term.is_active:
                     noted = None if term.processed is None else term.processed.offset
-                    self._unrecorded[tp] = {term.began, term.committed, noted}  # no news
+                    self._unrecorded[tp] = {term.began, term.committed, noted}  # nothing new
                 term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
 
     def unrecorded(self) -> set[Resource]:
@@ -332,8 +332,8 @@ class SubscriptionState:
         The caller reports them by an error.
         """
         with self._lock:
-            asked = self._open if partitions is None else self._open.intersection(partitions)
-            found = {tp for tp in asked if self._losses[tp].is_unreported}
+            wanted = self._open if partitions is None else self._open.intersection(partitions)
+            found = {tp for tp in wanted if self._losses[tp].is_unreported}
             for tp in found:
                 self._losses[tp].is_raised = True
             return found
