@@ -274,7 +274,7 @@ def history(
     Returns
     -------
     TableFrames
-        The ten tables.
+        The eleven tables.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def watch(
     Returns
     -------
     TableFrames
-        The ten tables; ``lag`` is as of the last poll.
+        The eleven tables; ``lag`` is as of the last poll.
 
     Raises
     ------
