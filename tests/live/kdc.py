@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.live.waiting import until
@@ -20,7 +21,10 @@ REALM = "HOLDFAST.TEST"
 SERVICE = "kafka"
 USER = f"reader@{REALM}"
 SERVER = f"{SERVICE}/localhost@{REALM}"  # clients look the name of 127.0.0.1 up
-PACKAGES = "krb5-kdc krb5-admin-server krb5-user libkrb5-dev"
+INSTALL = (
+    "this test needs a KDC and python-gssapi: `apt-get install krb5-kdc "
+    "krb5-admin-server krb5-user libkrb5-dev`, then `pip install 'kafka-holdfast[kerberos]'`"
+)
 _SBIN = "/usr/sbin:/usr/local/sbin"  # not everybody's PATH has it
 
 
@@ -49,7 +53,7 @@ class Kdc:
 
 def tool(name: str) -> str:
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SBIN}")
-    assert found is not None, f"no {name}: this test needs a KDC, `apt-get install {PACKAGES}`"
+    assert found is not None, f"no {name}: {INSTALL}"
     return found
 
 
@@ -62,9 +66,11 @@ def _free_port() -> int:
 @contextmanager
 def running_kdc(folder: Path) -> Iterator[Kdc]:
     """A realm with :data:`SERVER` and :data:`USER`."""
+    assert find_spec("gssapi") is not None, INSTALL
     kdc, port = Kdc(folder), _free_port()
     kdc.krb5_conf.write_text(
-        f"[libdefaults]\ndefault_realm = {REALM}\ndns_lookup_kdc = false\ndns_lookup_realm = false\n"
+        f"[libdefaults]\ndefault_realm = {REALM}\n"
+        "dns_lookup_kdc = false\ndns_lookup_realm = false\n"
         "udp_preference_limit = 1\n"  # TCP alone
         f"[realms]\n{REALM} = {{\n kdc = 127.0.0.1:{port}\n}}\n"
         f"[domain_realm]\nlocalhost = {REALM}\n127.0.0.1 = {REALM}\n"

@@ -139,8 +139,8 @@ def test_commands_log_in(kerberos_broker, kdc, tmp_path, spelling):
 
 WRONG = {
     "no ticket": ({"sasl.kerberos.keytab": None, "sasl.kerberos.principal": None}, "run kinit"),
-    "keytab": ({"sasl.kerberos.keytab": "/none.keytab"}, "is sasl.kerberos.keytab right"),
-    "principal": ({"sasl.kerberos.principal": "other"}, "sasl.kerberos.principal"),
+    "keytab": ({"sasl.kerberos.keytab": "/none.keytab"}, "is sasl.kerberos.keytab .* readable"),
+    "principal": ({"sasl.kerberos.principal": "other"}, "hold sasl.kerberos.principal"),
     "service": ({"sasl.kerberos.service.name": "wrong"}, "is sasl.kerberos.service.name right"),
 }
 

@@ -122,7 +122,7 @@ def kafka_python_connection(settings: ConnectionSettings) -> dict[str, Any]:
             settings["holdfast.oauth.token.provider"]
         )
     elif mechanism == kerberos.MECHANISM:
-        result["sasl_kerberos_service_name"] = kerberos.service_of(settings)
+        result["sasl_kerberos_service_name"] = kerberos.service_of(settings.values)
         kerberos.use_in_kafka_python()
     else:
         result["sasl_plain_username"] = settings["sasl.username"]

@@ -150,7 +150,7 @@ class Connections:
                 raise SourceError(str(error)) from None
         if self.settings["sasl.mechanism"] == kerberos.MECHANISM:
             try:  # the first ticket, likewise
-                kerberos.ticket_of(kerberos.service_of(self.settings))
+                kerberos.ticket_of(kerberos.service_of(self.settings.values))
             except ClientError as error:
                 self.close()
                 raise SourceError(str(error)) from None

@@ -153,12 +153,21 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
             jaas = _options_of(value)
         elif key not in ("enable.ssl.certificate.verification", *_CLASSES):
             _put(found, SAME.get(key, key), value, key)
-    is_kerberos = kerberos.MODULE in str(rest.get("sasl.jaas.config")) or kerberos.SERVICE in found
-    if is_kerberos and str(found.get("security.protocol", "")).upper().startswith("SASL"):
-        found.setdefault("sasl.mechanism", kerberos.MECHANISM)  # as in Kafka's clients
+    has_module = kerberos.MODULE in str(rest.get("sasl.jaas.config"))
+    is_sasl = str(found.get("security.protocol", "")).upper().startswith("SASL")
+    if is_sasl and (has_module or kerberos.SERVICE in found):
+        found.setdefault("sasl.mechanism", kerberos.MECHANISM)  # the default of Kafka's clients
+    is_aws = aws.REGION in found or _is_aws(rest)
+    _take_login(found, jaas, is_aws=is_aws)
+    if isinstance(provider := found.get(PROVIDER), str):
+        found[PROVIDER] = provider_named(provider)
+    return found
+
+
+def _take_login(found: dict[str, object], jaas: Mapping[str, str], *, is_aws: bool) -> None:
+    """Add the login of Java's login module, and make a provider of the keys of tokens."""
     mechanism = str(found.get("sasl.mechanism", "")).upper()
-    is_aws = mechanism == aws.MECHANISM or aws.REGION in found or _is_aws(rest)
-    if is_aws:
+    if is_aws or mechanism == aws.MECHANISM:
         _take_aws(found, jaas)
     elif mechanism == "OAUTHBEARER":
         _take_oidc(found, jaas)
@@ -173,9 +182,6 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
     for key in (kerberos.KEYTAB, kerberos.PRINCIPAL):
         if key in found and mechanism != kerberos.MECHANISM:
             raise ConfigError(f"{key}: it needs sasl.mechanism GSSAPI, found {mechanism or 'none'}")
-    if isinstance(provider := found.get(PROVIDER), str):
-        found[PROVIDER] = provider_named(provider)
-    return found
 
 
 def _put(found: dict[str, object], key: str, value: object, given: str) -> None:

@@ -1,10 +1,10 @@
 """Finds why a cluster does not answer, by a check of each step that a client takes.
 
-**Rules.** The steps are name, port, TLS, protocol, login mechanism, token, login. The result names
-the first step that fails, with the key to check. A password is never sent here: if every step
-before it works and the client has failed, the login was refused. A token is sent, because only the
-broker's answer to it says whether its scope is too small, and so is a ticket. No answer is trusted: at most
-:data:`_LONGEST` bytes of it are read.
+**Rules.** The steps are name, port, TLS, protocol, login mechanism, token or ticket, login. The
+result names the first step that fails, with the key to check. A password is never sent here: if
+every step before it works and the client has failed, the login was refused. A token is sent,
+because only the broker's answer to it says whether its scope is too small, and so is a ticket. No
+answer is trusted: at most :data:`_LONGEST` bytes of it are read.
 
 **Strategy.** A client library retries for a long time and reports its last time-out. A check has a
 socket of its own and sends small requests (ApiVersions, SaslHandshake, SaslAuthenticate, Metadata).
@@ -233,7 +233,7 @@ def _look_inside(address: str, sock: Any, settings: ConnectionSettings, note: No
 
 def _try_ticket(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
     """Log in with a ticket."""
-    service = kerberos.service_of(settings)
+    service = kerberos.service_of(settings.values)
     try:
         _, owner = kerberos.ticket_of(service)
         note("ticket", f"there is a ticket for {owner}")

@@ -34,17 +34,12 @@ _FLAGS = {
 }
 _OPTIONS = {*_FLAGS, "keyTab", "principal", "serviceName"}
 _HINTS = {
-    "No Kerberos credentials": (
-        f"run kinit, or give {KEYTAB} and {PRINCIPAL} (keyTab and principal in sasl.jaas.config)"
-    ),
-    "Server not found": f"is {SERVICE} right, and is the broker's name that of its principal?",
-    "Cannot contact any KDC": "does krb5.conf (KRB5_CONFIG) name the realm's KDC?",
-    "Cannot find KDC": "does krb5.conf (KRB5_CONFIG) name the realm's KDC?",
-    "nonexistent or empty": f"is {KEYTAB} right?",
-    "no suitable keys": f"does the keytab hold {PRINCIPAL}?",
+    "Server ": f"is {SERVICE} right, and is the broker's name that of its principal?",
+    "KDC": "does krb5.conf (KRB5_CONFIG) name the realm's KDC, and does it run?",
     "not found in Kerberos database": f"is {PRINCIPAL} right?",
     "skew": "is the clock right?",
 }
+"""Parts of the library's texts -> what to check."""
 
 
 class Service(str):
@@ -158,7 +153,10 @@ def ticket_of(service: Service) -> tuple[Any, str]:
         found = _credentials(service)
         return found, str(found.name)
     except gssapi.exceptions.GSSError as error:
-        raise _no_login(f"no ticket for {service.principal or 'this process'}", error) from None
+        hint = f"run kinit, or give {KEYTAB} and {PRINCIPAL}"
+        if service.keytab is not None:
+            hint = f"is {KEYTAB} ({service.keytab}) readable, and does it hold {PRINCIPAL}?"
+        raise _no_login(f"no ticket for {service.principal or 'this user'}", error, hint) from None
 
 
 def _credentials(service: Service) -> Any:
@@ -206,12 +204,14 @@ def exchange(service: Service, host: str) -> Generator[bytes, bytes, None]:
         raise _no_login(f"no login to {target}", error) from None
 
 
-def _no_login(what: str, error: Exception) -> ClientError:
+def _no_login(
+    what: str, error: Any, hint: str = "the KDC's and the broker's logs say more"
+) -> ClientError:
     minor = getattr(error, "min_code", 0)
-    texts = error.get_all_statuses(minor, False) if minor else [str(error)]  # type: ignore[attr-defined]
+    texts = error.get_all_statuses(minor, False) if minor else [str(error)]
     text = ": ".join(filter(None, texts)) or type(error).__name__
-    hint = next((f": {hint}" for part, hint in _HINTS.items() if part in text), "")
-    return ClientError(f"Kerberos: {what} ({text}){hint}")
+    hint = next((one for part, one in _HINTS.items() if part in text), hint)
+    return ClientError(f"Kerberos: {what} ({text}): {hint}")
 
 
 def use_in_kafka_python() -> None:

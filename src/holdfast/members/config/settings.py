@@ -289,7 +289,6 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
         provide = settings["holdfast.oauth.token.provider"]
         result["oauth_cb"] = oauth_callback(provide)
     if settings["sasl.mechanism"] == kerberos.MECHANISM:
-        kerberos.check_librdkafka()
         result |= {key: settings[key] for key in kerberos.KEYS if settings[key] is not None}
         if settings[kerberos.KEYTAB] is None:
             result["sasl.kerberos.kinit.cmd"] = ""  # the tickets of the cache, as they are
