@@ -221,7 +221,7 @@ def use_in_kafka_python() -> None:
     from kafka.net.sasl.abc import SaslMechanism
     from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 
-    class Login(SaslMechanism):  # type: ignore[misc]  # the base class is untyped
+    class KafkaPythonLogin(SaslMechanism):  # type: ignore[misc]  # the base class is untyped
         def __init__(self, service: Service, host: str):
             self._exchange = exchange(service, host)
             self._next: bytes | None = self._step(None)
@@ -249,7 +249,7 @@ def use_in_kafka_python() -> None:
     def make(**config: Any) -> Any:
         service = config.get("sasl_kerberos_service_name")
         if isinstance(service, Service):
-            return Login(service, config["host"])
+            return KafkaPythonLogin(service, config["host"])
         return SaslMechanismGSSAPI(**config)
 
     sasl.register_sasl_mechanism(MECHANISM, make, overwrite=True)
@@ -259,7 +259,7 @@ def use_in_aiokafka() -> None:
     """Have aiokafka's connections log in by :func:`exchange`; safe to call again."""
     from aiokafka import conn
 
-    class Login(conn.BaseSaslAuthenticator):  # type: ignore[misc]  # aiokafka has no types
+    class AiokafkaLogin(conn.BaseSaslAuthenticator):  # type: ignore[misc]  # aiokafka has no types
         def __init__(self, loop: Any, service: Service, host: str):
             self._loop = loop
             self._authenticator = _pairs(exchange(service, host))
@@ -269,7 +269,7 @@ def use_in_aiokafka() -> None:
     def make(self: Any) -> Any:
         service = self._sasl_kerberos_service_name
         if isinstance(service, Service):
-            return Login(self._loop, service, self._host)
+            return AiokafkaLogin(self._loop, service, self._host)
         return stock(loop=self._loop, principal=self.sasl_principal)
 
     conn.AIOKafkaConnection.authenticator_gssapi = make
