@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import options
+from holdfast.cli.assignor_options import import_from_here
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
-from holdfast.fleet.tables.columns.chosen import means
+from holdfast.fleet.tables.columns.names import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -240,9 +241,12 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
         The timeout is not a duration; the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster
+    from holdfast.cluster.credentials import PROVIDER
     from holdfast.cluster.properties import read_properties
 
     config = read_properties(command_config) if command_config else {}
+    if PROVIDER in config:
+        import_from_here()
     wait_ms = parse_duration_ms(timeout, "--timeout")
     if wait_ms <= 0:
         raise ConfigError(f"--timeout: found {timeout!r}, expected a duration above 0")

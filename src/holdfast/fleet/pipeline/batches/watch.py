@@ -48,8 +48,13 @@ from holdfast.fleet.pipeline.batches.jobs import (
     remove_staged,
     remove_state,
 )
-from holdfast.fleet.pipeline.batches.known_keys import known_groups, known_positions
-from holdfast.fleet.pipeline.batches.state import STATE, CarriedState, read_state
+from holdfast.fleet.pipeline.batches.state import (
+    STATE,
+    CarriedState,
+    known_groups,
+    known_positions,
+    read_state,
+)
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
