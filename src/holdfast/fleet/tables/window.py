@@ -68,8 +68,11 @@ def _cut(rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa
     time = ints(rows, "timestamp")
     inside = (time >= low) & (time <= high)
     if current:
-        stands = np.asarray([key in current for key in _keys(rows)], np.bool_)
-        place = rows.schema.get_field_index("timestamp")
-        moved = pa.array(np.where(stands, low, time)).cast(rows.schema.field(place).type)
-        rows, inside = rows.set_column(place, rows.schema.field(place), moved), inside | stands
+        is_current = np.asarray([key in current for key in _keys(rows)], np.bool_)
+        column = rows.schema.get_field_index("timestamp")
+        moved = pa.array(np.where(is_current, low, time)).cast(rows.schema.field(column).type)
+        rows, inside = (
+            rows.set_column(column, rows.schema.field(column), moved),
+            inside | is_current,
+        )
     return rows.filter(pa.array(inside))

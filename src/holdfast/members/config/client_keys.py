@@ -267,14 +267,14 @@ def meant(key: str, known: Iterable[str]) -> str:
     for found in words.values():
         for word in found:
             often[word] = often.get(word, 0) + 1
-    asked = {_same_word(word, often) for word in re.split(r"[._\-]", key.lower())}
+    wanted = {_same_word(word, often) for word in re.split(r"[._\-]", key.lower())}
 
     def weight(found: set[str]) -> float:
         return sum(1 / often.get(word, 1) for word in found)
 
     def likeness(name: str) -> tuple[float, float]:
-        shared = weight(asked & words[name])
-        return shared / weight(asked), shared / weight(asked | words[name])
+        shared = weight(wanted & words[name])
+        return shared / weight(wanted), shared / weight(wanted | words[name])
 
     best = max(sorted(words), key=likeness, default="")
     return f"; did you mean {best!r}?" if best and likeness(best)[0] >= _LIKE_ENOUGH else ""

@@ -263,12 +263,12 @@ class TimedCall(Generic[T]):
     def __init__(self, thread_name: str, timeout_ms: int):
         self.timeout_ms = timeout_ms
         self._thread_name = thread_name
-        self._asked: SignalSafeFuture[T] | None = None
+        self._running: SignalSafeFuture[T] | None = None
 
     @property
     def is_busy(self) -> bool:
         """Return whether an earlier call still runs."""
-        return self._asked is not None and not self._asked.done()
+        return self._running is not None and not self._running.done()
 
     def __call__(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, or raise what it raises.
@@ -278,7 +278,7 @@ class TimedCall(Generic[T]):
         LateError
             If the call takes longer than the deadline.
         """
-        self._asked = future = SignalSafeFuture[T]()
+        self._running = future = SignalSafeFuture[T]()
 
         def run() -> None:
             try:

@@ -154,12 +154,12 @@ class BrokerLags:
             return {topic: [] for topic in partitions}
         if self._connections is not None:
             self._coordinator.locate().result()  # the coordinator may have moved
-        asked = (
+        requests = (
             self._lookup.list_offsets(tps, EARLIEST),
             self._coordinator.committed(tps, stable=False),
             self._lookup.list_offsets(tps, LATEST),
         )
-        begin, committed, end = (_column(tps, f.result()) for f in asked)
+        begin, committed, end = (_column(tps, f.result()) for f in requests)
         lag = lag_of_columns(begin, np.maximum(begin, end), committed, self.reset)
         lag[(begin < 0) | (end < 0)] = 0  # a partition without a leader has no offsets now
         by_topic: dict[str, list[int]] = {topic: [] for topic in partitions}

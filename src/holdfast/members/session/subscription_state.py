@@ -332,8 +332,8 @@ class SubscriptionState:
         The caller reports them by an error.
         """
         with self._lock:
-            asked = self._open if partitions is None else self._open.intersection(partitions)
-            found = {tp for tp in asked if self._losses[tp].is_unreported}
+            wanted = self._open if partitions is None else self._open.intersection(partitions)
+            found = {tp for tp in wanted if self._losses[tp].is_unreported}
             for tp in found:
                 self._losses[tp].is_raised = True
             return found

@@ -115,8 +115,8 @@ def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
     """
     limits = limits or Limits()
-    told = (f for rule in all_rules() for f in rule.find(history, limits))
-    found = _folded([f for f in told if f.ended_ms is None or f.ended_ms >= history.since_ms])
+    all_found = (f for rule in all_rules() for f in rule.find(history, limits))
+    found = _folded([f for f in all_found if f.ended_ms is None or f.ended_ms >= history.since_ms])
     found.sort(key=lambda f: (*_badness(f), -f.cost_upper_s, f.code, f.text))
     below = {lead: [f for f in found if f.follows == lead] for lead in LEADS}
     families = [[f, *below.get(f.code, ())] for f in found if not f.follows]

@@ -381,11 +381,11 @@ class _LogReader:
         if word.cause == "protocol_change" and pending.waiting:
             # the converted record lacks the members that left
             self._add_statement(group, generation - 1, pending.take(), classic=True)
-        told = pending.take()
-        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in told}):
+        said = pending.take()
+        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in said}):
             # The client's reason is in the line before.
             word = word if "leave" in why else replace(word, cause="poll_timeout", text="")
-        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in told]
+        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in said]
         if word.cause in DEPARTURES and word.member is not None:
             pending.gone.add(word.member)
         pending.waiting, pending.begun, pending.epoch = [*same, word], generation, None

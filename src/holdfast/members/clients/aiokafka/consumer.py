@@ -27,7 +27,7 @@ from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
-from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
+from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
@@ -135,7 +135,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         except ConfigError as error:
             raise ValueError(str(error)) from error
         rebalance_protocol = choose_rebalance_protocol(self._member_assignors)
-        self._subscription = KeepingSubscriptions(
+        self._subscription = MutableSubscriptions(
             self._loop, cooperative=rebalance_protocol is RebalanceProtocol.COOPERATIVE
         )
         if topics:

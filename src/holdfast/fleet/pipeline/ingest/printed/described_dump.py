@@ -86,18 +86,18 @@ def _records(found: DescribedGroups, at_ms: int) -> Iterator[tuple[bytes, bytes 
             yield _written(RecordType.GROUP_METADATA, {"group": group}, value)
         for one in found.partitions:
             if one.group == group and one.committed is not None:
-                place = {"group": group, "topic": one.topic, "partition": one.partition}
+                commit_key = {"group": group, "topic": one.topic, "partition": one.partition}
                 value = {
                     "offset": one.committed,
                     "leaderEpoch": -1,
                     "metadata": "",
                     "commitTimestamp": at_ms,
                 }
-                yield _written(RecordType.OFFSET_COMMIT, place, value)
+                yield _written(RecordType.OFFSET_COMMIT, commit_key, value)
 
 
 def _member(one: DescribedMember, topics: Sequence[str]) -> dict[str, object]:
-    asked = Subscription(topics=tuple(topics))
+    topics_read = Subscription(topics=tuple(topics))
     return {
         "memberId": one.member_id,
         "groupInstanceId": one.instance_id,
@@ -105,7 +105,7 @@ def _member(one: DescribedMember, topics: Sequence[str]) -> dict[str, object]:
         "clientHost": one.client_host,
         "rebalanceTimeout": 0,
         "sessionTimeout": 0,
-        "subscription": encode_subscription(asked),
+        "subscription": encode_subscription(topics_read),
         "assignment": encode_assignment(AssignmentMessage(partitions=one.partitions)),
     }
 
