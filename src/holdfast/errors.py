@@ -189,6 +189,10 @@ class SourceError(OperationalError):
     """A cluster, dump or file cannot be reached or read."""
 
 
+class UnreadableTopicError(SourceError):
+    """A cluster has no topic of that name, or the principal may not describe it."""
+
+
 def is_interrupt(error: BaseException | None) -> bool:
     """Return whether an error is a KeyboardInterrupt, or was raised while one was handled."""
     while error is not None and not isinstance(error, KeyboardInterrupt):

@@ -30,6 +30,7 @@ from holdfast import Consumer, Worker
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError, RemoteProtocolError, SourceError
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_options
+from holdfast.fleet.tables.reading import open_tables
 
 pytestmark = pytest.mark.broker
 
@@ -219,6 +220,28 @@ def test_lag_shows_what_may_be_seen_and_names_what_may_not(strict, lived, creden
     assert one_topic.code == 0, one_topic.err
     assert {r["topic"] for r in json.loads(one_topic.out)["rows"]} == {topics[0]}
     assert nothing.code == 3 and "GROUP_AUTHORIZATION_FAILED" in nothing.err
+
+
+def test_who_may_not_read_the_offsets_topic_has_a_history_by_polls(strict, credentials, tmp_path):
+    """As on services that hide it: commands work from what coordinators answer, and say so."""
+    shown = fresh("shown")
+    topic = Topic(strict.bootstrap, 1, 3).name
+    at = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
+    rules = {("topic", topic, "DESCRIBE"), ("group", shown, "DESCRIBE")}
+    rules |= {("cluster", "kafka-cluster", "DESCRIBE")}
+    commit_alone(strict.bootstrap, shown, {(topic, 0): 1})
+    for more in ((), (("topic", OFFSETS_TOPIC, "DESCRIBE"),)):
+        with allowed(strict, rules | {*more}):
+            for command in ("doctor", "history"):
+                done = run(command, *at, "--format", "json")
+                assert done.code == 0 and "coordinators are polled" in done.err, done.err
+            kept = tmp_path / f"kept-{len(more)}"
+            done = run("watch", *at, "-o", kept)
+            assert done.code == 0 and "coordinators are polled" in done.err, done.err
+            (row,) = open_tables(kept).table("lag").to_pylist()
+            assert (row["group"], row["topic"], row["lag"]) == (shown, topic, 2)
+            refused = run("history", *at, "--engine", "python")
+            assert refused.code == 3 and OFFSETS_TOPIC in refused.err
 
 
 def test_who_may_not_read_a_topic_is_told_a_bound_and_who_may_what_is_unread(strict, credentials):

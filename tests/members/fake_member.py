@@ -292,7 +292,7 @@ class FakeAdapter:
         self._listeners = listeners
         self.session = None
         self.client = None
-        self.start_positions = SimpleNamespace(refresh_metadata=lambda _: None)
+        self.start_positions = SimpleNamespace(start_known=lambda _: None)
         self.calls = []
         self.batches = []
         self.at = {}
@@ -341,8 +341,8 @@ class FakeAdapter:
 
         return callback(noted, callback.in_order())
 
-    def assigned(self, callback, *, is_news):
-        error = self.notify(callback) if is_news else None
+    def assigned(self, callback, *, should_report):
+        error = self.notify(callback) if should_report else None
         stands = self.session.request_committed(callback.resources).result()
         self.session.subscription_state.start_at_committed(stands)
         self.at |= {tp: max(at, 0) for tp, at in stands.items()}

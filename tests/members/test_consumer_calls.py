@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -76,29 +77,6 @@ def commits_nothing(member):
 # Commits
 
 
-@pytest.mark.parametrize("offsets", [None, {A: 4}])
-def test_a_commit_waits_until_it_is_done(consumer, member, offsets):
-    member.coordinator.answers = [ErrorCode.REBALANCE_IN_PROGRESS, 0]
-    consumer.commit(offsets)
-    assert member.coordinator.commits == [({A: 4}, 1)] * 2
-
-
-def test_a_commit_raises_why_it_was_refused(consumer, member):
-    member.coordinator.answers = [ErrorCode.UNKNOWN_MEMBER_ID, 0]
-    with pytest.raises(RemoteProtocolError, match="UNKNOWN_MEMBER_ID"):
-        consumer.commit()
-    with pytest.raises(LocalProtocolError, match="t-1 is not this member's in generation 1"):
-        consumer.commit({B: 6})
-
-
-@pytest.mark.parametrize("offsets", [None, {A: 4}])
-def test_a_commit_is_notified_of_a_loss_that_nobody_has_noted(consumer, member, offsets):
-    member.lose(A)
-    with pytest.raises(RemoteProtocolError, match=LOST):
-        consumer.commit(offsets)
-    assert commits_nothing(member)
-
-
 @pytest.mark.parametrize(("said", "kind"), [(0, None), (25, RemoteProtocolError)])
 def test_a_commit_that_nobody_waits_for_tells_how_it_ended(consumer, member, said, kind):
     told = []
@@ -120,14 +98,6 @@ def test_a_seek_of_what_was_lost_since_the_last_poll_is_refused(consumer, member
 
 
 # Callbacks, failures
-
-
-def test_a_listener_without_a_callback_for_losses_is_notified_of_a_revocation(make):
-    listener = Listener(revoked=None)
-    consumer, member = make(listener)
-    member.lose(A)
-    consumer.poll(0)
-    assert listener.heard == [("revoked", [A])]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
@@ -201,70 +171,22 @@ def automatic(make):
     return consumer, member
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_list_of_a_block_that_fails_is_not_processed(make, fails):
-    consumer, member = automatic(make)
-    member.session.adapter.batches = [records(4, 5)]
-
-    def use():
-        with consumer:
-            consumer.poll(0)
-            if fails:
-                raise ValueError("cannot handle this")
-
-    if fails:
-        with pytest.raises(ValueError, match="cannot handle"):
-            use()
-    else:
-        use()
-    assert commits_of_a_close(member) == [{A: 4 if fails else 6}]
-    assert member.member_thread.posted[-1] == LeaveRequested(True)
+def block(consumer, *, fails):
+    with suppress(ValueError), consumer:
+        consumer.poll(0)
+        if fails:
+            raise ValueError("cannot handle this")
 
 
-def test_stop_in_the_loop_counts_its_list_as_processed(make):
-    consumer, member = automatic(make)
-    member.session.adapter.batches = [records(4), records(5)]
+def loop(consumer, *, end):
     for _ in consumer:
-        consumer.stop()
+        end(consumer)
     consumer.close()
-    assert commits_of_a_close(member) == [{A: 5}]
 
 
-def test_a_close_in_the_loop_does_not_commit_its_list(make):
-    """A signal handler cannot know how far the application is."""
-    consumer, member = automatic(make)
-    member.session.adapter.batches = [records(4)]
-    for _ in consumer:
-        consumer.close()
-    assert commits_of_a_close(member) == [{A: 4}]
-
-
-def test_what_a_poll_found_while_it_was_closed_is_not_processed(make):
-    """The application never gets it. The close happens as soon as the poll is out."""
-    consumer, member = automatic(make)
-    member.session.adapter.batches = [lambda: consumer.close() or records(4)]
-    assert consumer.poll(10.0) == []
-    assert commits_of_a_close(member) == [{A: 4}]
-    with pytest.raises(ClientError, match="closed"):
-        consumer.poll()
-
-
-def test_a_close_from_another_thread_lets_the_poll_come_out(consumer, member):
-    polls = threading.Event()
-    member.session.adapter.batches = [lambda: polls.set() or []]
-    result = []
-    poller = threading.Thread(target=lambda: result.append(consumer.poll(3600.0)))
-    poller.start()
-    assert polls.wait(30)
-    consumer.close(30.0)
-    poller.join(30)
-    assert result == [[]]
-
-
-def test_a_list_that_another_thread_may_work_on_is_not_committed(make):
-    consumer, member = automatic(make)
-    member.session.adapter.batches = [records(4)]
-    may_end, has_it = threading.Event(), threading.Event()
+def polled_elsewhere(consumer):
+    """Another thread may still work on its list when this one closes."""
+    has_it, may_end = threading.Event(), threading.Event()
 
     def work():
         consumer.poll(0)
@@ -277,7 +199,47 @@ def test_a_list_that_another_thread_may_work_on_is_not_committed(make):
     consumer.close()
     may_end.set()
     poller.join(30)
+
+
+@pytest.mark.parametrize(
+    ("program", "committed"),
+    [
+        (partial(block, fails=False), 5),
+        (partial(block, fails=True), 4),
+        (partial(loop, end=Consumer.stop), 5),
+        (partial(loop, end=Consumer.close), 4),  # a handler cannot know how far the loop is
+        (polled_elsewhere, 4),
+    ],
+    ids=["block", "block that fails", "stop in the loop", "close in the loop", "another thread"],
+)
+def test_the_end_commits_only_what_the_application_has_processed(make, program, committed):
+    consumer, member = automatic(make)
+    member.session.adapter.batches = [records(4)]
+    program(consumer)
+    assert commits_of_a_close(member) == [{A: committed}]
+    assert member.member_thread.posted[-1] == LeaveRequested(True)
+
+
+def test_a_list_found_by_a_poll_that_was_closed_is_neither_returned_nor_committed(make):
+    consumer, member = automatic(make)
+    member.session.adapter.batches = [lambda: consumer.close() or records(4)]
+    assert consumer.poll(10.0) == []
     assert commits_of_a_close(member) == [{A: 4}]
+    with pytest.raises(ClientError, match="closed"):
+        consumer.poll()
+
+
+@pytest.mark.parametrize("end", [Consumer.close, Consumer.stop])
+def test_a_poll_that_waits_on_another_thread_returns(consumer, member, end):
+    polls, result = threading.Event(), []
+    member.session.adapter.batches = [lambda: polls.set() or []]
+    poller = threading.Thread(target=lambda: result.append(consumer.poll(3600.0)), daemon=True)
+    poller.start()
+    assert polls.wait(30)
+    end(consumer)
+    poller.join(30)
+    assert result == [[]]
+    assert list(consumer) == []
 
 
 # The end: what is raised
@@ -313,52 +275,40 @@ def test_after_an_unsubscribe_that_raises_a_loss_the_consumer_may_subscribe_agai
     assert again.coordinator.commits == [({A: 4}, 1)]
 
 
-def test_closing_does_not_hide_the_error_that_ends_the_block(consumer, member):
+@pytest.mark.parametrize("error", [ValueError("cannot handle this"), FENCED])
+def test_closing_logs_a_loss_and_raises_nothing_where_another_error_was_raised(
+    consumer, member, error
+):
     member.lose(A)
 
     def use():
         with consumer:
-            raise ValueError("cannot handle this")
+            if error is not FENCED:
+                raise error
+            member.member_thread.failure = FENCED
+            consumer.poll()
 
-    with pytest.raises(ValueError, match="cannot handle"):
+    with pytest.raises(type(error), match=str(error)):
         use()
-    assert [LOST in line for line in member.logged] == [True]
-
-
-def test_closing_after_a_failure_that_was_raised_raises_nothing_more(consumer, member):
-    member.lose(A)
-    member.member_thread.failure = FENCED
-    with pytest.raises(RemoteProtocolError, match="fenced"):
-        consumer.poll()
     consumer.close()
     assert [LOST in line for line in member.logged] == [True]
 
 
-def test_an_error_of_a_callback_of_the_close_is_raised_when_all_is_closed(make):
-    consumer, member = make(Listener(revoked=lambda _: 1 / 0))
-    member.call(ListenerCall.REVOKED, A)
-    with pytest.raises(ZeroDivisionError):
-        consumer.close()
-    assert member.is_closed
-    consumer.close()
-
-
-def test_a_callback_of_the_close_may_commit(make):
+def test_a_callback_of_the_close_may_commit_but_not_poll_and_its_error_is_raised_at_the_end(make):
     """on_partitions_revoked is where an application commits that does so by hand."""
-    consumer, member = make(Listener(revoked=lambda _: consumer.commit()))
-    member.coordinator.answers = [0]
-    member.member_thread.leaves = lambda: leave(member)
-    consumer.close()
-    assert member.coordinator.commits == [({A: 4}, 1)]
-    with pytest.raises(ClientError, match="closed"):
+
+    def use(_):
         consumer.commit()
+        consumer.poll()
 
-
-def test_a_callback_of_the_close_may_not_poll(make):
-    consumer, member = make(Listener(revoked=lambda _: consumer.poll()))
+    consumer, member = make(Listener(revoked=use))
+    member.coordinator.answers = [0]
     member.member_thread.leaves = lambda: leave(member)
     with pytest.raises(ClientError, match="may commit, but not poll"):
         consumer.close()
+    assert member.coordinator.commits == [({A: 4}, 1)]
+    assert member.is_closed
+    consumer.close()
 
 
 def leave(member):
@@ -368,25 +318,6 @@ def leave(member):
 
 
 # Stop, and signals
-
-
-def test_stop_ends_a_poll_that_waits_and_the_iteration(consumer, member):
-    member.session.adapter.batches = [lambda: consumer.stop() or []]
-    assert consumer.poll(3600.0) == []
-    assert list(consumer) == []
-
-
-def test_a_signal_ends_the_block_at_the_next_poll(make, default_signals):
-    consumer, member = automatic(make)
-    member.session.adapter.batches = [records(4), records(5)]
-    handled = []
-    with pytest.raises(SystemExit) as ended, consumer:
-        for batch in consumer:
-            signal.raise_signal(signal.SIGTERM)
-            handled.append(batch)
-    assert ended.value.code == 143
-    assert handled == [records(4)]
-    assert commits_of_a_close(member) == [{A: 5}]
 
 
 def test_a_signal_in_a_block_that_does_not_poll_again_is_not_forgotten(consumer, default_signals):

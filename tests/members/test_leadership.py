@@ -400,7 +400,7 @@ def test_a_function_that_is_late_fails_the_plan_and_is_not_asked_again_before_it
 
     own = resolve(holdfast.assignor("slow", slow, timeout_ms=20))
     group = Group.from_dict({"partitions": {"t": 1}, "members": [{"id": "a", "topics": ["t"]}]})
-    with pytest.raises(PlanError, match="slow: its function gave no plan within 20 ms"):
+    with pytest.raises(PlanError, match="slow: its function gave no answer within 20 ms"):
         holdfast.assign(group, own)
     with pytest.raises(PlanError, match="slow: its function still works on an earlier round"):
         holdfast.assign(group, own)

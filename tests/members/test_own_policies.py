@@ -98,7 +98,7 @@ def test_a_function_that_is_late_fails_the_plan_and_is_not_asked_again_before_it
     row = resolve_policy(holdfast.policy("slow", slow, timeout_ms=20))
     history = settled_pair()
     history.design = replace(history.design, policy=replace(history.policy, damps=False, own=row))
-    for text in ("gave no plan within 20 ms", "still works on an earlier round"):
+    for text in ("gave no answer within 20 ms", "still works on an earlier round"):
         with pytest.raises(PlanError, match=f"policy slow: its function {text}"):
             history.leader_round()
     go.set()

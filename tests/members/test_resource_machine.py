@@ -10,14 +10,10 @@ from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
 from holdfast.members.resources.attempts import (
     Begin,
     EndedLate,
-    EndWorker,
-    Failed,
-    Lose,
     Overdue,
     ResourceStatus,
     RevocationEnded,
     Stop,
-    StopFailed,
 )
 from holdfast.members.resources.failures import COLLECT_MS, REPORTED_AFTER, ROUND_MS, Failures
 from holdfast.members.resources.machine import ResourceMachine
@@ -79,41 +75,6 @@ def kinds(effects):
     return [type(effect).__name__ for effect in effects]
 
 
-def test_work_begins_runs_and_ends():
-    play = Play()
-    (begin,) = play.do("assigned", (A, B))
-    assert [attempt.resource for attempt in begin.attempts] == [A, B]
-    assert (play.status(A), play.machine.counts.running) == ("RUNNING", 2)
-    (stop,) = play.do("revoked", (A,), 7)
-    assert (stop.attempts, stop.lost) == ((play.begun[A],), False)
-    assert stop.deadline_ms == play.now_ms + STOP_MS
-    assert play.status(A) == "STOPPING"
-    assert play.do("ended", play.begun[A], None) == [RevocationEnded(7)]
-    assert (play.status(A), play.status(B)) == (None, "RUNNING")
-
-
-def test_a_revocation_is_done_when_the_last_of_its_work_has_ended():
-    play = Play()
-    play.do("assigned", (A, B))
-    play.do("revoked", (A, B), 1)
-    assert play.do("ended", play.begun[B], None) == []
-    assert play.do("ended", play.begun[A], None) == [RevocationEnded(1)]
-    assert play.do("revoked", (C,), 2) == [RevocationEnded(2)]  # nothing to wait for
-
-
-def test_a_failure_belongs_to_its_resource():
-    play = Play()
-    play.do("assigned", (A, B))
-    (failed,) = play.fail(A)
-    assert (failed.resource, failed.error, failed.failure.count) == (A, BROKEN, 1)
-    state = play.machine.states(play.now_ms)[A]
-    assert (state.status, state.failures, state.error) == ("FAILED", 1, "OSError: no disk")
-    assert 0.8 <= state.retry_seconds <= 1.2
-    assert play.status(B) == "RUNNING"
-    assert play.do("revoked", (A,), 3) == [RevocationEnded(3)]  # no work to end
-    assert play.status(A) is None
-
-
 def test_delays_grow_to_their_bound_and_are_not_alike():
     play = Play()
     play.do("assigned", (A, B))
@@ -155,28 +116,6 @@ def test_whoever_has_run_for_long_begins_to_count_anew():
     assert failed.failure.count == 1
 
 
-def test_what_returns_by_itself_has_ended_and_is_not_begun_again():
-    play = Play()
-    play.do("assigned", (A,))
-    assert play.do("ended", play.begun.pop(A), None) == []
-    play.wait(10 * MOST_MS)
-    assert (play.status(A), play.begun) == ("ENDED", {})
-    assert play.do("revoked", (A,), 1) == [RevocationEnded(1)]
-
-
-def test_work_that_does_not_end_in_time_is_overdue_until_it_ends():
-    play = Play()
-    play.do("assigned", (A, B))
-    play.do("revoked", (A, B), 1)
-    play.do("ended", play.begun[B], None)
-    assert play.wait(STOP_MS - 1) == []
-    assert play.wait(1) == [Overdue((play.begun[A],)), RevocationEnded(1)]
-    assert (play.status(A), play.machine.overdue, play.machine.is_idle) == (None, (A,), True)
-    play.wait(30_000)
-    assert play.do("ended", play.begun[A], None) == [EndedLate(A, 30_000)]
-    assert play.machine.overdue == ()
-
-
 def test_an_attempt_waits_for_an_earlier_one_in_this_process():
     play = Play()
     play.do("assigned", (A,))
@@ -206,39 +145,6 @@ def test_an_attempt_that_is_overdue_takes_nothing_from_the_next_one():
     assert play.do("ended", play.begun[A], None) == [RevocationEnded(4)]
 
 
-@pytest.mark.parametrize("while_stopping", [False, True])
-def test_what_is_lost_ends_and_nobody_waits(while_stopping):
-    play = Play()
-    play.do("assigned", (A,))
-    if while_stopping:
-        play.do("revoked", (A,), 1)
-        assert play.do("lost", (A,)) == [Lose((play.begun[A],))]
-    else:
-        (stop,) = play.do("lost", (A,))
-        assert (stop.attempts, stop.lost) == ((play.begun[A],), True)
-    assert (play.status(A), play.machine.overdue) == (None, (A,))
-    assert play.do("ended", play.begun[A], None) == [RevocationEnded(1)] * while_stopping
-
-
-def test_the_end_of_work_that_raises_is_reported_and_is_an_end():
-    play = Play()
-    play.do("assigned", (A,))
-    play.do("revoked", (A,), 1)
-    assert play.fail(A) == [StopFailed(A, BROKEN), RevocationEnded(1)]
-    assert play.failures.by_resource == {}
-
-
-def test_an_exit_ends_the_worker():
-    play = Play()
-    play.do("assigned", (A, B))
-    leaving = SystemExit("no more")
-    end, failed = play.fail(A, leaving)
-    assert end == EndWorker(leaving)
-    assert isinstance(failed, Failed)
-    play.do("revoked", (B,), 1)
-    assert EndWorker(leaving) in play.fail(B, leaving)
-
-
 def test_a_bound_of_attempts_is_kept():
     play = Play(most=2)
     (begin,) = play.do("assigned", (A, B, C))
@@ -251,18 +157,6 @@ def test_a_bound_of_attempts_is_kept():
     play.do("revoked", (B,), 1)
     play.do("ended", play.begun.pop(B), None)
     assert play.status(A) == "RUNNING"
-
-
-def test_nothing_begins_any_more_once_the_worker_ends():
-    play = Play(most=1)
-    play.do("assigned", (A, B))
-    (stop,) = play.do("stop_all")
-    assert stop.attempts == (play.begun[A],)
-    assert play.status(B) is None
-    assert play.do("ended", play.begun.pop(A), None) == []
-    assert play.do("revoked", (A, B), 1) == [RevocationEnded(1)]
-    play.do("assigned", (C,))
-    assert play.begun == {}
 
 
 def test_a_revocation_behind_the_end_waits_for_the_same_work_and_no_longer():

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
@@ -15,13 +15,14 @@ from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import shown_name, visible
-from holdfast.errors import ConfigError, SourceError, nearest, suggest
+from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
 from holdfast.fleet.tables.columns.chosen import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
-    from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
+    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed, KafkaFeed
+    from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
@@ -147,11 +148,15 @@ def make_history(
             if before is not None:
                 before()
             check_logs(broker_logs)
-            held = count_records(cluster, selection)
-            reading = reading_cluster(
-                cluster, source_options.engine, held, partial(bar, n_records=held), note
-            )
-            where: Dump | KafkaFeed = (feed := stack.enter_context(reading))
+            engine = source_options.engine
+            feed: Feed
+            where: Dump | Feed
+            held = count_readable(cluster, engine, lambda: count_records(cluster, selection), note)
+            if held is None:
+                where = feed = polled_feed(cluster, selection)
+            else:
+                reading = reading_cluster(cluster, engine, held, partial(bar, n_records=held), note)
+                where = feed = stack.enter_context(reading)
             session, known = feed.session, cluster.group_names
         else:
             where = dump = dump or Dump.open(source_options.source)
@@ -244,6 +249,51 @@ def count_records(cluster: LiveCluster, selection: Selection) -> int:
 
     ends = cluster.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
     return sum(one.end - one.begin for one in ends.values())
+
+
+POLLED: Final = (
+    "coordinators are polled in place of the offsets topic: changes between two polls, and times "
+    "more exact than the interval, are not known; generations are counted by these polls"
+)
+"""Text about what a history by polls does not show."""
+
+
+def count_readable(
+    cluster: LiveCluster,
+    engine: options.Engine,
+    count: Callable[[], int],
+    note: Callable[[str], None],
+) -> int | None:
+    """Return the number of records to read; None if coordinators are to be polled instead.
+
+    They are polled on request, or where a cluster has groups and no readable offsets topic.
+    """
+    if engine is options.Engine.COORDINATORS:
+        note(POLLED)
+        return None
+    try:
+        return count()
+    except UnreadableTopicError as error:
+        if engine is not options.Engine.AUTO or not cluster.group_names():
+            raise
+        note(f"{error}")
+        note(POLLED)
+        return None
+
+
+def polled_feed(
+    cluster: LiveCluster, selection: Selection, tables: Tables | None = None
+) -> PolledFeed:
+    """Return a feed of polls, which continues ``tables`` of an earlier one.
+
+    Raises
+    ------
+    SourceError
+        The tables are of another kind of feed.
+    """
+    from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
+
+    return feed_of(cluster, selection, tables)
 
 
 @contextmanager

@@ -46,6 +46,7 @@ class Engine(StrEnum):
     AUTO = "auto"
     PYTHON = "python"
     SPARK = "spark"
+    COORDINATORS = "coordinators"
 
 
 class Columns(StrEnum):
@@ -212,7 +213,8 @@ EngineOption = Annotated[
     Engine,
     Option(
         "--engine",
-        help="Engine: this Python process, Spark, or by size: above 1,000,000 records Spark.",
+        help="Reader: this Python process, Spark, or by size (above 1,000,000 records Spark); or "
+        "coordinators: polls of groups, where the offsets topic cannot be read.",
     ),
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no notes on stderr.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +11,9 @@ from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.histories import (
     check_logs,
+    count_readable,
     live_cluster,
+    polled_feed,
     reading_cluster,
     report_notes,
     report_open,
@@ -22,6 +24,7 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.errors import SourceError
+    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
@@ -131,7 +134,7 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
     ConfigError, SourceError, OperationalError
         As :meth:`WatchTask.check`; or the cluster cannot be read, or Spark cannot start.
     """
-    from holdfast.fleet.pipeline.batches.watch import count_new, watch
+    from holdfast.fleet.pipeline.batches.watch import count_new, is_polled, watch
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.tables.reading import Tables
@@ -140,8 +143,21 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
     watch_options, cluster = task.watch_options, task.cluster()
     cluster.check()
     selection = Selection(groups=watch_options.group or (), all_groups=watch_options.all_groups)
-    held = count_new(Tables(task.output.absolute()), cluster.partition_ends(OFFSETS_TOPIC))
-    with reading_cluster(cluster, watch_options.engine, held, watcher.shown, watcher.note) as feed:
+    tables = Tables(task.output.absolute())
+    engine = options.Engine.COORDINATORS if is_polled(tables) else watch_options.engine
+    held = count_readable(
+        cluster,
+        engine,
+        lambda: count_new(tables, cluster.partition_ends(OFFSETS_TOPIC)),
+        watcher.note,
+    )
+    with ExitStack() as stack:
+        feed: Feed
+        if held is None:
+            feed = polled_feed(cluster, selection, tables)
+        else:
+            reading = reading_cluster(cluster, engine, held, watcher.shown, watcher.note)
+            feed = stack.enter_context(reading)
         watch(
             feed,
             task.output,

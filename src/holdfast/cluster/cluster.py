@@ -29,7 +29,13 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.cluster.tokens import Tokens
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
-from holdfast.errors import ClientError, ConfigError, RemoteProtocolError, SourceError
+from holdfast.errors import (
+    ClientError,
+    ConfigError,
+    RemoteProtocolError,
+    SourceError,
+    UnreadableTopicError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,14 +145,17 @@ class LiveCluster:
         Raises
         ------
         SourceError
-            If the cluster cannot be reached or lacks the topic, or a partition chosen by ``only``
-            has no leader.
+            If the cluster cannot be reached, or a partition chosen by ``only`` has no leader.
+        UnreadableTopicError
+            If it lacks the topic, or the principal may not read it.
         """
         with self.connected() as send:
-            answer = send("Metadata", lambda lookup: lookup.topics([topic]))
+            answer = send("Metadata", lambda lookup: lookup.topics([topic], operations=True))
             if not answer.found:
                 raise self._not_found(topic, answer.refused.get(topic, 0))
             (found,) = answer.found
+            if not found.is_readable:
+                raise UnreadableTopicError(str(self._no_right(f"READ on topic {topic!r}")))
             partitions = led(found)
             wanted = None if only is None else only(len(found.leaders))
             if wanted is not None:
@@ -162,8 +171,11 @@ class LiveCluster:
 
     def _not_found(self, topic: str, code: int) -> SourceError:
         if code in _NO_RIGHT:
-            return self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
-        return SourceError(f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed")
+            refused = self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
+            return UnreadableTopicError(str(refused))
+        return UnreadableTopicError(
+            f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
+        )
 
     def group_names(self) -> set[str]:
         """Return the groups that the brokers know.

@@ -49,6 +49,15 @@ class GroupsNow:
     unanswered: Sequence[str] = ()  # brokers, each with the reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolledGroups:
+    """States, members and commits of groups at one moment."""
+
+    seen: SeenGroups
+    # Group -> (topic, partition) -> committed offset; a group whose commits are unknown is missing.
+    commits: Mapping[str, Mapping[tuple[str, int], int]]
+
+
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     """Query the coordinators of the chosen groups, and the leaders of what they read.
 
@@ -185,24 +194,70 @@ def states_now(
         If no broker answers, or the principal may not list groups.
     """
     with cluster.connected() as send:
-        questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
-        queried_ms = time.time_ns() // 1_000_000
-        listed = questions.listed
-        groups = {
-            name: SeenGroup(group=name, kind=listed[name].kind, state=listed[name].state)
-            for name in choose(listed)
-        }
-        wanted = [name for name, one in groups.items() if not one.state or describe(one)]
-        if wanted:
-            described = send("DescribeGroups", lambda _: questions.states(wanted))
-            groups |= {one.group: one for one in described}
-        missing = sorted({*known} - listed.keys())
-        gone: list[str] = []
-        if missing and not questions.unanswered:
-            try:
-                gone = send("DescribeGroups", lambda _: questions.absent(missing))
-            except SourceError:
-                gone = []  # not known to be deleted
+        return _states(send, _listed(send), choose, describe, known)
+
+
+def polled_groups(
+    cluster: LiveCluster,
+    choose: Callable[[Collection[str]], Collection[str]],
+    *,
+    known: Collection[str] = (),
+) -> PolledGroups:
+    """Query states, members and commits of the chosen groups.
+
+    Parameters
+    ----------
+    known : collection of str
+        As of :func:`states_now`.
+
+    Raises
+    ------
+    SourceError
+        If no broker answers, or the principal may not list groups.
+    """
+    with cluster.connected() as send:
+        questions = _listed(send)
+        seen = _states(send, questions, choose, lambda _: True, known)
+        names = [name for name, one in seen.groups.items() if one.kind is not GroupType.SHARE]
+        commits: dict[str, dict[tuple[str, int], int]] = {name: {} for name in names}
+        positions = send("OffsetFetch", lambda _: questions.commits(names)) if names else []
+        for one in positions:
+            commits[one.group][one.topic, one.partition] = one.offset
+        for name in questions.refused:  # unknown, and not without commits
+            commits.pop(name, None)
+    return PolledGroups(seen=seen, commits=commits)
+
+
+def _listed(send: SendRequest) -> GroupQuestions:
+    """List the groups of every broker that answers."""
+    questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
+    return questions
+
+
+def _states(
+    send: SendRequest,
+    questions: GroupQuestions,
+    choose: Callable[[Collection[str]], Collection[str]],
+    describe: Callable[[SeenGroup], bool],
+    known: Collection[str],
+) -> SeenGroups:
+    queried_ms = time.time_ns() // 1_000_000
+    listed = questions.listed
+    groups = {
+        name: SeenGroup(group=name, kind=listed[name].kind, state=listed[name].state)
+        for name in choose(listed)
+    }
+    wanted = [name for name, one in groups.items() if not one.state or describe(one)]
+    if wanted:
+        described = send("DescribeGroups", lambda _: questions.states(wanted))
+        groups |= {one.group: one for one in described}
+    missing = sorted({*known} - listed.keys())
+    gone: list[str] = []
+    if missing and not questions.unanswered:
+        try:
+            gone = send("DescribeGroups", lambda _: questions.absent(missing))
+        except SourceError:
+            gone = []  # not known to be deleted
     return SeenGroups(
         queried_ms=queried_ms,
         groups=groups,

@@ -63,6 +63,7 @@ class ClusterTopic:
     name: str
     topic_id: UUID  # its id; 0 from a broker before Kafka 2.8
     leaders: Mapping[int, int]  # partition -> node of its leader, -1 for none now
+    is_readable: bool = True  # False if requested, and it may not be read (KIP-430)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +96,19 @@ class Lookup:
         self._committed_only = connections.settings["isolation.level"] == "read_committed"
 
     def topics(
-        self, names: Collection[str] | None = None
+        self, names: Collection[str] | None = None, *, operations: bool = False
     ) -> concurrent.futures.Future[ClusterTopics]:
-        """Describe the topics ``names`` (None: all)."""
+        """Describe the topics ``names`` (None: all); ``operations``: also what may be read."""
 
         async def work() -> ClusterTopics:
-            answer = await self.connections.again(lambda: self._metadata(names))
+            metadata = partial(self._metadata, names, operations=operations)
+            answer = await self.connections.again(metadata)
             found = [
                 ClusterTopic(
                     name=topic.name,
                     topic_id=getattr(topic, "topic_id", None) or _NO_ID,
                     leaders={p.partition_index: p.leader_id for p in topic.partitions},
+                    is_readable=not operations or _may_be_read(topic),
                 )
                 for topic in answer.topics
                 if not topic.error_code

@@ -387,7 +387,7 @@ class Consumer(ConsumerQueries):
             self._raise_callback_error()
             if self._is_stopped or self._closing.is_coming_out():
                 return []
-            self._adapter.start_positions.refresh_metadata(self._adapter.client)
+            self._adapter.start_positions.start_known(self._adapter.client)
             self._adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(session, limit, min(left_s, SLICE_S))

@@ -164,6 +164,7 @@ def normalise(group: Group) -> Claims:
     member = group.claim_members()
     owner[group.claim_tp] = member
     none = np.empty(0, np.int32)
+    # As many owners as claims: no partition is claimed twice, and nothing has to be sorted.
     if int(np.count_nonzero(owner != NO_OWNER)) == len(member):
         return Claims(
             group=group,
@@ -174,11 +175,13 @@ def normalise(group: Group) -> Claims:
             double_member=none,
         )
     generation = group.generation[member]
+    # By partition, the newest generation first: the first claim of each partition is the newest.
     order = np.lexsort((member, -generation.astype(np.int64), group.claim_tp))
     tp, member, generation = group.claim_tp[order], member[order], generation[order]
     first = np.flatnonzero(np.append(True, tp[1:] != tp[:-1]))
     row = np.cumsum(np.append(True, tp[1:] != tp[:-1])) - 1
     newest = generation == generation[first][row]
+    # Two claims of the newest generation cancel: at most one is true, and nobody knows which.
     alone = np.bincount(row, weights=newest) == 1
     owner[tp[first]] = np.where(alone, member[first], NO_OWNER)
     double = newest & ~alone[row]

@@ -27,7 +27,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
 from holdfast.core.assignors.own import OwnAssignor, assignor
@@ -99,9 +99,9 @@ def resolve_policy(given: object) -> PolicyInfo:
     found = policy_named_by(given) if isinstance(given, str) else given
     if not isinstance(found, PolicyInfo):
         found = _policy_of(found)
-    if found.resolver is None or isinstance(found.resolver, _TimedFunction):
+    if found.resolver is None or isinstance(found.resolver, TimedFunction):
         return found
-    return replace(found, resolver=_TimedFunction(found.name, found.resolver, found.timeout_ms))
+    return replace(found, resolver=TimedFunction(found.name, found.resolver, found.timeout_ms))
 
 
 def policy_named_by(given: str) -> PolicyInfo:
@@ -197,33 +197,61 @@ def _missing(candidate: object) -> list[str]:
     return [part for part in _PARTS if not hasattr(candidate, part)]
 
 
-class _TimedFunction:
-    """A user's function with a deadline."""
+class TimedFunction:
+    """A user's function with a deadline, which makes one call at a time.
 
-    def __init__(self, name: str, function: Callable[..., object], timeout_ms: int):
+    The caller waits no longer than the deadline. While a late call still runs, no other call is
+    made. Each call has a thread of its own: the interpreter would wait for a pool at exit, and a
+    user's function may hang for ever.
+
+    Parameters
+    ----------
+    name : str
+        Name of the function, for its threads.
+    timeout_ms : int
+        Deadline of one call.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], timeout_ms: int):
+        self._name = name
         self._function = function
-        self._in_time: TimedCall[object] = TimedCall(f"holdfast-{name}", timeout_ms)
+        self._timeout_ms = timeout_ms
+        self._running: SignalSafeFuture[Any] | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Return whether the function still works on an earlier round."""
-        return self._in_time.is_busy
+        """Return whether an earlier call still runs."""
+        return self._running is not None and not self._running.done()
 
-    def __call__(self, *arguments: object) -> object:
+    def __call__(self, *arguments: object) -> Any:
+        """Return what the function returns, or raise what it raises.
+
+        Raises
+        ------
+        PlanError
+            If the call takes longer than the deadline, or an earlier call still runs.
+        """
         if self.is_busy:
             raise PlanError("its function still works on an earlier round")
-        try:
-            return self._in_time(lambda: self._function(*arguments))
-        except LateError:
-            text = f"its function gave no plan within {self._in_time.timeout_ms} ms"
-            raise PlanError(text) from None
+        self._running = future = SignalSafeFuture[Any]()
+
+        def run() -> None:
+            try:
+                future.set_result(self._function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=f"holdfast-{self._name}", daemon=True).start()
+        if not future.wait(self._timeout_ms / 1000):
+            raise PlanError(f"its function gave no answer within {self._timeout_ms} ms")
+        return future.result()
 
 
 def _bounded(own: OwnAssignor) -> OwnAssignor:
     """Return the assignor with a deadline; each client has calls of its own."""
-    if isinstance(own.plan, _TimedFunction):
+    if isinstance(own.plan, TimedFunction):
         return own
-    return replace(own, plan=_TimedFunction(own.name, own.plan, own.timeout_ms))
+    return replace(own, plan=TimedFunction(own.name, own.plan, own.timeout_ms))
 
 
 def check_group(assignor: Assignor) -> None:
@@ -236,57 +264,3 @@ def check_group(assignor: Assignor) -> None:
             f"{assignor.name}: its last tie-break takes the group id: give "
             f"assignor({assignor.name!r}, group_id=...)"
         )
-
-
-T = TypeVar("T")
-
-
-class LateError(TimeoutError):
-    """A call took longer than its deadline, and still runs."""
-
-
-class TimedCall(Generic[T]):
-    """Calls of a user's function with a deadline, one at a time.
-
-    The caller waits no longer than the deadline. While a late call still runs, no other call is
-    made. Each call has a thread of its own: the interpreter would wait for a pool at exit, and a
-    user's function may hang for ever.
-
-    Parameters
-    ----------
-    thread_name : str
-        Name of the threads.
-    timeout_ms : int
-        Deadline of one call.
-    """
-
-    def __init__(self, thread_name: str, timeout_ms: int):
-        self.timeout_ms = timeout_ms
-        self._thread_name = thread_name
-        self._running: SignalSafeFuture[T] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether an earlier call still runs."""
-        return self._running is not None and not self._running.done()
-
-    def __call__(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, or raise what it raises.
-
-        Raises
-        ------
-        LateError
-            If the call takes longer than the deadline.
-        """
-        self._running = future = SignalSafeFuture[T]()
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=run, name=self._thread_name, daemon=True).start()
-        if not future.wait(self.timeout_ms / 1000):
-            raise LateError(f"no answer within {self.timeout_ms} ms")
-        return future.result()

@@ -284,9 +284,9 @@ _CGROUPS = Path("/proc/self/cgroup")
 
 def location_of(settings: Settings) -> bytes:
     """Return the digest of a member's location, from the key or by default."""
-    said: str | None = settings["holdfast.location"]
-    if said:
-        return digest_of(said)
+    given: str | None = settings["holdfast.location"]
+    if given:
+        return digest_of(given)
     return digest_of(socket.gethostname(), settings["client.id"], *supervisor_names(os.environ))
 
 

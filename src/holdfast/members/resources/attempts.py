@@ -84,7 +84,7 @@ class ResourceStatus(StrEnum):
 
     STARTING = "STARTING"  # it waits for a thread, or ``on_assigned`` has not returned
     RUNNING = "RUNNING"
-    STOPPING = "STOPPING"  # it was asked to end
+    STOPPING = "STOPPING"  # its end was requested
     FAILED = "FAILED"  # it raised, and is restarted later
     ENDED = "ENDED"  # it has ended by itself, without an error
 

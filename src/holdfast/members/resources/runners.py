@@ -206,9 +206,9 @@ class ListenerRunner:
         Calls for the same attempts stay on its thread: a late ``on_assigned`` is followed by its
         ``on_revoked``.
         """
-        old, gone = self._thread, set(attempts)
+        old, abandoned = self._thread, set(attempts)
         out = old.current
-        if out is None or gone.isdisjoint(out.attempts):
+        if out is None or abandoned.isdisjoint(out.attempts):
             return
         self._thread = self._new_thread()
         waiting = list(old.calls.items)

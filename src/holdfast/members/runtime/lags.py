@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.cluster.connections import Connections, TopicPartition
 from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
-from holdfast.errors import HoldfastError
-from holdfast.members.config.own_assignors import TimedCall
+from holdfast.members.config.own_assignors import TimedFunction
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.member_log import NAME, Log
@@ -55,25 +54,19 @@ class TimedLagSource:
     ):
         self.source = source
         self.timeout_ms = timeout_ms
-        self._in_time: TimedCall[Lags] = TimedCall("holdfast-lags", timeout_ms)
+        self._in_time = None if source is None else TimedFunction("lags", source, timeout_ms)
         self._log = log or logging.getLogger(NAME)
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
         """Return the lags of ``partitions`` from the source, all 0 if the source gives none."""
-        try:
-            return self._checked(self._ask(partitions), partitions)
-        except Exception as error:  # whatever the source does, the round continues
-            reason = str(error) or type(error).__name__
-            self._log.warning("lags are not known (%s): this round is planned by counts", reason)
-            return {topic: [0] * count for topic, count in partitions.items()}
-
-    def _ask(self, partitions: Mapping[str, int]) -> Lags:
-        source = self.source
-        if source is None:
-            raise HoldfastError("no holdfast.lag.source")
-        if self._in_time.is_busy:
-            raise TimeoutError("the source still works on an earlier request")
-        return self._in_time(lambda: source(partitions))
+        reason = "no holdfast.lag.source"
+        if self._in_time is not None:
+            try:
+                return self._checked(self._in_time(partitions), partitions)
+            except Exception as error:  # whatever the source does, the round continues
+                reason = str(error) or type(error).__name__
+        self._log.warning("lags are not known (%s): this round is planned by counts", reason)
+        return {topic: [0] * count for topic, count in partitions.items()}
 
     @staticmethod
     def _checked(found: Lags, partitions: Mapping[str, int]) -> Lags:

@@ -347,9 +347,9 @@ class RoundWarnings:
                 and leader in subscribers.get(topic, ())
             )
         }
-        news = [topic for topic in now if self._reported.get(topic) != now[topic]]
+        changed = [topic for topic in now if self._reported.get(topic) != now[topic]]
         self._reported = now
-        for topic in news[:MAX_REPORTED]:
+        for topic in changed[:MAX_REPORTED]:
             code, member_ids = now[topic]
             self._log.warning(
                 "topic %s gets no owner in this round: %s; subscribed by %s",
@@ -357,8 +357,8 @@ class RoundWarnings:
                 _REASONS.get(code) or describe(code),
                 _listed(member_ids),
             )
-        if len(news) > MAX_REPORTED:
-            self._log.warning("and %d more topics get no owner", len(news) - MAX_REPORTED)
+        if len(changed) > MAX_REPORTED:
+            self._log.warning("and %d more topics get no owner", len(changed) - MAX_REPORTED)
 
     def shared_locations(self, members: Iterable[SubscribedMember]) -> None:
         """Warn if members of a round have one location."""

@@ -163,12 +163,12 @@ class MetadataWatch:
 
     def _report_missing(self, missing: tuple[str, ...]) -> None:
         """Log once which subscribed topics do not exist, with the nearest name that does."""
-        news, self.missing = set(missing) - set(self.missing), missing
-        if not news:
+        new, self.missing = set(missing) - set(self.missing), missing
+        if not new:
             return
         known = self._lookup.partitions(None).result().counts
         for topic in missing:
-            if topic in news:
+            if topic in new:
                 hint = nearest(repr(topic), map(repr, known))
                 self._log.warning("topic %r does not exist%s", topic, hint)
 

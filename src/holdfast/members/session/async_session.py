@@ -244,8 +244,8 @@ class AsyncSession(GroupSession):
         if notified.task is None:
             if is_assigned:
                 self.begin(callback.resources)
-            is_news = not is_assigned or self.is_news(callback.resources)
-            notified.task = self._loop.create_task(self._run(notified, is_news=is_news))
+            should_report = not is_assigned or self.should_report(callback.resources)
+            notified.task = self._loop.create_task(self._run(notified, should_report=should_report))
         if notified not in self._notifications:
             self._notifications.append(notified)
         notified.task.add_done_callback(lambda _: self.do_due())
@@ -264,21 +264,21 @@ class AsyncSession(GroupSession):
 
     # Callbacks
 
-    def is_news(self, resources: Collection[Resource]) -> bool:
+    def should_report(self, resources: Collection[Resource]) -> bool:
         """Return whether to report an assignment, which may be empty, to the application."""
-        return super().is_news(resources) or self._has_taken
+        return super().should_report(resources) or self._has_taken
 
-    async def _run(self, notified: _Notification, *, is_news: bool) -> None:
+    async def _run(self, notified: _Notification, *, should_report: bool) -> None:
         """Run a callback once; the second task of an interrupted job waits for its end."""
         if notified.runs is not None:
             await asyncio.wait([notified.runs])
             return
         notified.runs = asyncio.current_task()
-        await self._notify(notified.callback, is_news=is_news)
+        await self._notify(notified.callback, should_report=should_report)
 
-    async def _notify(self, callback: Callback, *, is_news: bool) -> None:
+    async def _notify(self, callback: Callback, *, should_report: bool) -> None:
         has_callback = self._traits.reports_on_close or not self.membership.is_leaving
-        if not is_news or not has_callback:
+        if not should_report or not has_callback:
             return
         if not (self._traits.reports_full_assignment and self.is_cooperative):
             await self.adapter.notify(callback)

@@ -95,8 +95,8 @@ class PollClientAdapter(ClientAdapter, Protocol):
     def notify(self, callback: Callback) -> BaseException | None:
         """Run the callback of a revocation or a loss, if any; return its error."""
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
-        """Begin to fetch what was assigned, and run the callback if it ``is_news``."""
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+        """Begin to fetch what was assigned, and run the callback if it ``should_report``."""
 
 
 NOTHING: tuple[()] = ()

@@ -4,8 +4,8 @@
 the call of an application that wants to know at once that no broker answers. A broker that is
 unavailable is tried again until it answers or the membership is closed; any other error is final,
 and the application's next call raises it. The member joins with the latest subscription made before
-it was connected. A membership that has ended connects nothing, and a member runtime that nobody
-has taken by then is closed.
+it was connected. A membership that has ended connects nothing, and closes what it
+has opened by then.
 
 **Strategy.** Between two attempts the connecting thread holds no reference to the membership, so a
 forgotten consumer can be collected.
@@ -74,8 +74,11 @@ class Membership:
         self._make_runtime = make_runtime
         self._lock = threading.Lock()
         self._desired: tuple[tuple[str, ...], Matches | None] | None = None
-        self._connecting: PendingConnection | None = None
         self._has_ended = False
+        self._connections: Connections | None = None  # that the thread opens
+        self._thread: threading.Thread | None = None  # that opens them
+        self._opened, self._closed = Flag(), Flag()  # opened, or never to be opened
+        self._failure: BaseException | None = None  # because of which it is never opened
 
     def subscribe(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
         """Join in the background, or change the subscription."""
@@ -84,11 +87,13 @@ class Membership:
             if self.runtime is not None:
                 self.runtime.subscribe(topics, pattern)
                 return
-        if self._connecting is None:
-            self._connecting = PendingConnection(
-                lambda: self._connect(self.settings), self._open, group=self.settings["group.id"]
+        if self._thread is None:
+            arguments = weakref.ref(self), self._closed, self.settings["group.id"]
+            self._thread = threading.Thread(
+                target=_connect, args=arguments, name="holdfast-connect", daemon=True
             )
-        self._connecting.start()
+        if self._thread.ident is None:  # else an earlier call was interrupted after this
+            self._thread.start()
 
     def join_now(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
         """Subscribe as :meth:`subscribe`, and wait for a broker."""
@@ -104,7 +109,23 @@ class Membership:
                 connections.close()
             raise
 
-    def _open(self, connections: Connections) -> MemberRuntime:
+    def try_to_open(self) -> str:
+        """Open once; return why no broker answers, "" if there is nothing left to do."""
+        try:
+            load_client()  # not under the lock, for which the application may wait
+            with self._lock:
+                if self._has_ended:
+                    return ""
+                connections = self._connections = self._connect(self.settings)
+            self._open(connections)
+        except SourceError as error:
+            return str(error)  # a log may keep the error alive, and with it the consumer
+        except BaseException as error:
+            self._failure = error
+        self._opened.set()
+        return ""
+
+    def _open(self, connections: Connections) -> None:
         # The machine and the leader's code are loaded when a member opens, not with the client.
         from holdfast.members.runtime.member_runtime import MemberRuntime
 
@@ -115,7 +136,8 @@ class Membership:
                 assert self._desired is not None
                 self.runtime = runtime
                 runtime.subscribe(*self._desired)
-        return runtime
+                return
+        runtime.close()
 
     def wait_until_open(self, seconds: float) -> bool:
         """Return whether the member is connected, waiting at most ``seconds``.
@@ -125,15 +147,19 @@ class Membership:
         HoldfastError
             If no broker will ever accept it.
         """
-        return self._connecting is not None and self._connecting.take(seconds) is not None
+        if self._thread is None or not self._opened.wait(seconds):
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return self.runtime is not None
 
     def log_in_as(self, username: str, password: str) -> None:
         """Log in as ``username`` from the next connection on."""
         with self._lock:
             self.settings = self.settings.with_login(username, password)
-            connecting = self._connecting
-        if connecting is not None and connecting.connections is not None:
-            connecting.connections.log_in_as(username, password)
+            connections = self._connections
+        if connections is not None:
+            connections.log_in_as(username, password)
 
     @property
     def member_thread(self) -> MemberThread | None:
@@ -160,7 +186,7 @@ class Membership:
         """The error that has ended the member, or that keeps it from ever joining."""
         if self.runtime is not None:
             return self.runtime.member_thread.failure
-        return None if self._connecting is None else self._connecting.failure
+        return self._failure
 
     @property
     def is_fenced(self) -> bool:
@@ -201,104 +227,25 @@ class Membership:
             return
         with self._lock:
             self._has_ended = True
-            connecting = self._connecting
+            connections = self._connections
+        self._closed.set()
         if self.runtime is not None:
             self.runtime.close()
-        if connecting is not None:
-            connecting.close()
-
-
-class PendingConnection:
-    """A member that is being connected.
-
-    Parameters
-    ----------
-    make : bound method
-        Makes the member runtime from connections; its object is referred to weakly.
-    group : str
-        The group id, for the log.
-    """
-
-    def __init__(
-        self,
-        connect: Callable[[], Connections],
-        make: Callable[[Connections], MemberRuntime],
-        *,
-        group: str,
-    ):
-        self._connect = connect
-        self._make = weakref.WeakMethod(make)
-        self._group = group
-        self._lock = threading.Lock()
-        self._ended, self._done = Flag(), Flag()
-        self.connections: Connections | None = None
-        self._runtime: MemberRuntime | None = None
-        self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="holdfast-connect", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; an earlier call may have been interrupted."""
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def _run(self) -> None:
-        reason, attempt = "", 0
-        while not self._ended.wait(_AGAIN_S[min(attempt, len(_AGAIN_S)) - 1] if attempt else 0.0):
-            attempt += 1
-            try:
-                load_client()  # not under the lock, for which the application may wait
-                if self._open():
-                    break
-            except SourceError as error:
-                before, reason = (
-                    reason,
-                    str(error),
-                )  # a log may keep the error alive, and with it the consumer
-                if reason != before and not self._ended.is_set():
-                    _log.warning("group %s: %s", self._group, reason)
-            except BaseException as error:
-                self.failure = error
-                self._done.set()
-                break
-
-    def _open(self) -> bool:
-        """Try once; return whether nothing is left to do."""
-        make = self._make()
-        if make is None:
-            return True
-        with self._lock:
-            if self._ended.is_set():
-                return True
-            connections = self.connections = self._connect()
-        runtime = make(connections)
-        with self._lock:
-            if not self._ended.is_set():
-                self._runtime = runtime
-                self._done.set()
-                return True
-        runtime.close()
-        return True
-
-    def take(self, wait_s: float) -> MemberRuntime | None:
-        """Return the member runtime, None if it is not ready within ``wait_s``.
-
-        Raises
-        ------
-        HoldfastError
-            If no later attempt can succeed.
-        """
-        if not self._done.wait(wait_s):
-            return None
-        if self.failure is not None:
-            raise self.failure
-        return self._runtime
-
-    def close(self) -> None:
-        """Stop connecting, and close a member runtime that was not taken."""
-        self._ended.set()
-        with self._lock:
-            runtime, connections = self._runtime, self.connections
-        if runtime is not None:
-            runtime.close()
         elif connections is not None:
             connections.close()  # ends the thread that waits for a broker
+
+
+def _connect(membership: weakref.ref[Membership], ended: Flag, group: str) -> None:
+    """Open a member, and try again while no broker answers, until it is forgotten or ``ended``."""
+    reported, attempt = "", 0
+    while not ended.wait(_AGAIN_S[min(attempt, len(_AGAIN_S)) - 1] if attempt else 0.0):
+        attempt += 1
+        if (member := membership()) is None:
+            return
+        reason = member.try_to_open()
+        del member
+        if not reason:
+            return
+        if reason != reported and not ended.is_set():
+            _log.warning("group %s: %s", group, reason)
+        reported = reason

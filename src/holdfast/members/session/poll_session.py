@@ -158,7 +158,9 @@ class PollSession(GroupSession):
         if callback.call is ListenerCall.ASSIGNED:
             if not callback.has_begun:
                 self.begin(callback.resources)
-            error = self.adapter.assigned(callback, is_news=self.is_news(callback.resources))
+            error = self.adapter.assigned(
+                callback, should_report=self.should_report(callback.resources)
+            )
             self.has_begun()
             return error
         self.record_positions()
@@ -197,10 +199,12 @@ class PollSession(GroupSession):
         done: Callable[[str | None], None],
     ) -> None:
         """Queue a callback, with the steps before and after it."""
-        if call is ListenerCall.REVOKED and (gone := self._deleted(resources)):
-            self.subscription_state.forget(gone)
-            self.tasks.put(ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, gone))))
-            resources = tuple(tp for tp in resources if tp not in gone)
+        if call is ListenerCall.REVOKED and (deleted := self._deleted(resources)):
+            self.subscription_state.forget(deleted)
+            self.tasks.put(
+                ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, deleted)))
+            )
+            resources = tuple(tp for tp in resources if tp not in deleted)
         work = partial(self._call, Callback(call, resources))
         if self.adapter.has_callback(call):
             self.tasks.put(ApplicationTask(work, lambda error: done(self.answer_of(error))))

@@ -109,7 +109,7 @@ class GroupSession:
             positions, self.adapter.processed(positions, in_flight)
         )
 
-    def is_news(self, resources: Collection[Resource]) -> bool:
+    def should_report(self, resources: Collection[Resource]) -> bool:
         """Return whether to report an assignment, which may be empty, to the application."""
         return (
             not self._has_reported

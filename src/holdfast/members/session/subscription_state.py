@@ -277,7 +277,7 @@ class SubscriptionState:
                     loss.is_unreported, loss.is_raised = True, False
                 if term.is_active:
                     noted = None if term.processed is None else term.processed.offset
-                    self._unrecorded[tp] = {term.began, term.committed, noted}  # no news
+                    self._unrecorded[tp] = {term.began, term.committed, noted}  # nothing new
                 term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
 
     def unrecorded(self) -> set[Resource]:

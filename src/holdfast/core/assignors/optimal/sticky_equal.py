@@ -85,6 +85,8 @@ def balance_equal(claims: Claims, part: Part, target: I32, prices: Prices) -> No
     stays = np.minimum(claims_of, quota)
     slots = _open_slots(stays, quota, floor, len(tps) - int(stays.sum()))
     over = claims_of > quota
+    # Kafka's order first. Where it crowds a topic on a member, what is above the quota is cut
+    # evenly over topics; what still is crowded then is exchanged.
     for even in (False, True) if over.any() else (False,):
         left = kept.copy()
         if over.any():

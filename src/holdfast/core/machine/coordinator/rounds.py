@@ -79,6 +79,7 @@ def round_timed_out(group: GroupData) -> list[Out]:
                 outs += remove(group, member.member_id)
         return outs
     limit_ms = group.first_round_until_ms
+    # A first round waits again after each new member, within the rebalance timeout (KIP-134).
     if limit_ms is not None and group.grew and group.now_ms < limit_ms:
         group.grew = False
         group.round_ends_ms = min(group.now_ms + group.options.initial_delay_ms, limit_ms)
@@ -109,6 +110,7 @@ def _complete_join(group: GroupData) -> list[Out]:
         group.generation -= 1
         group.round_ends_ms = group.now_ms + timeout_ms
         return []
+    # The leader stays the leader if it is there, as in Kafka; else the member that joined first.
     if group.leader_id not in {m.member_id for m in joined}:
         group.leader_id = joined[0].member_id
     group.protocol = choose_protocol(group)

@@ -180,6 +180,8 @@ def with_new_resources(
         key=lambda m: m.member_id,
     )
     claimed = frozenset[Resource]().union(*(resources_of(m.subscription.owned) for m in members))
+    # A generator and a bound: a report of a billion resources costs no more than one of ten
+    # thousand.
     new = tuple(islice(_unclaimed(able, newest, known, claimed), MOST))
     if not new:
         return plan

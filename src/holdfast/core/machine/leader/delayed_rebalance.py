@@ -164,6 +164,7 @@ def find_losses(
         return _undelayed_losses(policy, claims, members, leader_state, before=before, free=free)
     found = [w for w in _departed(policy, claims, members, leader_state, free) if len(w.tps)]
     exact, lost = _return_known(found, members, reserved)
+    # A wait that ends within the tolerance is not worth a round of its own.
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
     held_back = _only(
         [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (reserved != NO_OWNER)
@@ -658,6 +659,7 @@ def _serve_new_members(
     """
     if not new_members or not lost:
         return [], lost
+    # The fair quota counts everything that has or may get an owner, and only members that stay.
     takers = sum(m.stays for m in members)
     total = int(np.count_nonzero(free)) + len(group.claim_tp)
     quota = -(-total // max(1, takers))
@@ -665,6 +667,8 @@ def _serve_new_members(
     rest = [w for w in lost if w.who.static]
     of_member: dict[str | int, list[DepartedMember]] = {}
     for at, waiting in enumerate(lost):
+        # Kinds with delays of their own make several entries of one departed member, which one new
+        # member replaces in whole. Unknown owners have no identity, so each entry is one.
         if not waiting.who.static:
             of_member.setdefault(waiting.who.identity or at, []).append(waiting)
     unserved = len(of_member)
@@ -676,8 +680,12 @@ def _serve_new_members(
         of = group.topics.topic_of[waits]
         edges = np.flatnonzero(np.diff(of)) + 1
         parts = np.split(waits, edges)  # sorted, so each topic is one part
+        # The lowest partition is last, where ``take`` removes it at no cost.
         left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
+        # Each departed member that is still unserved needs a new member of its own, so only the
+        # surplus divides this one's partitions.
         dividing = max(1, queues.at_most(left) - unserved)
+        # Nobody knows how many members an unknown owner was, so the fair quota is the bound.
         most = max(quota, -(-len(waits) // dividing)) if known else quota
         while (member := queues.first(left)) is not None:
             if known and dividing == 1:

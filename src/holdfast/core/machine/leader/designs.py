@@ -404,6 +404,8 @@ class DesignAssignor:
 
     def subscribe(self, view: MemberView) -> bytes:
         """Return topics and claims, the nonce, and the member's state shard as received."""
+        # An age differs from one join to the next, so it is sent only where a shard has times:
+        # equal bytes start no round.
         timed = view.leader_state is not None and holds_times(view.leader_state)
         return encode_member_subscription(
             MemberSubscription(
@@ -479,6 +481,7 @@ class DesignAssignor:
         left_out, given = fitting_shards(
             self.policy, members, plan, planned_bytes=len(planned or b"")
         )
+        # The last part that a record can do without: members know what they keep.
         new_only = self.policy.omit_unchanged or left_out >= LeftOut.UNCHANGED
         result = {}
         for m in members:

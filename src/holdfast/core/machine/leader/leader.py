@@ -171,6 +171,8 @@ def plan_round(
     ModelError
         If member ids repeat, or lags do not fit the partitions.
     """
+    # Two lists: the plan ignores impossible claims, but a member that made one still has to revoke
+    # it, so the claims as reported are needed in the end.
     reported_by = members = sorted(with_locations(members), key=lambda m: m.member_id)
     first_impossible = generation if unbroken else None
     impossible = frozenset(
@@ -312,7 +314,10 @@ def group_of(
         member_ids=tuple(m.member_id for m in members),
         instance_ids=tuple(m.instance_id for m in members),
         subscriptions=Subscriptions.from_names(
-            topics, (() if m.leaves_for_good else m.subscription.topics for m in members)
+            # Without a subscription the assignor gives the member nothing, and its claims are
+            # revoked.
+            topics,
+            (() if m.leaves_for_good else m.subscription.topics for m in members),
         ),
         claims=ReportedClaims.from_partitions(topics, [s.owned for s in said]),
         generation=np.array([s.generation for s in said], np.int32),
@@ -347,6 +352,7 @@ class _Planners:
 
     def planner(self, waits_ms: Sequence[int]) -> _RoundPlanner:
         """Return the round in which the departed members' partitions wait ``waits_ms``."""
+        # A resolver may compare several waits, and each costs a run of the assignor.
         key = tuple(waits_ms)
         if key not in self._planned:
             self._planned[key] = self._plan(self._losses.settled(key))
@@ -416,6 +422,9 @@ class _RoundPlanner:
         target = self._wanted()
         if not self.policy.failback:
             return target
+        # A reservation that the target does not obey is beyond its member's fair quota. It is
+        # released before the assignor runs again, because its present owner's claim counts again
+        # then.
         too_many = self.claimed & (self.reserved != NO_OWNER) & (target != self.reserved)
         if too_many.any():
             self.reserved = np.where(too_many, NO_OWNER, self.reserved).astype(np.int32)
@@ -431,6 +440,8 @@ class _RoundPlanner:
             group = at_home(group, self.failed)
         if not self.waits.any():
             return self._computed(group)
+        # What waits is taken out of the group, not only left without an owner: the assignor
+        # balances as if it did not exist, so nothing moves twice when its member is back.
         rest, kept = group.without_partitions(self.waits)
         target = np.full(group.topics.n_tps, NO_OWNER, np.int32)
         target[kept] = self._computed(rest)
@@ -470,6 +481,7 @@ class _RoundPlanner:
     def finish(self, resolution: Resolution, generation: int, leader_id: str) -> PlannedRound:
         """Return the plan: what is assigned, what is revoked, and the leader state."""
         target, owner = self.target, self.owner
+        # Invalid claims are revoked in any case; only moves are a resolver's decision.
         wrong_member, wrong_tp = self._wrong_claims(owner)
         moves = self.moves.tp[resolution.may_move]
         moves_left = len(self.moves) - len(moves)

@@ -46,6 +46,7 @@ PARTITION_BYTES = 28
 def messages_with_topics(members: Sequence[JoinedMember], leader_id: str) -> list[bytes]:
     """Return the messages whose topics a leader looks up (rule 1)."""
     sizes = sorted(len(m.metadata) for m in members)
+    # Four times the median: honest members of one group subscribe to similar lists of topics.
     most = max(MODEST_BYTES, 4 * sizes[(len(sizes) - 1) // 2]) if sizes else 0
     own = next((_n_topics(m.metadata) for m in members if m.member_id == leader_id), 0)
     return [

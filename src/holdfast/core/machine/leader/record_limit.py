@@ -61,6 +61,8 @@ def fitting_shards(
         given = {} if plan.leader_state is None else shards(plan.leader_state, left_out)
         size = sum(map(len, given.values()))
         assigned = full if left_out < LeftOut.UNCHANGED else shorter
+        # Two records have to fit: that of this round, with the old shards as members brought them,
+        # and that of the next one, in which the new shards are sent in both directions.
         record = max(now + assigned + size, later + assigned + 2 * size)
         if size <= policy.memory_limit_bytes and record <= policy.record_limit_bytes:
             return left_out, given

@@ -261,6 +261,8 @@ def _list_of(
 
     Identities of members that joined or left recently have as few bits as tell them from others.
     """
+    # Entries without partitions come in hundreds after a surge, so their identities are as short as
+    # can be told apart; where a short one is ambiguous, it is sent in full size.
     whole = [identity_of(m) for m in ring] if any(not w.owned for w in waiting) else []
     begins = Counter(identity[:SHORT_BITS] for identity in whole)
     alone = {w[:SHORT_BITS]: w for w in whole if begins[w[:SHORT_BITS]] == 1}

@@ -96,6 +96,7 @@ def reconstruct(
         The members of the round; a shard that cannot be read is ignored.
     """
     carried, forgotten = [], []
+    # The leader's shard comes first: it decides where shards of one generation differ (rule 3).
     for member in sorted(members, key=lambda m: (m.member_id != leader_id, m.member_id)):
         shard = read_shard(member.subscription.leader_state)
         if shard is not None and shard.generation < generation:
@@ -153,6 +154,8 @@ def _position(identity: str) -> int:
 
 
 def _age_ms(of_generation: Sequence[_Carried]) -> int:
+    # The leader measured its own age. Of ages that others report the median counts, which no single
+    # member can move.
     own = [c for c in of_generation if c.leads]
     return _median([c.member.subscription.state_age_ms for c in own or of_generation])
 
@@ -309,6 +312,8 @@ class _Names:
             found: dict[str, list[str]] = {}
             for topic in self.topics:
                 found.setdefault(hash_of_topic(topic)[:size], []).append(topic)
+            # Topics with equal hashes: one that a member claims existed in the last round, so it is
+            # meant.
             for alike in found.values():
                 alike[:] = [topic for topic in alike if topic in self.claimed] or alike
             self.by_hash[size] = found

@@ -286,6 +286,7 @@ class Holdings:
         if event.error == ErrorCode.NONE:
             return self._finish(job)
         if retriable and job.attempts < self.commit_retries:
+            # Doubled with every attempt, up to 32 times the first pause.
             pause = self.retry_backoff_ms << min(job.attempts - 1, 5)
             self.revocation = replace(job, step=RevocationStep.WAITING, retry_ms=now_ms + pause)
             return ()

@@ -65,6 +65,7 @@ def encode_assignments(
     run_member, run_topic = member[first], topic[first]
     length = table.length[run_topic].astype(np.int64)
     n_runs = np.bincount(run_member, minlength=n_members)
+    # A run is an int16, the name, an int32 and the partitions.
     size = 6 + length + 4 * count
     trailer = _TRAILER + len(user_data or b"")
     ends = np.cumsum(size) + (_HEADER + trailer) * run_member.astype(np.int64) + _HEADER

@@ -87,6 +87,8 @@ def _read_suffixes(
     int32, int16 = int32_at(buffer), int16_at(buffer)
     readable, version = blocks.row >= 0, blocks.version
     good = readable & (version >= 0) & (first + 4 <= last)
+    # Positions are kept inside the buffer also for messages that are too short: their values are
+    # read and not used, because ``good`` is False for them.
     n_user = np.where(good, int32[np.minimum(first, last)], -1)
     after = first + 4 + np.maximum(n_user, 0)
     has_owned = version >= 1
@@ -97,6 +99,8 @@ def _read_suffixes(
         behind = names.end
     else:
         names = walk(buffer, first + 4, after, good & (n_user >= 4), partitions=True)
+        # An eager member revoked everything before it joined. One that lists owned partitions all
+        # the same is odd, and is read one by one.
         good &= n_owned == 0
         behind = after + 4 * has_owned
     good &= names.good
@@ -104,6 +108,7 @@ def _read_suffixes(
     behind = np.where(good, behind, 0)
     generation = np.where(good & (version >= 2), int32[behind], -1)
     rack_length = np.where(good & (version >= 3), int16[behind + 4], -1).astype(np.int32)
+    # Before version 3 there is no rack, and so no length to be checked.
     good &= (rack_length >= -1) & (behind + 6 + rack_length <= last + 6 * (version < 3))
     if cooperative:
         in_user = good & (generation < 0) & (n_user >= 4)

@@ -22,7 +22,8 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.dump import write_dump
-from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
+from holdfast.fleet.pipeline.ingest.offsets_topic import Feed, KafkaFeed
+from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
@@ -54,7 +55,7 @@ class History:
 
 def run(
     session: Session,
-    source: Dump | KafkaFeed | StoragePath | str,
+    source: Dump | Feed | StoragePath | str,
     out_dir: StoragePath | str,
     *,
     selection: Selection | None = None,
@@ -70,7 +71,7 @@ def run(
     session : callable or None
         Returns a session; called if a step is too large for this process. None: every step runs in
         this process.
-    source : Dump, path or URL of one, or KafkaFeed
+    source : Dump, path or URL of one, or Feed
         A live cluster is dumped first, into ``out_dir``.
     out_dir : path or URL
         Folder of the tables; created if missing. Workers write to it too.
@@ -154,7 +155,7 @@ def _remove_dumps(root: StoragePath, own: StoragePath) -> None:
 
 
 def _open(
-    source: Dump | KafkaFeed | StoragePath | str,
+    source: Dump | Feed | StoragePath | str,
     root: StoragePath,
     selection: Selection,
     note: Note | None,
@@ -165,6 +166,9 @@ def _open(
     if isinstance(source, str | StoragePath):
         return Dump.open(source), None
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
+    if isinstance(source, PolledFeed):
+        return source.dump(own), source.cluster.first_unread
+    assert isinstance(source, KafkaFeed)
     dump = write_dump(source, own, groups=selection.groups, note=note)
     return dump, source.cluster.first_unread
 

@@ -55,7 +55,7 @@ from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
-    KafkaFeed,
+    Feed,
     LogEnds,
     LogPart,
     Offsets,
@@ -66,6 +66,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     next_span,
     spans,
 )
+from holdfast.fleet.pipeline.ingest.polled_feed import POLLED, PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
@@ -121,6 +122,9 @@ class Stream:
     complete_us : int, optional
         The moment, in microseconds since 1970, up to which the next batch or poll has every
         record; None if some are missing, or if it is unknown.
+    polled : bool
+        Whether the records come from polls of coordinators; recorded, since such a folder cannot
+        continue with the offsets topic.
     """
 
     tables: Tables
@@ -137,6 +141,7 @@ class Stream:
     after_batch: Callable[[Tables, int], None] | None = None
     after_look: Callable[[Tables, SourceError | None], None] | None = None
     complete_us: int | None = None
+    polled: bool = False
 
     def process(self, part: LogPart, session: Session = None) -> int:
         """Add the next batch; return its number.
@@ -183,6 +188,8 @@ class Stream:
         notes |= {**self._looked(cluster), **job.notes}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
+        if self.polled:
+            notes[POLLED] = True
         made = Batch(id=batch_id, files=job.files, notes=notes)
         self.tables.commit(made, anew=["lag"], without=job.amended, made_from=known)
         remove_staged(self.tables.root)
@@ -282,6 +289,12 @@ def check_watched(tables: Tables) -> None:
         raise _of_another_run(tables.root)
 
 
+def is_polled(tables: Tables) -> bool:
+    """Return whether the batches of a folder come from polls of coordinators."""
+    known = tables.committed()
+    return bool(known) and bool(known[-1].notes.get(POLLED))
+
+
 def count_new(tables: Tables, ends: LogEnds) -> int:
     """Return the number of offsets that the batches of a folder have not read yet.
 
@@ -304,7 +317,7 @@ def _of_another_run(root: StoragePath) -> SourceError:
 
 
 def watch(
-    feed: KafkaFeed,
+    feed: Feed,
     out_dir: StoragePath | str,
     *,
     selection: Selection | None = None,
@@ -346,12 +359,13 @@ def watch(
         before_batch=before_batch,
         after_batch=after_batch,
         after_look=after_look,
+        polled=isinstance(feed, PolledFeed),
     )
     follow(feed, into)
     return tables
 
 
-def follow(feed: KafkaFeed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
+def follow(feed: Feed, into: Stream, *, wait: Callable[[float], None] = time.sleep) -> None:
     """Take what a feed has into tables, batch after batch, as the only writer of their folder."""
     with into.tables.writing(into.every_seconds or 0.0):
         queried_us, ends = _now_us(), feed.ends()  # a cluster that cannot be read now ends the run
@@ -381,7 +395,7 @@ class _CatchingUp:
         can have been deleted.
     """
 
-    feed: KafkaFeed
+    feed: Feed
     into: Stream
     knows_all: bool
 

@@ -351,7 +351,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             self.drop([tp for tp in wanted if tp in self._held_back])
             new = [tp for tp in wanted if not assignment.keeps(tp)]
             assignment.add(new, subscription_state)
-            self._look_again()
+            self._wake_fetcher()
         else:
             if assignment is not None and assignment.active:
                 assignment._unassign()
@@ -400,7 +400,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             if found is not None and found.active:
                 return
 
-    def _look_again(self) -> None:
+    def _wake_fetcher(self) -> None:
         """Wake the fetcher, which goes through the assignment in every iteration."""
         if self.fetcher is not None:
             self.fetcher._notify(self.fetcher._wait_consume_future)

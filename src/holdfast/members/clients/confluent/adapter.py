@@ -109,10 +109,10 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         """
         return self._routed.stores and self.session.is_automatic
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         if not callback.has_begun:
             self._has_assigned = False
-        return super().assigned(callback, is_news=is_news)
+        return super().assigned(callback, should_report=should_report)
 
     def _assign_rest(self, callback: Callback) -> None:
         if not self._has_assigned:
@@ -125,9 +125,9 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         finally:
             self.running = outer
 
-    def refresh_metadata(self) -> None:
+    def start_known(self) -> None:
         """Start partitions whose start offset is known now; recreate a stalled client."""
-        self.start_positions.refresh_metadata(self.consumer)
+        self.start_positions.start_known(self.consumer)
         self.recreate_if_stalled()
 
     # The program's changes

@@ -83,7 +83,7 @@ class ConfluentSession(PollSession):
                 return missing
             if (raised := self.begin_poll()) is not None:
                 raise raised
-            self.adapter.refresh_metadata()
+            self.adapter.start_known()
             self._served_at = time.monotonic()
             if (sent := self.commit_by_clock()) is not None:
                 self._answer_later(sent[1], listed(sent[0]))

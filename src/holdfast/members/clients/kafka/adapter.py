@@ -208,10 +208,10 @@ class SubscriptionAdapter:
             self._retained_in = self._generation()
         return error
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         if not callback.has_begun:
             self._take(callback.resources)
-        return self._run(callback) if is_news else None
+        return self._run(callback) if should_report else None
 
     def _take(self, resources: frozenset[Resource]) -> None:
         self._start_request.begin()

@@ -101,7 +101,7 @@ class MemberConsumerCoordinator:
         self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
         self._commits = GroupCommits(stock.config)
-        cluster.add_listener(WeakMethod(self._look_again))
+        cluster.add_listener(WeakMethod(self._note_partitions))
 
     # The member
 
@@ -156,7 +156,7 @@ class MemberConsumerCoordinator:
             raise translated(kafka_errors, failure) from failure
         return session
 
-    def _look_again(self, cluster: Any) -> None:
+    def _note_partitions(self, cluster: Any) -> None:
         """Have the member check its topics, if kafka-python has seen their partitions change."""
         topics = self._subscription.subscription or ()
         counts = {topic: cluster.partitions_for_topic(topic) for topic in sorted(topics)}
@@ -228,7 +228,7 @@ class MemberConsumerCoordinator:
                 session.is_automatic = session.is_automatic and autocommit
                 self._leave(session, timeout_ms, process_ends=True)
         finally:
-            self._cluster.remove_listener(WeakMethod(self._look_again))
+            self._cluster.remove_listener(WeakMethod(self._note_partitions))
             self._stock.close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     def _leave(self, session: PollSession, timeout_ms: float | None, *, process_ends: bool) -> None:

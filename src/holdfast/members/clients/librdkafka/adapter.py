@@ -109,7 +109,7 @@ class StartPositions:
         return self._waiting
 
     def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        """Assign partitions now, or once their start offset is known: :meth:`refresh_metadata`."""
+        """Assign partitions now, or once their start offset is known: :meth:`start_known`."""
         blank = [p for p in partitions if p.offset in _NO_START]
         given = [p for p in partitions if p.offset not in _NO_START]
         if given:
@@ -121,7 +121,7 @@ class StartPositions:
         self._request.begin()
         self._begin_known(consumer, _WAITED_S)
 
-    def refresh_metadata(self, consumer: Any) -> None:
+    def start_known(self, consumer: Any) -> None:
         """Assign waiting partitions, if an answer has come; never wait for one."""
         if self._waiting or self._request.is_open:
             self._begin_known(consumer, 0.0)
@@ -359,11 +359,11 @@ class LibrdkafkaAdapter:
         """Run the callback, unless it has no partitions."""
         return self._run(callback) if callback.resources else None
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
         if not callback.has_begun:
             self._introduce({topic for topic, _ in callback.resources})
-        error = self._run(callback) if is_news else None
+        error = self._run(callback) if should_report else None
         self._assign_rest(callback)
         return error
 

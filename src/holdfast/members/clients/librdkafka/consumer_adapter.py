@@ -275,11 +275,11 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         """Return the partitions to resume; the next assignment pauses them again."""
         return (self._held_back | self.paused).intersection(gone)
 
-    def assigned(self, callback: Callback, *, is_news: bool) -> BaseException | None:
+    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         snapshot = self.session.membership.snapshot
         if snapshot is not None:
             self.paused &= snapshot.owned
-        error = super().assigned(callback, is_news=is_news)
+        error = super().assigned(callback, should_report=should_report)
         self.unassign(self._retained.partitions - callback.resources)
         return error
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from holdfast.cluster.snapshot import ClusterSnapshot
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL
-from holdfast.core.wire.layouts.consumer_protocol import (
-    AssignmentMessage,
-    Subscription,
-    encode_assignment,
-    encode_subscription,
+from holdfast.fleet.pipeline.ingest.described_records import (
+    KeyValue,
+    commit_record,
+    generation_record,
 )
-from holdfast.core.wire.layouts.offsets_records import Record, encode_record
-from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-from holdfast.fleet.pipeline.ingest.printed.described import (
-    DescribedGroups,
-    DescribedMember,
-    snapshot_of,
-)
+from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups, snapshot_of
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.storage.paths import StoragePath
 
@@ -70,49 +62,10 @@ def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | st
     return write_log(folder, columns, snapshot)
 
 
-def _records(found: DescribedGroups, at_ms: int) -> Iterator[tuple[bytes, bytes | None]]:
+def _records(found: DescribedGroups, at_ms: int) -> Iterator[KeyValue]:
     for group in found.groups:
-        readers = found.readers(group)
-        if readers:
-            topics = tuple(sorted({topic for one in readers for topic, _ in one.partitions}))
-            value = {
-                "protocolType": CONSUMER_PROTOCOL,
-                "generation": 1,
-                "protocol": None,
-                "leader": None,
-                "currentStateTimestamp": at_ms,
-                "members": [_member(one, topics) for one in readers],
-            }
-            yield _written(RecordType.GROUP_METADATA, {"group": group}, value)
+        if readers := found.readers(group):
+            yield generation_record(group, 1, readers, at_ms)
         for one in found.partitions:
             if one.group == group and one.committed is not None:
-                commit_key = {"group": group, "topic": one.topic, "partition": one.partition}
-                value = {
-                    "offset": one.committed,
-                    "leaderEpoch": -1,
-                    "metadata": "",
-                    "commitTimestamp": at_ms,
-                }
-                yield _written(RecordType.OFFSET_COMMIT, commit_key, value)
-
-
-def _member(one: DescribedMember, topics: Sequence[str]) -> dict[str, object]:
-    topics_read = Subscription(topics=tuple(topics))
-    return {
-        "memberId": one.member_id,
-        "groupInstanceId": one.instance_id,
-        "clientId": one.client_id,
-        "clientHost": one.client_host,
-        "rebalanceTimeout": 0,
-        "sessionTimeout": 0,
-        "subscription": encode_subscription(topics_read),
-        "assignment": encode_assignment(AssignmentMessage(partitions=one.partitions)),
-    }
-
-
-def _written(
-    kind: RecordType, key: dict[str, object], value: dict[str, object]
-) -> tuple[bytes, bytes | None]:
-    name = kind.schema_name
-    record = Record(record_type=kind, name=name, key=key, value_version=3, value=value)
-    return encode_record(record)
+                yield commit_record(group, one.topic, one.partition, one.committed, at_ms)
