@@ -251,7 +251,7 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
         page = client.get("/", headers=LOCAL).text
         assert ">etl</bdi>" in page and '<td class="n">7<' in page
         assert "lags as of coordinators" in page
-        assert page.count('<td class="n">–') == 3  # members, rebalances, stood still
+        assert page.count('<td class="n">–') == 4  # members, time lag, rebalances, downtime
         assert "orders" in client.get("/group?name=etl", headers=LOCAL).text
         assert client.get("/ready", headers=LOCAL).status_code == 503
         asked = client.get("/state", headers=LOCAL).json["version"]

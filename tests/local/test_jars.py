@@ -272,7 +272,7 @@ def test_pyspark_is_found_without_being_imported():
 
 def test_without_pyspark_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(jars, "find_spec", lambda name: None)
-    with pytest.raises(JavaError, match=r"holdfast\[fleet\]"):
+    with pytest.raises(JavaError, match=r"holdfast\[spark\]"):
         jars._ivy_jar()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,18 @@ def test_a_program_that_is_no_java_is_named(tmp_path, monkeypatch):
     with pytest.raises(JavaError) as caught:
         java.find_java()
     assert_one_clear_line(caught.value, "does not answer like a Java", "3")
+
+
+def test_sparks_java_is_run_without_the_module_that_java_warns_of(tmp_path, monkeypatch):
+    home = tmp_path / "a java"
+    executable = fake_java(home, "17")
+    executable.write_text(executable.read_text() + 'printf "%s|" "$@"\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with java.java_for_spark(is_local=True):
+        script = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+        line = [script, "-cp", "a b", "--add-modules=jdk.incubator.vector", "Main"]
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout == "-cp|a b|Main|"
+    assert os.environ["JAVA_HOME"] == str(home)
+    with java.java_for_spark(is_local=False):  # executors use it later
+        assert os.environ["JAVA_HOME"] == str(home)

@@ -303,6 +303,14 @@ def test_a_policy_and_a_list_that_contradict_each_other_are_refused_at_construct
         Consumer(config)
 
 
+@pytest.mark.parametrize("make", [Consumer, partial(Worker, resources={"k": 1})])
+def test_assignors_that_share_no_rebalance_protocol_are_refused_at_construction(make):
+    cooperative = frozenset({RebalanceProtocol.COOPERATIVE})
+    two = [EagerAssignor("sticky", rebalance_protocols=cooperative), EagerAssignor("range")]
+    with pytest.raises(ConfigError, match="sticky, range share no rebalance protocol"):
+        make({**NEEDED, "partition.assignment.strategy": two})
+
+
 def test_a_policy_beside_a_list_that_has_it_is_no_contradiction():
     both = settings(
         holdfast_policy="deferred",

@@ -35,6 +35,7 @@ from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
     PAGE_ROWS,
     SLICES,
+    SORTS,
     GroupIndex,
     GroupVerdict,
     IndexView,
@@ -43,7 +44,7 @@ from holdfast.fleet.report.serving.group_index import (
     read_index,
     select,
 )
-from holdfast.fleet.report.serving.index_page import SHOWN_OF_ONE, group_address
+from holdfast.fleet.report.serving.index_page import VERSION, group_address
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.tables.folder.manifest import MANIFEST
 from holdfast.fleet.tables.reading import Tables, read_tables
@@ -291,18 +292,17 @@ def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> Non
     assert re.search(r"<title>Group etl of \S+, 2025-11-21 ", page)
 
 
-def test_one_finding_of_many_groups_is_one_line_that_opens(tmp_path: Path) -> None:
+def test_one_finding_of_many_groups_is_one_tag_that_finds_them(tmp_path: Path) -> None:
     many = [bounced(f"etl-{i:02}") for i in range(20)]
     with following(write_tables(tables(*many), tmp_path)) as found:
-        text = Client(ServedPages(found, is_local=True)).get("/", headers=LOCAL).text
+        text = Client(ServedPages(found, is_local=True)).get("/?from=6h", headers=LOCAL).text
     wrong = text.split("What is wrong")[1].split("</section>")[0]
-    lines = re.findall(r"<summary>(.*?)</summary>", wrong)
-    assert [re.sub(r"<[^>]*>", "", line) for line in lines] == [
-        "HF102 deploy churn: 20 groups",
-        "HF111 delay too short for restarts: 20 groups",
+    assert re.findall(r'href="([^"]*)"[^>]*>([^<]*)</a>', wrong) == [
+        ("/?find=HF102&amp;from=6h", "HF102 deploy churn: 20 groups"),
+        ("/?find=HF111&amp;from=6h", "HF111 delay too short for restarts: 20 groups"),
     ]
-    assert wrong.count("/group?") == 2 * SHOWN_OF_ONE
-    assert "deploy churn</span>" in text.split("<tbody>")[1]
+    assert "deploy churn </span>" in text.split("<tbody>")[1]
+    assert text.index("What is wrong") < text.index("<tbody>")
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +318,9 @@ def client(fleet: ServedFleet) -> Client:
     return Client(ServedPages(fleet, is_local=True))
 
 
-@pytest.mark.parametrize("path", ["/", group_address("etl"), "/?find=zzz", "/metrics", "/state"])
+@pytest.mark.parametrize(
+    "path", ["/", group_address("etl"), "/?find=zzz", "/metrics", "/state", "/api/groups"]
+)
 def test_every_answer_has_the_strict_headers(client: Client, path: str) -> None:
     answer = client.get(path, headers=LOCAL)
     assert answer.status_code == 200
@@ -348,6 +350,34 @@ def test_what_is_not_there_is_a_404_that_repeats_nothing(client: Client, path: s
     assert answer.status_code == 404
     assert answer.mimetype == "text/plain"
     assert "nobody" not in answer.text
+
+
+def test_a_time_range_is_in_every_address_and_in_every_number(client: Client) -> None:
+    def read(path: str) -> str:
+        return client.get(path, headers=LOCAL).text.split("<body>")[1]
+
+    every, some = read("/?sort=rebalances"), read("/?sort=rebalances&from=5m")
+    cells = r'name=etl[^"]*"><bdi class="name">etl</bdi>.*?(\d+)<svg'
+    n_every, n_some = (int(re.findall(cells, text)[0]) for text in (every, some))
+    assert n_every == 9 > n_some > 0
+    assert 'href="/group?name=etl&amp;from=5m"' in some
+    heads = re.findall(r'href="([^"]*)" class="sort"', some)
+    assert len(heads) == len(SORTS) and all("from=5m" in link for link in heads)
+    for path in ("/?", "/group?name=etl&"):
+        for query, chosen in (("", ["all"]), ("from=1h", ["1 h"]), ("from=5m", [])):
+            assert re.findall(r'aria-current="true">([^<]*)<', read(path + query)) == chosen
+    minute = "from=2025-11-21T08:01:00Z&to=2025-11-21T08:02:00Z"
+    assert "to 2025-11-21 08:02:00 UTC</p>" in read("/group?name=etl&" + minute)
+    assert client.get("/?from=soon", headers=LOCAL).status_code == 400
+
+
+def test_each_page_has_navigation_version_theme_and_icon(client: Client) -> None:
+    for path in ("/", group_address("etl")):
+        page = client.get(path, headers=LOCAL).text
+        for part in ('href="/"', 'name="find"', 'id="live-theme"', 'href="/favicon.svg"', VERSION):
+            assert part in page
+    icon = client.get("/favicon.svg", headers=LOCAL)
+    assert (icon.status_code, icon.mimetype) == (200, "image/svg+xml")
 
 
 @pytest.mark.parametrize(
@@ -515,8 +545,11 @@ def test_bad_use_is_one_line(
 
 def test_a_fleet_that_is_closed_computes_nothing_more(tmp_path: Path) -> None:
     """A thread that is inside Arrow when the interpreter ends aborts the process."""
-    folder = write_tables(tables(*(bounced(f"g{i}") for i in range(50))), tmp_path)
-    fleet = ServedFleet(folder, [].append)
+    folder, said = (
+        write_tables(tables(*(bounced(f"g{i}") for i in range(50))), tmp_path),
+        list[str](),
+    )
+    fleet = ServedFleet(folder, said.append)
     before = set(threading.enumerate())
     fleet.start()
     began = set(threading.enumerate()) - before
@@ -524,6 +557,7 @@ def test_a_fleet_that_is_closed_computes_nothing_more(tmp_path: Path) -> None:
     assert fleet.wait(lambda state: state.n_examined > 0, PATIENCE_S)
     fleet.close()
     assert not [thread.name for thread in began if thread.is_alive()]
+    assert said == []
 
 
 @pytest.mark.parametrize(("listen", "needs"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
@@ -575,18 +609,18 @@ def test_a_browser_finds_a_group_sees_its_history_and_follows_what_is_written(
         assert rows.count() == PAGE_ROWS
         assert rows.first.locator("td a").first.inner_text() == "etl"
         page.get_by_role("link", name="Next").click()
-        assert page.locator("#groups .place").inner_text() == "121 groups, page 2 of 2"
+        assert page.locator(".pages .place").inner_text() == "121 groups, page 2 of 2"
         page.locator("#find").fill("QUIET-11")
-        page.locator("#groups .place", has_text="10 groups").wait_for()
+        page.locator(".pages .place", has_text="10 groups").wait_for()
 
         write_tables(tables(bounced("quiet-11-new")), folder)
-        page.locator("#groups .place", has_text="11 groups").wait_for()
+        page.locator(".pages .place", has_text="11 groups").wait_for()
         page.get_by_role("link", name="quiet-11-new").click()
         page.locator("h1", has_text="quiet-11-new").wait_for()
         page.locator("#legend button").first.wait_for()
         assert page.locator("section.group .lozenge").count()
-        page.get_by_role("link", name="All groups").click()
-        page.locator("#groups .place", has_text="122 groups").wait_for()
+        page.get_by_role("link", name="Groups", exact=True).click()
+        page.locator(".pages .place", has_text="122 groups").wait_for()
         assert rows.count() == PAGE_ROWS
         assert said == []
         assert all(url.startswith(address) for url in asked)

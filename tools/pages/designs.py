@@ -20,7 +20,7 @@ from dataclasses import replace
 from tools.pages.tables import paragraph, table
 
 from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy
-from holdfast.sim.baselines import BASELINES
+from holdfast.sim import BASELINES
 from holdfast.sim.scenarios import SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs, Listener
 

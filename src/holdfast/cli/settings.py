@@ -39,11 +39,9 @@ EVERYWHERE: Final = "defaults"
 """Section whose keys count for every command that has such an option."""
 
 OTHERS: Final = frozenset(
-    f"{PREFIX}_{name}"
-    for name in ("CACHE", "CLASS_ARCHIVE", "CONFIG", "IVY_SETTINGS", "JARS", "SPARK_CONNECTOR")
+    f"{PREFIX}_{name}" for name in ("CACHE", "CONFIG", "IVY_SETTINGS", "JARS", "SPARK_CONNECTOR")
 )
-"""Variables that are not an option of a command: the settings file, the source of jars, Java's
-start."""
+"""Variables that are not an option of a command: the settings file, the source of jars."""
 
 _SERVICE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 

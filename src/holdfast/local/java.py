@@ -1,18 +1,27 @@
-"""Find a Java that runs both Kafka 4.3 and Spark 4.0.
+"""Finds a Java that runs both Kafka 4.3 and Spark 4.0, and starts Spark's Java by a shell script.
 
 **Rules.** ``JAVA_HOME`` is tried first, then ``java`` on ``PATH``; nothing is installed. If no Java
-fits, the error names the Java that was found and the version to install.
+fits, the error names the Java that was found and the version to install. Only a JVM that this
+process starts on this machine goes through the script. ``JAVA_HOME`` names the Java that was found
+when the JVM runs.
 
 **Strategy.** The executable is run once with ``-XshowSettings:properties`` to get its home and its
-version. So symbolic links and the shims of version managers lead to the real folder.
+version. So symbolic links and the shims of version managers lead to the real folder. Spark requests
+the incubator module ``jdk.incubator.vector``, which only its machine learning uses, and Java warns
+about it on stderr at every start. Spark runs ``$JAVA_HOME/bin/java``; at that moment this is
+holdfast's script, which omits the module.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -88,3 +97,48 @@ def _probe(executable: str) -> Java | str:
         executable=own if own.exists() else Path(executable),
         version=int(version.group(1)),
     )
+
+
+_WITHOUT_THE_MODULE = """\
+#!/bin/sh
+n=$#
+while [ "$n" -gt 0 ]; do
+  [ "$1" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$1"
+  shift
+  n=$((n - 1))
+done
+"""
+
+
+@contextmanager
+def java_for_spark(*, is_local: bool) -> Iterator[None]:
+    """Set ``JAVA_HOME`` for the JVM that Spark starts while the block runs.
+
+    Parameters
+    ----------
+    is_local : bool
+        Whether the JVM runs all tasks itself. Else executors take their ``JAVA_HOME`` from this
+        process, and later, so the script is not used.
+
+    Raises
+    ------
+    JavaError
+        If no Java is usable.
+    """
+    java = find_java()
+    home = os.environ["JAVA_HOME"] = str(java.home)
+    if not is_local:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-java-") as folder:
+        script = Path(folder) / "bin" / "java"
+        script.parent.mkdir()
+        run = f'exec {shlex.quote(str(java.home / "bin" / "java"))} "$@"'
+        script.write_text(f"{_WITHOUT_THE_MODULE}{run}\n")
+        script.chmod(0o700)
+        if os.access(script, os.X_OK):  # else the folder is mounted noexec
+            os.environ["JAVA_HOME"] = folder
+        try:
+            yield
+        finally:
+            os.environ["JAVA_HOME"] = home

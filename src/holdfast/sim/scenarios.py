@@ -5,7 +5,7 @@ in ``first-start`` the group settles before measuring begins. Times and moves co
 ownership log.
 
 **Strategy.** :func:`simulate` builds a world for a policy, plays the scenario, waits for balance
-and reports. :mod:`holdfast.sim.baselines.kip848` is not a policy but a baseline.
+and reports. :mod:`holdfast.sim.kip848` is not a policy but a baseline.
 
 References: Incremental Cooperative Rebalancing, "Motivation" and "Characteristics".
 """
@@ -25,8 +25,8 @@ from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy, PolicyInfo,
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, PlanError
-from holdfast.sim.baselines import BASELINES
-from holdfast.sim.baselines.kip848 import run_kip848
+from holdfast.sim import BASELINES
+from holdfast.sim.kip848 import run_kip848
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ownership_log import Ownership, OwnershipLog, Violation
 from holdfast.sim.world.process import Process, all_quiescent

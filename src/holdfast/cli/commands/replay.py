@@ -28,7 +28,7 @@ from holdfast.core.machine.policy import (
 from holdfast.core.model.fidelity import LOW_FIDELITY
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, suggest
-from holdfast.sim.baselines import BASELINE_ASSIGNORS, BASELINES
+from holdfast.sim import BASELINE_ASSIGNORS, BASELINES
 
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.replay.run import Request

@@ -36,7 +36,7 @@ from holdfast.core.assignors.own import OwnAssignor
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, for_protocol
 from holdfast.core.machine.policy import DEFAULTS, Policy, PolicyInfo, find_policy
 from holdfast.errors import ConfigError, suggest
-from holdfast.sim.baselines import BASELINES
+from holdfast.sim import BASELINES
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.world import World

@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -92,10 +92,10 @@ def get_session(
     taken = already_set()
     chosen = address or master or {**taken, **wanted}.get("spark.master") or "local[*]"
     _prepare_environment(chosen)
-    with _java_options(chosen, {*wanted, *taken}) as java_options:
+    with _java(chosen):
         settings = {
             "spark.app.name": app_name,
-            **_defaults(chosen, {*wanted, *taken}, java_options, kafka=kafka, delta=delta),
+            **_defaults(chosen, {*wanted, *taken}, kafka=kafka, delta=delta),
         }
         settings = {key: value for key, value in settings.items() if key not in taken}
         settings.update(wanted)
@@ -122,23 +122,20 @@ def without_logins(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _java_options(master: str, given: Collection[str]) -> Iterator[tuple[str, ...]]:
-    """Yield our options for the driver's JVM, which must be started while the block runs."""
+def _java(master: str) -> Iterator[None]:
+    """Choose the Java of the driver's JVM, which must be started while the block runs."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # it runs already
-        yield ()
+        yield
         return
-    from holdfast.local.spark_java import java_for_spark
+    from holdfast.local.java import java_for_spark
 
-    is_local = master == "local" or master.startswith("local[")
-    jars = Path(pyspark.__file__).parent / "jars"
-    with java_for_spark(jars, is_local=is_local) as options:
-        yield () if "spark.driver.extraClassPath" in given else options
+    with java_for_spark(is_local=master == "local" or master.startswith("local[")):
+        yield
 
 
 def _defaults(
     chosen: str,
     given: Collection[str],
-    java_options: Sequence[str],
     *,
     kafka: bool,
     delta: bool,
@@ -149,9 +146,7 @@ def _defaults(
         "spark.master": chosen,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join(
-            (f"-Dlog4j2.configurationFile={log_config.as_uri()}", *map(_quoted, java_options))
-        ),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()}",
     }
     if chosen.startswith("local"):
         n_tasks = str(4 * local_cores(chosen))
@@ -172,11 +167,6 @@ def _defaults(
         found = found + (delta_jars(pyspark.__version__) if delta else [])
         defaults["spark.jars"] = ",".join(map(str, found))
     return defaults
-
-
-def _quoted(option: str) -> str:
-    """Quote an option as Spark splits options; ours contain neither quotes nor backslashes."""
-    return f'"{option}"' if " " in option else option
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -13,8 +13,7 @@ version has one (:mod:`~holdfast.local.broker.properties`).
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order. The ZooKeeper ends last: a node that
-stops in order unregisters there. On this machine's first run of the newest Kafka, one node ends in
-order and archives its classes for the next one (:mod:`holdfast.local.class_archive`).
+stops in order unregisters there.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from holdfast.errors import BrokerError
 from holdfast.local.broker import properties
 from holdfast.local.broker.properties import BrokerSettings
 from holdfast.local.broker.server import Server
-from holdfast.local.class_archive import class_archive
-from holdfast.local.jars import KAFKA_VERSION, Note, broker_jars
+from holdfast.local.jars import Note, broker_jars
 from holdfast.local.java import find_java
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -59,12 +57,7 @@ class Broker:
         self._java = find_java()
         self._note = note
         self._jars: dict[str, list[Path]] = {}
-        jars = self._jars_of(settings.kafka)  # missing jars are an error before a folder is made
-        is_newest = settings.kafka == KAFKA_VERSION  # other versions are not worth 50 MB
-        archive = class_archive(self._java, jars) if is_newest else None
-        is_there = archive is not None and archive.draft is None
-        self._classes = archive.options if archive is not None and is_there else ()
-        self._to_make = None if is_there else archive
+        self._jars_of(settings.kafka)  # missing jars are an error before a folder is made
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-broker-"))
         self._nodes: list[Server] = []
         self._zookeeper: Server | None = None
@@ -154,9 +147,7 @@ class Broker:
         """Stop everything and remove the folder; further calls do nothing."""
         keep = self.settings.keep
         for server in self._servers:
-            archive = self._to_make if server.node_id == 1 else None
-            if server.stop(orderly=keep or archive is not None) and archive is not None:
-                archive.keep()
+            server.stop(orderly=keep)
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -257,7 +248,6 @@ class Broker:
             f"-Xmx{heap_mb}m",
             "-XX:+UseSerialGC",
             "-Xshare:auto",
-            *(self._classes if node.kafka == self.settings.kafka else ()),
             f"-Dlog4j2.configurationFile={node.logging}",
             f"-Dlog4j.configuration={node.logging.as_uri()}",  # log4j 1 wants a URL
             *("-cp", os.pathsep.join(map(str, self._jars_of(node.kafka)))),
@@ -270,10 +260,8 @@ class Broker:
         return self._jars[kafka]
 
     def _server_command(self, node: Server) -> list[str]:
-        java, *options = self._java_command(node, heap_mb=self.settings.heap_mb)
-        archive = self._to_make if node.node_id == 1 else None
-        making = () if archive is None else archive.options
-        return [java, *making, *options, "kafka.Kafka", str(node.config)]
+        java = self._java_command(node, heap_mb=self.settings.heap_mb)
+        return [*java, "kafka.Kafka", str(node.config)]
 
     def _zookeeper_command(self, zookeeper: Server) -> list[str]:
         java = self._java_command(zookeeper, heap_mb=128)

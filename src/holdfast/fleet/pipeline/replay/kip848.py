@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.fleet.pipeline.replay.session import QUICK, QUIET_MS, ReplayedSession
 from holdfast.fleet.pipeline.replay.trace import SESSION_MS
-from holdfast.sim.baselines.kip848 import Group848, SimulatedConsumer
+from holdfast.sim.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 
 
@@ -70,7 +70,7 @@ class World848(Group848):
 
 
 class ReplayedSession848(ReplayedSession):
-    """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.baselines.kip848`."""
+    """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.kip848`."""
 
     def quick_costs(self) -> Costs:
         """Return costs of members with instant revocations, with the broker's session."""

@@ -1,7 +1,7 @@
 """The settings to replay a trace under, and the assignors of members under them.
 
 **Rules.** A name of a policy, an assignor or a baseline has its usual meaning
-(:mod:`holdfast.core.machine.policy`, :mod:`holdfast.sim.baselines`).
+(:mod:`holdfast.core.machine.policy`, :mod:`holdfast.sim.kip848`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.replay.trace import GroupTrace
-from holdfast.sim.baselines import BASELINES
+from holdfast.sim import BASELINES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def document(title: str, body: Markup, scripts: Sequence[str], *, served: bool) 
     own = "'self'" if served else "'none'"
     allowed = " ".join(f"'{_hash(script)}'" for script in scripts)
     policy = f"default-src 'none'; script-src {allowed}; style-src '{_hash(style)}'; "
-    policy += f"connect-src {own}; " if served else ""
+    policy += f"connect-src {own}; img-src {own}; " if served else ""
     policy += f"base-uri 'none'; form-action {own}"
     head = tag(
         "head",
@@ -79,6 +79,7 @@ def document(title: str, body: Markup, scripts: Sequence[str], *, served: bool) 
         tag("meta", name="referrer", content="no-referrer"),
         tag("meta", name="generator", content="holdfast"),
         tag("title", title),
+        tag("link", rel="icon", href="/favicon.svg") if served else None,
         tag("style", Markup(style)),
     )
     page = HtmlPage("<!doctype html>\n" + tag("html", head, tag("body", body), lang="en"))

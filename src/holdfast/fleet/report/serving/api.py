@@ -40,8 +40,8 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedFleet
-from holdfast.fleet.report.serving.time_range import DURATION, MILLIS, TimeRange, read_range
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
+from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
 from holdfast.fleet.tables.reading import flatten
@@ -290,7 +290,7 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         return None
     within = _range_of(fleet, words)
     found = examinations(
-        served.tables,
+        tables_of(served.tables, name, within),
         [name],
         served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,
@@ -320,8 +320,7 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
 
 
 def _range_of(fleet: ServedFleet, words: Mapping[str, str]) -> TimeRange:
-    served = fleet.served
-    return read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
+    return fleet.range_of(words) or ALL
 
 
 def _cut(found: I64, words: Mapping[str, str], written: Any) -> Schema:

@@ -41,7 +41,7 @@ from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving import api
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.fleet.report.serving.index_page import bar_of, index_page, updater_text
-from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
 from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ if TYPE_CHECKING:
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 COOKIE: Final = "holdfast"
+MARK: Final = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
+<rect width="16" height="16" rx="3" fill="#0b6b58"/>
+<path d="M4 3h2v4h4V3h2v10h-2V9H6v4H4z" fill="#fff"/></svg>
+"""
+"""The icon of the pages."""
 ALWAYS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -88,6 +93,7 @@ class ServedPages:
             "api/openapi.json": lambda _: _json(api.openapi()),
             "": self._index,
             "group": self._group,
+            "favicon.svg": lambda _: Response(MARK, content_type="image/svg+xml"),
             "metrics": self._metrics,
             "state": self._state,
             "health": self._health,
@@ -161,24 +167,25 @@ class ServedPages:
     def _index(self, request: Request) -> Response:
         fleet = self._fleet
         served, state, view = fleet.served, fleet.state, view_of(request.args)
-        page = index_page(served, state, fleet.verdicts, view, index=fleet.index, live=fleet.live)
+        index = fleet.index_in(fleet.range_of(view.words))
+        page = index_page(served, state, fleet.verdicts, view, index=index, live=fleet.live)
         return _page(page)
 
     def _group(self, request: Request) -> Response:
         served, state = self._fleet.served, self._fleet.state
         name = request.args.get("name", "")
-        live = self._fleet.want(name)
+        live, within = self._fleet.want(name), self._fleet.range_of(request.args)
         if name not in served.tables.groups and name not in live.names:
             raise NotFound("unknown group in these tables")
         page = render(
-            served.tables,
+            tables_of(served.tables, name, within),
             f"Group {name} of {state.where}",
             [name],
-            last_ms=served.last_ms,
-            since_ms=served.since_ms,
+            last_ms=served.last_ms if within is None or within.to_ms is None else within.to_ms,
+            since_ms=served.since_ms if within is None else within.from_ms,
             live=live,
             given=self._fleet.given,
-            bar=bar_of(served, state, live, group=True),
+            bar=bar_of(served, state, live, request.args, group=True),
         )
         return _page(page)
 
@@ -247,6 +254,8 @@ def view_of(words: Mapping[str, str]) -> IndexView:
         sort=sort if sort in SORTS else usual.sort,
         falls=words.get("order", "down") != "up",
         page=int(page) if page.isascii() and page.isdecimal() and len(page) < 10 else usual.page,
+        begin=words.get("from", ""),
+        end=words.get("to", ""),
     )
 
 

@@ -268,6 +268,9 @@ class IndexView:
         Whether the greatest comes first.
     page : int
         Counted from 1; a larger number means the last page.
+    begin, end : str
+        The time range as the address has it (:mod:`holdfast.fleet.report.serving.time_range`);
+        empty for the usual one.
     """
 
     find: str = ""
@@ -276,6 +279,27 @@ class IndexView:
     sort: str = "findings"
     falls: bool = True
     page: int = 1
+    begin: str = ""
+    end: str = ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The query of an address that shows this view, without usual values."""
+        order = "down" if self.falls else "up"
+        every = {
+            "find": self.find,
+            "state": self.state,
+            "least": self.least,
+            "sort": "" if self.sort == "findings" else self.sort,
+            "order": "" if self.falls else order,
+            "page": "" if self.page == 1 else str(self.page),
+            "from": self.begin,
+            "to": self.end,
+        }
+        return {key: value for key, value in every.items() if value}
+
+
+USUAL_VIEW = IndexView()
 
 
 def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
+from importlib.metadata import version
+from typing import Final
 from urllib.parse import urlencode
 
 from holdfast.core.model.columns import I64
@@ -42,6 +44,7 @@ from holdfast.fleet.report.drawing.writing import page_footer
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
     SORTS,
+    USUAL_VIEW,
     GroupIndex,
     IndexView,
     Verdicts,
@@ -50,10 +53,10 @@ from holdfast.fleet.report.serving.group_index import (
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
+from holdfast.fleet.report.serving.time_range import RANGES
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 
-SHOWN_OF_ONE = 12
-"""Groups that are named below a finding; the rest are in the list."""
+VERSION: Final = version("kafka-holdfast")
 EVERY_MS = 1000
 """Poll interval of a page for newer data."""
 
@@ -63,11 +66,85 @@ _NARROW = ("group", "state", "findings")
 _NUMBERS = frozenset({"members", "rebalances", "downtime", "lag", "lag_seconds"})
 
 
-def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group: bool) -> Markup:
-    """Return the bar of a served page; that of a group has a link back."""
+def bar_of(
+    served: ServedTables,
+    state: ServedState,
+    live: LiveGroups,
+    words: Mapping[str, str],
+    *,
+    group: bool,
+) -> Markup:
+    """Return the head of a served page: navigation, search, time range, and age of the data.
+
+    Parameters
+    ----------
+    words : mapping of str to str
+        The query of the address.
+    group : bool
+        Whether the page is of one group.
+    """
+    kept = {key: words[key] for key in ("from", "to") if words.get(key)}
+    home = "/" + ("?" + urlencode(kept) if kept else "")
+    search = tag(
+        "form",
+        tag("input", type="search", name="find", placeholder="group or code", aria_label="search"),
+        *(tag("input", type="hidden", name=key, value=value) for key, value in kept.items()),
+        method="get",
+        action="/",
+        role="search",
+    )
+    return join(
+        [
+            tag(
+                "nav",
+                tag("a", "holdfast", href=home, class_="brand"),
+                tag("span", VERSION, class_="place"),
+                tag("a", "Groups", href=home, aria_current=None if group else "page"),
+                tag("a", "API", href="/api/openapi.json"),
+                tag("a", "Metrics", href="/metrics"),
+                search if group else None,
+                tag("button", "Theme", type="button", id="live-theme", class_="needs-js"),
+                class_="bar top",
+                aria_label="pages",
+            ),
+            tag(
+                "div",
+                tag("nav", *_ranges(served, words), class_="ranges", aria_label="time range"),
+                _said(served, state, live, group=group),
+                class_="bar status",
+            ),
+        ]
+    )
+
+
+def _ranges(served: ServedTables, words: Mapping[str, str]) -> Iterator[Markup]:
+    """Yield links to the ranges; the present one is marked."""
+    chosen = words.get("from") or _usual(served)
+    if words.get("to"):
+        chosen = ""
+    rest = {
+        key: value for key, value in words.items() if key not in ("from", "to", "page", "token")
+    }
+    path = "/group?" if "name" in rest else "/?"
+    for key, name in RANGES.items():
+        address = path + urlencode({**rest, "from": key})
+        yield tag("a", name, href=address, aria_current="true" if key == chosen else None)
+    if (words.get("from") and chosen not in RANGES) or words.get("to"):
+        first, last = words.get("from", "the first record"), words.get("to", "now")
+        yield tag("span", f"{first} to {last}", class_="place")
+
+
+def _usual(served: ServedTables) -> str:
+    """Return the range of an address without one; empty if it is none that pages offer."""
+    if served.since_ms is None or served.last_ms is None:
+        return "all"
+    return "1h" if served.last_ms - served.since_ms == 3_600_000 else ""
+
+
+def _said(served: ServedTables, state: ServedState, live: LiveGroups, *, group: bool) -> Markup:
+    """Return how old the data are, and the state of the updater."""
     return tag(
-        "nav",
-        tag("a", "All groups", href="/") if group else None,
+        "div",
         tag(
             "span",
             _tables_words(served, state, group=group) + _live_words(live),
@@ -84,7 +161,7 @@ def bar_of(served: ServedTables, state: ServedState, live: LiveGroups, *, group:
         ),
         tag("button", "Pause", type="button", id="live-pause", class_="needs-js"),
         id="live",
-        class_="bar",
+        class_="said",
         data_version=state.version,
         data_examined=state.n_examined,
         data_every=EVERY_MS,
@@ -155,7 +232,7 @@ def index_page(
             "div",
             _fleet_words(index, verdicts, since_s, worst_first),
             _fleet_figures(index),
-            _wrongs(index, verdicts, worst_first),
+            _wrongs(index, verdicts, view),
             id="fleet",
         ),
         tag(
@@ -166,6 +243,7 @@ def index_page(
                 _rows(index, verdicts, view, rows, since_s)
                 if served.number or served.is_from_coordinators
                 else NO_BATCH,
+                downtime_details(index.total_downtime_s, int(index.n_owned.sum())),
                 id="groups",
             ),
             class_="card",
@@ -173,7 +251,7 @@ def index_page(
         codes_section(RULES),
     )
     header = tag("header", tag("h1", title))
-    bar = bar_of(served, state, live, group=False)
+    bar = bar_of(served, state, live, view.words, group=False)
     body = join([bar, header, main, page_footer(served=True), shown_script(script)])
     return document(", ".join([title, *_covered(index)]), body, [script], served=True)
 
@@ -205,85 +283,45 @@ def _fleet_words(
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 
 
-def _wrongs(index: GroupIndex, verdicts: Verdicts, worst_first: I64) -> Markup | None:
-    """Return a line for each active finding of any group, and one for all past findings.
-
-    A line opens to the worst groups.
-    """
+def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | None:
+    """Return a tag for each active finding of any group, the worst first; past ones are folded."""
     examined = [name for name in index.names if name in verdicts]  # verdicts grow meanwhile
     alike = Counter(verdicts[name].codes for name in examined)
-    n_groups, n_past, worst = Counter[str](), Counter[str](), dict[str, int]()
+    active, past, worst = Counter[str](), Counter[str](), dict[str, int]()
     for codes, n_alike in alike.items():
         for one in codes:
-            (n_groups if one.is_active else n_past)[one.code] += n_alike
+            (active if one.is_active else past)[one.code] += n_alike
             if one.is_active:
                 worst[one.code] = max(one.severity.rank, worst.get(one.code, 0))
-    if not (n_groups or n_past):
+    if not (active or past):
         return None
-    named = _worst_groups(index, verdicts, n_groups, worst_first)
-    ordered = sorted(n_groups, key=lambda code: (-worst[code], -n_groups[code], code))
-    lines = [
-        tag(
-            "details",
-            tag(
-                "summary",
-                tag("span", code, class_=f"lozenge s-{SEVERITIES[worst[code]]}"),
-                f" {RULES[code].name}: {count(n_groups[code], 'group')}",
-            ),
-            tag(
-                "p",
-                join(
-                    part
-                    for name in named[code]
-                    for part in (tag("a", name_of(name), href=group_address(name)), " ")
-                ),
-                tag("a", "all of them in the list", href=_found_address(code)),
-            ),
-        )
-        for code in ordered
-    ]
-    if not lines:
-        lines = [tag("p", "Nothing is active now.")]
+    ordered = sorted(active, key=lambda code: (-worst[code], -active[code], code))
+    shown = [_wrong(code, active[code], f"s-{SEVERITIES[worst[code]]}", view) for code in ordered]
+    folded = tag(
+        "details",
+        tag("summary", f"Past: {count(len(past), 'finding')}"),
+        *(_wrong(code, n, "past", view) for code, n in sorted(past.items())),
+        class_="past",
+    )
     return tag(
-        "section", tag("h2", "What is wrong"), *lines, _past_line(n_past), class_="card wrongs"
+        "section",
+        tag("h2", "What is wrong"),
+        *(shown or [tag("p", "Nothing is active now.")]),
+        folded if past else None,
+        class_="wrongs",
     )
 
 
-def _past_line(n_groups: Counter[str]) -> Markup | None:
-    """Return a line of the past findings, which opens."""
-    if not n_groups:
-        return None
-    links = (
-        tag("a", f"{code} {RULES[code].name}: {count(n, 'group')}", href=_found_address(code))
-        for code, n in sorted(n_groups.items())
-    )
-    head = tag("summary", f"Past: {count(len(n_groups), 'finding')}")
-    return tag("details", head, *(tag("p", link) for link in links), class_="past")
-
-
-def _found_address(code: str) -> str:
-    return "/?" + urlencode({"find": code})
+def _wrong(code: str, n_groups: int, look: str, view: IndexView) -> Markup:
+    """Return a finding as a link to its groups."""
+    rule = RULES[code]
+    address = _address(replace(IndexView(), find=code, begin=view.begin, end=view.end))
+    words = f"{code} {rule.name}: {count(n_groups, 'group')}"
+    return tag("a", words, href=address, class_=f"lozenge {look}", title=rule.what)
 
 
 def _codes(verdicts: Verdicts, name: str) -> tuple[FoundCode, ...]:
     return verdicts[name].codes if name in verdicts else ()
-
-
-def _worst_groups(
-    index: GroupIndex, verdicts: Verdicts, n_groups: Mapping[str, int], worst_first: I64
-) -> dict[str, list[str]]:
-    """Return for each code the worst groups in which it is active, as many as are shown."""
-    found: dict[str, list[str]] = {code: [] for code in n_groups}
-    wanted = sum(min(count, SHOWN_OF_ONE) for count in n_groups.values())
-    for i in worst_first.tolist():
-        if not wanted:
-            break
-        name = index.names[i]
-        for one in _codes(verdicts, name):
-            if one.is_active and len(found.get(one.code, n_groups)) < SHOWN_OF_ONE:
-                found[one.code].append(name)
-                wanted -= 1
-    return found
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:
@@ -295,8 +333,7 @@ def _fleet_figures(index: GroupIndex) -> Markup:
     ]
     lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
-    shown = figures([("Groups", number(len(index.names)), ""), *known, lag])
-    return join([shown, downtime_details(index.total_downtime_s, int(index.n_owned.sum()))])
+    return figures([("Groups", number(len(index.names)), ""), *known, lag])
 
 
 def _longest_downtime(index: GroupIndex) -> Figure:
@@ -324,6 +361,11 @@ def _form(index: GroupIndex, view: IndexView) -> Markup:
         tag("label", "Finding", tag("select", *least, name="least")),
         tag("input", type="hidden", name="sort", value=view.sort),
         tag("input", type="hidden", name="order", value="down" if view.falls else "up"),
+        *(
+            tag("input", type="hidden", name=key, value=value)
+            for key, value in view.words.items()
+            if key in ("from", "to")
+        ),
         tag("button", "Show", type="submit"),
         class_="bar",
         method="get",
@@ -346,7 +388,8 @@ def _rows(
     shown, page, n_pages = cut(rows, view.page)
     view = replace(view, page=page)
     head = tag("tr", *(_head(view, column) for column in SORTS))
-    body = join(_row(index, verdicts, since_s, int(i)) for i in shown)
+    most = int(index.lag.max(initial=0))
+    body = join(_row(index, verdicts, since_s, int(i), view=view, most_lag=most) for i in shown)
     shown_narrow = narrow_classes([[*SORTS].index(name) for name in _NARROW])
     classes = " ".join(["full", *shown_narrow])
     table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
@@ -385,17 +428,24 @@ def _head(view: IndexView, column: str) -> Markup:
 
 
 def _address(view: IndexView) -> str:
-    words = asdict(view)
-    words["order"] = "down" if words.pop("falls") else "up"
-    return "/?" + urlencode({key: value for key, value in words.items() if value != ""})
+    return "/?" + urlencode(view.words)
 
 
-def group_address(group: str) -> str:
-    """Return path and query of a group's page."""
-    return "/group?" + urlencode({"name": group})
+def group_address(group: str, view: IndexView = USUAL_VIEW) -> str:
+    """Return path and query of a group's page, in the time range of a view."""
+    within: dict[str, str] = {key: view.words[key] for key in ("from", "to") if key in view.words}
+    return "/group?" + urlencode({"name": group, **within})
 
 
-def _row(index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i: int) -> Markup:
+def _row(
+    index: GroupIndex,
+    verdicts: Verdicts,
+    since_s: Mapping[str, float],
+    i: int,
+    *,
+    view: IndexView,
+    most_lag: int,
+) -> Markup:
     name = index.names[i]
     lag = int(index.lag[i])
     lag_s = float(index.lag_s[i])
@@ -405,13 +455,13 @@ def _row(index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i:
     )
     cells = (
         number(int(index.n_members[i])) if index.has_history else NONE,
-        join([number(lag), _lag_line(index, i)]) if lag >= 0 else NONE,
+        join([number(lag), _lag_scale(lag, most_lag), _lag_line(index, i)]) if lag >= 0 else NONE,
         NONE if math.isnan(lag_s) else span(lag_s),
         *(history if index.has_history else (NONE,) * len(history)),
     )
     return tag(
         "tr",
-        tag("td", tag("a", name_of(name), href=group_address(name))),
+        tag("td", tag("a", name_of(name), href=group_address(name, view))),
         tag("td", *_state(index.state[i], since_s.get(name)), class_="t"),
         *(tag("td", text, class_="n") for text in cells),
         tag("td", _lozenges(verdicts, name, since_s.get(name)), class_="t"),
@@ -419,16 +469,24 @@ def _row(index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i:
 
 
 def _state(state: str, since_s: float | None) -> list[object]:
-    """Return a state, and for how long the group rebalances."""
+    """Return a state, or for how long the group rebalances."""
     if since_s is None:
         return [state]
-    return [state, tag("small", f"for {span(since_s)}", class_="now-for")]
+    return [tag("span", f"rebalancing for {span(since_s)}", class_="now-for", title=state)]
 
 
 def _bars(index: GroupIndex, i: int) -> Markup:
     if not index.recent[i].any():
         return Markup("")
     return spark(index.recent[i], f"{number(int(index.n_rebalances[i]))} rebalances over the time")
+
+
+def _lag_scale(lag: int, most: int) -> Markup:
+    """Draw a lag beside the greatest one of all groups, on a logarithmic scale."""
+    if not lag:
+        return Markup("")
+    shown = math.log1p(lag) / math.log1p(most)
+    return tag("meter", value=f"{shown:.2f}", title=f"the greatest lag is {number(most)}")
 
 
 def _lag_line(index: GroupIndex, i: int) -> Markup:
@@ -445,10 +503,14 @@ def _lag_line(index: GroupIndex, i: int) -> Markup:
 def _lozenges(verdicts: Verdicts, name: str, since_s: float | None) -> Markup:
     if name not in verdicts:
         return tag("span", "not examined yet", class_="place")
-    return join(_lozenge(one, name_now(one.code, since_s)) for one in verdicts[name].codes)
+    codes = verdicts[name].codes
+    return join(
+        _lozenge(one, name_now(one.code, since_s) if at == 0 and one.is_active else "")
+        for at, one in enumerate(codes)
+    )
 
 
 @lru_cache(maxsize=1000)
 def _lozenge(found: FoundCode, name: str) -> Markup:
     classes = "found" if found.is_active else "found past"
-    return tag("span", code_link(found), f" {name}", class_=classes)
+    return tag("span", code_link(found), f" {name} " if name else " ", class_=classes)

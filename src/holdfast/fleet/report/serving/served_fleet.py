@@ -21,7 +21,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -50,8 +50,9 @@ from holdfast.fleet.report.serving.live import (
     of_records,
     verdicts_now,
 )
-from holdfast.fleet.report.serving.time_range import TimeRange
+from holdfast.fleet.report.serving.time_range import TimeRange, read_range
 from holdfast.fleet.report.serving.updater_state import UpdaterState
+from holdfast.fleet.tables import window
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
@@ -306,6 +307,13 @@ class ServedFleet:
         """Index of the newest tables in the usual time range, with present states."""
         return self.index_in(None)
 
+    def range_of(self, words: Mapping[str, str]) -> TimeRange | None:
+        """Return the time range of a query; None for the usual one."""
+        if not (words.get("from") or words.get("to")):
+            return None
+        served = self._now.served
+        return read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
+
     def index_in(self, within: TimeRange | None) -> GroupIndex:
         """Return the index of a time range, the usual one for None; made once for all requests."""
         served, live, shown = self._now.served, self.live, self._shown.get(within)
@@ -432,6 +440,8 @@ class ServedFleet:
                     served.tables, self._examined(served), client_ids=self._client_ids
                 )
             except Exception as error:  # a bug of ours in one rule must not end the server
+                if self._closed.is_set():
+                    return  # the groups that are left were skipped
                 self._notify(f"the groups cannot be examined: {type(error).__name__}: {error}")
                 continue
             with self._changed:
@@ -473,6 +483,13 @@ class ServedFleet:
             if self._closed.is_set():
                 return
             yield name
+
+
+def tables_of(tables: Tables, group: str, within: TimeRange | None) -> Tables:
+    """Return the tables; those of one group alone for a range that ends earlier."""
+    if within is None or within.to_ms is None:
+        return tables
+    return window.within(tables.load([group]), None, 1000 * within.to_ms)
 
 
 def _now_ms() -> int:

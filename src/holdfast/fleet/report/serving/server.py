@@ -44,6 +44,8 @@ SILENT_S = 10
 """Time without a byte after which a client is dropped."""
 SLOW_S = 2.0
 """Age of a connection after which another client may replace it while it takes its answer."""
+YOUNG_S = 0.05
+"""Age of a connection from which another client may replace it while it sends its request."""
 CLOSE_S: Final = 5.0
 """For the last answers when the server stops."""
 REST_S: Final = 0.2
@@ -96,7 +98,7 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             ident=None,
             asyncore_use_poll=True,  # select() knows no descriptor above 1023
             clear_untrusted_proxy_headers=False,  # the application reads none of them
-            connection_limit=self._most + 2,  # waitress counts the listener and its trigger too
+            connection_limit=2 * self._most + 2,  # with those that are dropped, and two of its own
             channel_timeout=SILENT_S,
             cleanup_interval=1,
             max_request_header_size=MAX_REQUEST_BYTES,
@@ -131,20 +133,26 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         wasyncore.close_all(self._map)
 
     def _step(self) -> None:
-        wasyncore.loop(self.adj.asyncore_loop_timeout, use_poll=True, map=self._map, count=1)
+        wait_s = YOUNG_S if self._is_full() else self.adj.asyncore_loop_timeout
+        wasyncore.loop(wait_s, use_poll=True, map=self._map, count=1)
 
     def readable(self) -> bool:
-        """Return whether a client may connect; if there are too many, drop a slow one first."""
-        if len(self.active_channels) >= self._most:
-            self._drop_slowest()
-        return bool(super().readable())
+        """Return whether a client may connect; one too many may if a slow one can make room."""
+        return bool(super().readable()) and (not self._is_full() or self._slowest() is not None)
 
     def accept(self) -> Any:
-        """Accept a client; if the system has no file descriptor, drop a slow one, and rest."""
+        """Accept a client, in place of a slow one if there are too many.
+
+        If the system has no file descriptor, drop a slow one, and rest.
+        """
+        slowest = self._slowest()
+        if slowest is not None and self._is_full():
+            _drop(slowest)
         try:
             return super().accept()
         except OSError:
-            self._drop_slowest()
+            if slowest is not None:
+                _drop(slowest)
             time.sleep(REST_S)
             raise
 
@@ -154,16 +162,19 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             if not channel.requests and channel.last_activity < now - self.adj.channel_timeout:
                 _drop(channel)
 
-    def _drop_slowest(self) -> None:
-        """Drop the oldest client that still sends, else the oldest that is slow to take."""
-        channels = self.active_channels.values()
-        if any(channel.will_close for channel in channels):
-            return  # one is about to go
-        slow = time.time() - SLOW_S
-        waiting = [c for c in channels if not c.requests]
-        found = [c for c in waiting if not _takes(c) or c.creation_time <= slow]
-        if found:
-            _drop(min(found, key=lambda channel: (_takes(channel), channel.creation_time)))
+    def _is_full(self) -> bool:
+        """Return whether there are as many clients as may be, without those that are dropped."""
+        return sum(not one.will_close for one in self.active_channels.values()) >= self._most
+
+    def _slowest(self) -> Any:
+        """Return the oldest client that still sends, else the oldest that is slow to take; or None.
+
+        One that has just connected may have sent a request that is not read yet.
+        """
+        now = time.time()
+        waiting = [c for c in self.active_channels.values() if not (c.requests or c.will_close)]
+        found = [c for c in waiting if c.creation_time <= now - (SLOW_S if _takes(c) else YOUNG_S)]
+        return min(found, key=lambda one: (_takes(one), one.creation_time), default=None)
 
 
 def _takes(channel: Any) -> bool:

@@ -48,7 +48,7 @@ ALL: Final = TimeRange()
 
 
 def read_range(words: Mapping[str, str], end_ms: int) -> TimeRange:
-    """Return the range of a query, by the end of the tables in UTC milliseconds.
+    """Return the range of a query, by the end of the tables in UTC milliseconds; all without one.
 
     Raises
     ------

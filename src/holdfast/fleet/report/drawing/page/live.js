@@ -57,6 +57,14 @@ pause.onclick = () => {
   pause.setAttribute("aria-pressed", String(paused));
 };
 
+const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+if (localStorage.theme) root.dataset.theme = localStorage.theme;
+byId("live-theme").onclick = () => {
+  const now = root.dataset.theme ?? (dark.matches ? "dark" : "light");
+  root.dataset.theme = localStorage.theme = now === "dark" ? "light" : "dark";
+  dispatchEvent(new Event("holdfast-ink"));
+};
+
 const form = byId("view");
 if (form) {
   let waiting = 0;
