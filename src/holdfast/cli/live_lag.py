@@ -22,7 +22,7 @@ from holdfast.cluster.groups_now import GroupsNow, groups_now
 from holdfast.core.model.lag import LEAST_FALL
 from holdfast.core.names import shown_name
 from holdfast.errors import nearest
-from holdfast.fleet.tables.columns.chosen import SPARK_GROUPS, means
+from holdfast.fleet.tables.columns.names import SPARK_GROUPS, means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster

@@ -36,12 +36,14 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
     current = _current(held["generations"], low)
-    lag = held.pop("lag")
+    lag, findings = held.pop("lag"), held.pop("findings")
     found = {
         name: _cut(rows, low, high, current if name in CURRENT_TABLES else frozenset())
         for name, rows in held.items()
     }
-    return tables.replacing({**found, "lag": lag if until_us is None else lag.slice(0, 0)})
+    lag = lag if until_us is None else lag.slice(0, 0)
+    # Findings name their own window, and a reader with another one does not use them.
+    return tables.replacing({**found, "lag": lag, "findings": findings})
 
 
 Settled = tuple[str, int, int]

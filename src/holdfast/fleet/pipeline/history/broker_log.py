@@ -80,8 +80,6 @@ _OTHERS: Final = (
     "over_capacity",
     "protocol_change",
     "restart",
-    "configuration_change",
-    "subscription_change",
     "rejoin",
 )
 """Causes without joined or departed members; of several, the first one is stated."""

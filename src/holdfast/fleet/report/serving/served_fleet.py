@@ -31,7 +31,7 @@ from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Limits
 from holdfast.fleet.analysis.group.live import LiveGroups
-from holdfast.fleet.analysis.source_times import Age, read_age, window_end_ms
+from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
@@ -72,9 +72,6 @@ PATIENCE_S: Final = 2.0
 
 MOST_RANGES: Final = 16
 """Time ranges whose indexes are kept until the next batch."""
-
-Since = Callable[[int], int]
-"""Takes the end of a window, and returns its beginning, both in UTC milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

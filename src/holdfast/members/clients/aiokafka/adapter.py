@@ -145,7 +145,7 @@ class AiokafkaAdapter:
     async def notify(self, callback: Callback) -> None:
         await self.call_listener(callback)
         if callback.call is ListenerCall.REVOKED:
-            await self._coordinator.look_for_topics()
+            await self._coordinator.find_new_topics()
 
     async def call_listener(self, callback: Callback) -> None:
         """Call one method of the application's listener."""

@@ -5,7 +5,7 @@ has aiokafka's own coordinator. The session answers the consumer's calls about i
 
 **Strategy.** The class is a subclass of aiokafka's coordinator: requests for offsets, the refresh
 of committed offsets and errors for the application are aiokafka's. One task serves the member every
-:data:`LOOK_S` and whenever the subscription changes. It has one
+:data:`SERVED_EVERY_S` and whenever the subscription changes. It has one
 :class:`~holdfast.members.session.async_session.AsyncSession` from ``subscribe`` to the end of the
 membership.
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
 
 log = logging.getLogger(__name__)
-LOOK_S = 0.1
+SERVED_EVERY_S = 0.1
 _LEAVE_S = 30.0
 _TOPICS_S = 1.0
 _OUT = "the commit was refused: the member is out of its group, and has lost its partitions"
@@ -128,7 +128,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         try:
             await self._wait([self._begun], None)
             while not self._closing.done():
-                await self._look()
+                await self._serve()
             await self._leave(closes=True)
         except Exception as error:
             log.exception("the group's task failed")
@@ -136,20 +136,20 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self._subscription.abort_waiters(failed)
             raise failed from error
 
-    async def _look(self) -> None:
+    async def _serve(self) -> None:
         subscription = self._subscription.subscription
         if self._wants_leave:
             self._wants_leave = False
             await self._leave()
         elif subscription is None or not subscription.active:
             if subscription is None:
-                await self._wait([self._subscription.wait_for_subscription()], LOOK_S)
+                await self._wait([self._subscription.wait_for_subscription()], SERVED_EVERY_S)
         elif self._fenced is not None:
             await self._push_error_to_user(self._fenced)
         elif self._subscription.partitions_auto_assigned():
-            await self._look_after_member(subscription)
+            await self._serve_member(subscription)
         else:
-            await self._look_after_assignment(subscription)
+            await self._serve_assignment(subscription)
 
     async def _wait(self, events_: list[Any], timeout_s: float | None) -> None:
         tasks = [self._commit_refresh_task] if self._commit_refresh_task else []
@@ -166,7 +166,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
                 if assignment is not None:
                     self.start_commit_offsets_refresh_task(assignment)
 
-    async def _look_after_assignment(self, subscription: Any) -> None:
+    async def _serve_assignment(self, subscription: Any) -> None:
         """Commit for a consumer that chose its partitions, as aiokafka does."""
         await self._leave()
         try:
@@ -177,7 +177,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             return
         await self._wait([self._coordinator_dead_fut, subscription.unsubscribe_future], wait_s)
 
-    async def _look_after_member(self, subscription: Any) -> None:
+    async def _serve_member(self, subscription: Any) -> None:
         session = await self._update_member(subscription)
         session.do_due()
         if (sent := session.commit_by_clock()) is not None:
@@ -187,7 +187,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if self.adapter.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
             session.record_poll()
         self._looked_at = now
-        await self._wait([subscription.unsubscribe_future], LOOK_S)
+        await self._wait([subscription.unsubscribe_future], SERVED_EVERY_S)
         if session is self.session and (failure := session.membership.failure) is not None:
             self._fenced = (
                 translated(kafka_errors, failure) if session.membership.is_fenced else None
@@ -244,7 +244,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self.generation = snapshot.identity.generation
             self.member_id = snapshot.identity.member_id
 
-    async def look_for_topics(self) -> None:
+    async def find_new_topics(self) -> None:
         """Look for topics that match a pattern before a round: its cause may be a new one."""
         if self._subscription.subscribed_pattern is None:
             return

@@ -9,7 +9,7 @@ range, is librdkafka's error in librdkafka's text.
 ``group.protocol=consumer`` selects a broker's own assignor: then holdfast has no member, and
 everything is as with ``confluent_kafka.Consumer``. Together with a key of holdfast it is a
 contradiction, and refused. On a broker before Kafka 4.0 librdkafka then waits for ever silently, so
-the log reports it (:func:`look`). No call waits for that check.
+the log reports it (:func:`warn_if_unsupported`). No call waits for that check.
 
 **Strategy.** :func:`route` splits the configuration before librdkafka sees it; the member's part
 becomes :class:`~holdfast.members.config.settings.Settings`.
@@ -323,7 +323,7 @@ def subscription_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[s
     return (), lambda name: name in plain or any(p.match(name) for p in found)
 
 
-def look(connection: Mapping[str, Any]) -> None:
+def warn_if_unsupported(connection: Mapping[str, Any]) -> None:
     """Check on a thread whether the brokers support the protocol, and warn if not.
 
     Parameters
@@ -331,10 +331,12 @@ def look(connection: Mapping[str, Any]) -> None:
     connection : mapping of str to object
         Addresses, login and ``group.id``, in the form of :meth:`Settings.parse`.
     """
-    threading.Thread(target=_look, args=(connection,), name="holdfast-look", daemon=True).start()
+    threading.Thread(
+        target=_warn_if_unsupported, args=(connection,), name="holdfast-look", daemon=True
+    ).start()
 
 
-def _look(connection: Mapping[str, Any]) -> None:
+def _warn_if_unsupported(connection: Mapping[str, Any]) -> None:
     try:
         settings = Settings.parse(connection)
         known = known_requests(settings)

@@ -28,7 +28,7 @@ import confluent_kafka
 
 from holdfast.errors import ConfigError
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.config import INSTALLED, look, route
+from holdfast.members.clients.confluent.config import INSTALLED, route, warn_if_unsupported
 from holdfast.members.clients.confluent.errors import ErrorMessage
 from holdfast.members.clients.confluent.session import after, check_record, commit_arguments
 from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
@@ -103,7 +103,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         leave_alone_in_forks(self)
         if routed.member is None:
             if routed.native is not None:
-                look(routed.native)
+                warn_if_unsupported(routed.native)
             return
         # The leader's code is loaded here, not with the client's module.
         from holdfast.members.config.policy import assignors_of

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from holdfast.core.model.partitions import TopicPartitions, grouped
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.ingest.printed.lines import is_noise, wrong_line
+from holdfast.fleet.pipeline.ingest.printed.console import is_noise, wrong_line
 
 HEADING: Final = re.compile(
     r"GROUP +(?:TOPIC +PARTITION +(?:LEADER-EPOCH +)?CURRENT-OFFSET +LOG-END-OFFSET +LAG\b"
