@@ -179,9 +179,9 @@ def known_positions(latest: pa.Table, before: Before) -> pa.Table:
     latest : Table of POSITION
         One row for each group and partition.
     """
-    stands = pc.and_(latest["offset"].is_valid(), latest["delivered"].is_null())
+    is_unread = pc.and_(latest["offset"].is_valid(), latest["delivered"].is_null())
     near = _near(ints(latest, "log_partition"), ints(latest, "log_offset"), before)
-    found = latest.filter(pc.and_(stands, pa.array(near)))
+    found = latest.filter(pc.and_(is_unread, pa.array(near)))
     columns = {
         "partition": found["log_partition"],
         "offset": found["log_offset"],
