@@ -71,10 +71,7 @@ def _cut(rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa
     inside = (time >= low) & (time <= high)
     if current:
         is_current = np.asarray([key in current for key in _keys(rows)], np.bool_)
-        column = rows.schema.get_field_index("timestamp")
-        moved = pa.array(np.where(is_current, low, time)).cast(rows.schema.field(column).type)
-        rows, inside = (
-            rows.set_column(column, rows.schema.field(column), moved),
-            inside | is_current,
-        )
+        index = rows.schema.get_field_index("timestamp")
+        moved = pa.array(np.where(is_current, low, time)).cast(rows.schema.field(index).type)
+        rows, inside = rows.set_column(index, rows.schema.field(index), moved), inside | is_current
     return rows.filter(pa.array(inside))

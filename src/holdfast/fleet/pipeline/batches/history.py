@@ -104,9 +104,9 @@ def run(
         job = Job(session=session, tables=tables, batch=tables.next_batch())
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
-        recorded = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
-        recorded |= {COMPLETE_AT: moment_text(_complete_us(dump))}
-        notes = {**recorded, "n_records": dump.n_records(), **job.notes}
+        about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
+        about |= {COMPLETE_AT: moment_text(_complete_us(dump))}
+        notes = {**about, "n_records": dump.n_records(), **job.notes}
         notes |= job.examine(notes, replaces=True) if examines else {}
         done = Batch(id=job.batch, files=job.files, notes=notes)
         tables.commit(done, replace=True, made_from=before)

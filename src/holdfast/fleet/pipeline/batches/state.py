@@ -130,8 +130,8 @@ def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
         _table(part, name) for part, name in zip(parts[:3], GENERATION_TABLES, strict=True)
     )
     for rows, name, n in ((members, "row", head.num_rows), (owned, "member", members.num_rows)):
-        position = rows[name].to_numpy()
-        if len(position) and not 0 <= position.min() <= position.max() < n:
+        place = rows[name].to_numpy()
+        if len(place) and not 0 <= place.min() <= place.max() < n:
             raise ValueError(f"a missing {name}")
     events: list[ConsumerGroupEvent] = json.loads(parts[3])
     for event in events:
@@ -162,8 +162,8 @@ def reported_until(past: Sequence[Generations]) -> dict[str, tuple[int, int]]:
     """Return the log position of the last row of each group that was reported before."""
     until: dict[str, tuple[int, int]] = {}
     for row in concat([Generations.empty(), *past]).head.to_pylist():
-        position = int(row["log_partition"]), int(row["log_offset"])
-        until[row["group"]] = max(position, until.get(row["group"], position))
+        place = int(row["log_partition"]), int(row["log_offset"])
+        until[row["group"]] = max(place, until.get(row["group"], place))
     return until
 
 
@@ -179,9 +179,9 @@ def known_positions(latest: pa.Table, before: Before) -> pa.Table:
     latest : Table of POSITION
         One row for each group and partition.
     """
-    is_unread = pc.and_(latest["offset"].is_valid(), latest["delivered"].is_null())
+    is_valid_row = pc.and_(latest["offset"].is_valid(), latest["delivered"].is_null())
     near = _near(ints(latest, "log_partition"), ints(latest, "log_offset"), before)
-    found = latest.filter(pc.and_(is_unread, pa.array(near)))
+    found = latest.filter(pc.and_(is_valid_row, pa.array(near)))
     columns = {
         "partition": found["log_partition"],
         "offset": found["log_offset"],

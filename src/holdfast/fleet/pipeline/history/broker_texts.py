@@ -363,11 +363,11 @@ class _LogReader:
         if word.cause == "protocol_change" and pending.waiting:
             # the converted record lacks the members that left
             self._add_statement(group, generation - 1, pending.take(), classic=True)
-        said = pending.take()
-        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in said}):
+        before = pending.take()
+        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in before}):
             # The client's reason is in the line before.
             word = word if "leave" in why else replace(word, cause="poll_timeout", text="")
-        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in said]
+        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in before]
         if word.cause in DEPARTURES and word.member is not None:
             pending.gone.add(word.member)
         pending.waiting, pending.begun, pending.epoch = [*same, word], generation, None

@@ -313,6 +313,6 @@ def _with_fidelity(rows: Sequence[dict[str, Any]]) -> pa.Table:
     for row in rows:
         if row["actual"]:
             agreements = [row[name] for name in FIDELITY[1:]]
-            figures = (fidelity(agreements), *agreements)
-            faith[row["group"]] = dict(zip(FIDELITY, figures, strict=True))
+            measured = (fidelity(agreements), *agreements)
+            faith[row["group"]] = dict(zip(FIDELITY, measured, strict=True))
     return pa.Table.from_pylist([row | faith[row["group"]] for row in rows], schema=REPLAY)
