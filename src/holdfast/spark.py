@@ -46,7 +46,7 @@ from holdfast.fleet.pipeline.plan.rows import topics_of
 from holdfast.fleet.pipeline.plan.run import plan as _plan
 from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
-from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors
+from holdfast.fleet.pipeline.replay.trace import ReplaySettings, supported_assignors
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.schemas import ddl_of
@@ -274,7 +274,7 @@ def history(
     Returns
     -------
     TableFrames
-        The ten tables.
+        The eleven tables.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def watch(
     Returns
     -------
     TableFrames
-        The ten tables; ``lag`` is as of the last poll.
+        The eleven tables; ``lag`` is as of the last poll.
 
     Raises
     ------

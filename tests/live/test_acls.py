@@ -128,7 +128,7 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
     ):
         done = run(*words)
         assert done.code == 0, done.err
-    lag = f'kafka_consumergroup_lag{{consumergroup="{group}",topic="{topic}",partition="0"}} 0'
+    lag = f'kafka_consumergroup_lag{{consumergroup="{group}",partition="0",topic="{topic}"}} 0.0'
     pages = served(folder, "/", "/metrics")
     assert group in pages[0] and lag in pages[1]
     assert PASSWORD not in "".join(pages)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+import sys
 from itertools import product
 
 import pytest
@@ -222,6 +223,19 @@ def test_a_configuration_is_checked_step_by_step(broker, server, stores, tmp_pat
     assert steps in (["setting", "connection", "protocol"], ["setting", "connection"])
     for secret in (SECRET, PASSWORD, *(token[-60:] for token in server.tokens)):
         assert secret not in text + more
+
+
+def test_a_file_names_a_function_of_the_current_folder(broker, security, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    line = "from tests.live.security import unsecured_token as give"
+    (tmp_path / "own_tokens.py").write_text(f"{line}\n")
+    config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    named = {**config, "holdfast.oauth.token.provider": "own_tokens:give"}
+    done, steps, text = checked(broker.bootstrap_of("OAUTH"), written(tmp_path, named))
+    assert done.code == 0, done.err
+    assert steps[-3:] == ["login", "metadata", "Spark"]
+    assert "Java and cannot call the function" in text
 
 
 def test_a_token_that_the_broker_refuses_is_the_step_that_fails(broker, server, tmp_path):

@@ -223,9 +223,9 @@ def test_watch_names_them_and_metrics_leave_nothing_out(fleet):
     assert fleet.first_lag == fleet.wanted
     name = "kafka_consumergroup_current_offset"
     for group in fleet.groups:
-        line = f'{name}{{consumergroup="{group}",topic="{fleet.topic}",partition="0"}}'
+        line = f'{name}{{consumergroup="{group}",partition="0",topic="{fleet.topic}"}}'
         shown = [text for text in fleet.metrics.splitlines() if text.startswith(line)]
-        assert shown == ([f"{line} {fleet.wanted[group]}"] if group in fleet.wanted else [])
+        assert shown == ([f"{line} {float(fleet.wanted[group])}"] if group in fleet.wanted else [])
 
 
 def test_the_next_batch_takes_in_what_has_ended_and_one_goes_on(fleet):

@@ -44,7 +44,9 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=())
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(session=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
     job.make(dump, records_of(dump), selection or Selection(all_groups=True), reset, logs)
-    tables.commit(Batch(id=job.batch, files=job.files, notes=job.notes), replace=True)
+    notes = {"taken_at": dump.taken_at, **job.notes}
+    notes |= job.examine(notes, replaces=True)
+    tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
     remove_staged(tables.root)
     return tables
 
@@ -78,6 +80,8 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
         job.make(dump, fresh, Selection(all_groups=True), reset, logs)
         past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         job.amend()
-        tables.commit(Batch(id=batch, files=job.files), anew=["lag"], without=job.amended)
+        notes = job.examine({"taken_at": dump.taken_at})
+        done = Batch(id=batch, files=job.files, notes=notes)
+        tables.commit(done, anew=["lag", "findings"], without=job.amended)
         remove_staged(tables.root)
     return tables

@@ -38,6 +38,13 @@ STATES_NOTHING = (
     "failed to join before the rebalance timeout",  # the members that went have a line of their own
     "is dead, skipping rebalance stage",
     "will not trigger a rebalance",
+    "updated its",  # the records show these changes, which may lead to no rebalance
+    "initialized the topology",
+    "configurations changed",
+    "new assignment state",
+    "re-joins the consumer group",
+    "with unknown member id rejoins",
+    "Replacing previously mapped member",
 )
 
 
@@ -59,7 +66,7 @@ def test_every_text_by_which_kafka_says_that_members_come_or_go_is_in_the_table(
     at_info = {t for level, t in logged(shown(KAFKA_VERSION, "slf4j/Logger")) if level == "info"}
     spoken = [text.replace("[GroupId ", "[Group ") for text in at_info if SPEAKS.search(text)]
     spoken = [text for text in spoken if not any(part in text for part in STATES_NOTHING)]
-    assert len(spoken) > 25
+    assert len(spoken) > 15
     assert [text for text in spoken if not any(one.match(text) for one in known)] == []
 
 
@@ -101,29 +108,23 @@ CLASSIC = [row for row in ROWS if not row[1].startswith("[Group {g}]") or "Leave
 MODERN = [row for row in ROWS if row[1].startswith("[Group {g}]")]
 
 
-def states(mark):
-    """What a text states where it waits for as long as it takes, and where it waits at all."""
-    cause = None if mark == "-" else mark.removeprefix("brief ")
-    return None if mark.startswith("brief ") else cause, cause
-
-
 @pytest.mark.parametrize(("mark", "text"), CLASSIC)
 def test_a_text_about_a_classic_group(mark, text):
-    sure, cause = states(mark)
+    cause = None if mark == "-" else mark
     end = line("Stabilized group etl generation 7 with 2 members.")
     assert said(written(text), preparing(6, MOON)) == [(7, cause)]
-    assert said(preparing(6, MOON), written(text)) == [(7, sure)]
+    assert said(preparing(6, MOON), written(text)) == [(7, cause)]
     again = [(7, None), (8, cause)]
     assert said(preparing(6, MOON), end, written(text), preparing(7, MOON)) == again
 
 
 @pytest.mark.parametrize(("mark", "text"), MODERN)
 def test_a_text_about_a_group_of_kip_848_and_its_kind(mark, text):
-    sure, cause = states(mark)
+    cause = None if mark == "-" else mark
     modern = text.replace("[Group {g}]", "[GroupId {g}]")
     assert said(written(modern), bumped(7)) == [(7, cause)]
     other = line("[GroupId etl] Member m-2 left the consumer group.")
-    assert said(written(modern), other, bumped(7)) == [(7, together({sure, "leave"}))]
+    assert said(written(modern), other, bumped(7)) == [(7, together({cause, "leave"}))]
 
 
 @pytest.mark.parametrize(("cause", "reason"), rows_of(REASONS))
@@ -204,16 +205,6 @@ def test_what_goes_into_a_target_belongs_to_it():
     assert said(left, target) == [(9, "leave")]
     joined = line("[GroupId etl] Member m-1 joins the consumer group using the consumer protocol.")
     assert said(bumped(9), joined, target) == [(9, "join")]
-
-
-def test_what_led_to_nothing_in_its_own_request_leads_to_nothing():
-    back = line(
-        "[GroupId etl] Static member with instance id i re-joins the consumer group using the "
-        "consumer protocol. Created a new member m-2 to replace the existing member m-1."
-    )
-    state = line("[GroupId etl] Member m-2 new assignment state: epoch=7, previousEpoch=6.")
-    assert said(back, bumped(7)) == [(7, "restart")]
-    assert said(back, state, bumped(7)) == [(7, None)]
 
 
 def test_a_member_that_is_there_joins_again_for_nothing():

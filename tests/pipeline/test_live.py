@@ -91,7 +91,7 @@ def test_a_dump_of_a_live_cluster_holds_topics_and_ends(feed, lived, tmp_path):
 
 def test_a_command_reports_the_engine_that_reads_a_cluster(lived, tmp_path, monkeypatch):
     cluster, _, group = lived
-    monkeypatch.setattr("holdfast.fleet.pipeline.command_session.open_session", None)
+    monkeypatch.setattr("holdfast.fleet.pipeline.session.open_session", None)
     for command in (
         ("history",),
         ("doctor",),

@@ -16,7 +16,7 @@ from holdfast.core.assignors.result import Solution
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.fleet.pipeline.plan.run import plan
 from holdfast.fleet.pipeline.replay.run import Request, replay
-from holdfast.fleet.pipeline.replay.settings import ReplaySettings
+from holdfast.fleet.pipeline.replay.trace import ReplaySettings
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.members.clients.kafka.assignors import assignor
 

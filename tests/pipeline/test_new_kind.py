@@ -41,7 +41,7 @@ def row(monkeypatch):
         group_type=GroupType.CLASSIC,
         protocol_type="queue-runner",
         cooperative=frozenset(["gentle"]),
-        words=Words(things="jobs", thing="job", place="queue", joint=":"),
+        words=Words(things="jobs", thing="job", parent="queue", joint=":"),
         own_assignment=QUEUES,
         resource_kind=lambda queue, _: queue,
         tool="",

@@ -20,7 +20,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     next_span,
 )
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.pipeline.session import reading
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
 

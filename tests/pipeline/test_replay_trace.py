@@ -11,8 +11,7 @@ from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories
 
 from holdfast.fleet.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
-from holdfast.fleet.pipeline.replay.settings import actual_setting
-from holdfast.fleet.pipeline.replay.trace import EventType, GroupTrace
+from holdfast.fleet.pipeline.replay.trace import EventType, GroupTrace, actual_setting
 from holdfast.fleet.pipeline.replay.trace_builder import (
     MAX_GENERATIONS,
     client_of,

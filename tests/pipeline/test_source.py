@@ -19,8 +19,7 @@ from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_part, gath
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart, kafka_options
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
-from holdfast.fleet.pipeline.session import local_cores, parse_defaults
-from holdfast.fleet.pipeline.spark_errors import _deepest
+from holdfast.fleet.pipeline.session import _deepest, local_cores, parse_defaults
 from holdfast.fleet.pipeline.steps import FrameRows, named, pieces
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES

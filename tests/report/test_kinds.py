@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.pipeline import local
 from tests.pipeline.kinds import kind, printed, tables_of
 from tests.pipeline.test_kinds import said_partitions, said_tasks
@@ -134,8 +135,11 @@ def exported(tables):
     """{(metric, values of its labels but the group's): value}."""
     text = exposition(tables, examine_all(tables))
     return {
-        (metric, *re.findall(r'(?:role|kind|topic|partition)="([^"]*)"', labels)): int(value)
-        for metric, labels, value in re.findall(r"^(\w+)\{(.*)\} (\d+)$", text, re.MULTILINE)
+        (s.name, *(s.labels[k] for k in ("role", "kind", "topic", "partition") if k in s.labels)): (
+            int(s.value)
+        )
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.fleet.tables.columns.definition import DType
-from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
+from holdfast.fleet.tables.columns.steps import DUMP_TABLES
 from holdfast.fleet.tables.columns.stored import ASSIGNMENTS, LAG, MOVEMENTS, TABLES
 
 ALL = [*TABLES.values(), *DUMP_TABLES.values()]

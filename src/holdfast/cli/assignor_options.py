@@ -59,7 +59,7 @@ def parse_assignor(text: str) -> Named:
     """
     if ":" not in text:
         return find(text).name
-    _look_here()
+    import_from_here()
     # A command with a name of the registry does not load what members need.
     from holdfast.members.config.own_assignors import computing
 
@@ -74,13 +74,13 @@ def parse_policy(text: str) -> PolicyInfo:
     ConfigError
         The module or function is missing; the object is not a policy.
     """
-    _look_here()
+    import_from_here()
     from holdfast.members.config.own_assignors import policy_named_by
 
     return policy_named_by(text)
 
 
-def _look_here() -> None:
+def import_from_here() -> None:
     """Import modules from the current folder first, as ``python -m`` does."""
     here = str(Path.cwd())
     if here not in sys.path:

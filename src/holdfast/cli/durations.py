@@ -11,8 +11,12 @@ import re
 import time
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from holdfast.fleet.analysis.source_times import Since
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -128,3 +132,18 @@ def read_window(
     if low is not None and high is not None and low > high:
         raise ConfigError(f"--since {since} comes after --until {until}")
     return low, high
+
+
+def window_begin(since: str | None, default: str | None = None) -> Since | None:
+    """Return a function from the end of a window to its beginning; None for all time.
+
+    Raises
+    ------
+    ConfigError
+        ``--since`` is not a moment.
+    """
+    text = since or default
+    if text is None:
+        return None
+    parse_moment_us(text, "--since")
+    return lambda end_ms: parse_moment_us(text, "--since", 1000 * end_ms) // 1000

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import options
+from holdfast.cli.assignor_options import import_from_here
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds.rows import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
-from holdfast.fleet.tables.columns.chosen import means
+from holdfast.fleet.tables.columns.names import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -114,6 +115,23 @@ def report_open_in(tables: Tables, note: Any) -> None:
     report_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
 
 
+def _feed_of(
+    stack: ExitStack,
+    cluster: LiveCluster,
+    engine: options.Engine,
+    selection: Selection,
+    *,
+    bar: Callable[..., Any],
+    note: Any,
+) -> Feed:
+    """Return the records of a cluster, which a plain consumer or Spark reads."""
+    held = count_readable(cluster, engine, lambda: count_records(cluster, selection), note)
+    if held is None:
+        return polled_feed(cluster, selection)
+    reading = reading_cluster(cluster, engine, held, partial(bar, n_records=held), note)
+    return stack.enter_context(reading)
+
+
 def make_history(
     source_options: options.SourceOptions,
     out_dir: StoragePath,
@@ -122,6 +140,7 @@ def make_history(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
+    examines: bool = True,
     dump: Dump | None = None,
     before: Callable[[], object] | None = None,
 ) -> History:
@@ -148,15 +167,9 @@ def make_history(
             if before is not None:
                 before()
             check_logs(broker_logs)
-            engine = source_options.engine
-            feed: Feed
             where: Dump | Feed
-            held = count_readable(cluster, engine, lambda: count_records(cluster, selection), note)
-            if held is None:
-                where = feed = polled_feed(cluster, selection)
-            else:
-                reading = reading_cluster(cluster, engine, held, partial(bar, n_records=held), note)
-                where = feed = stack.enter_context(reading)
+            engine = source_options.engine
+            where = feed = _feed_of(stack, cluster, engine, selection, bar=bar, note=note)
             session, known = feed.session, cluster.group_names
         else:
             where = dump = dump or Dump.open(source_options.source)
@@ -174,6 +187,7 @@ def make_history(
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs,
             overwrite=overwrite,
+            examines=examines,
             note=note,
         )
     check_groups(made, groups, note, known)
@@ -227,9 +241,12 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
         The timeout is not a duration; the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster
+    from holdfast.cluster.credentials import PROVIDER
     from holdfast.cluster.properties import read_properties
 
     config = read_properties(command_config) if command_config else {}
+    if PROVIDER in config:
+        import_from_here()
     wait_ms = parse_duration_ms(timeout, "--timeout")
     if wait_ms <= 0:
         raise ConfigError(f"--timeout: found {timeout!r}, expected a duration above 0")
@@ -266,7 +283,7 @@ def count_readable(
 ) -> int | None:
     """Return the number of records to read; None if coordinators are to be polled instead.
 
-    They are polled on request, or where a cluster has groups and no readable offsets topic.
+    Groups are polled on request, or where a cluster has groups and no readable offsets topic.
     """
     if engine is options.Engine.COORDINATORS:
         note(POLLED)

@@ -16,7 +16,7 @@ from holdfast.cluster.group_messages import Position
 from holdfast.cluster.groups import GroupReader
 from holdfast.cluster.groups_now import GroupsNow
 from holdfast.errors import ConfigError, SourceError, nearest
-from holdfast.fleet.tables.columns.chosen import means
+from holdfast.fleet.tables.columns.names import means
 
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups

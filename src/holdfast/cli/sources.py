@@ -159,7 +159,8 @@ def open_source(
         if printed is not None:
             note = notes(source_options.quiet)
             dump = dump_of_text(printed, _scratch(stack), note, takes_described=takes_described)
-        output = output or _scratch(stack)
+        # Temporary tables are read once: their groups are examined then, with present states.
+        examines, output = output is not None, output or _scratch(stack)
         all_groups = spark_groups and not groups
         states = state_poller(source_options, all_groups=all_groups) if is_now else None
         made = make_history(
@@ -169,6 +170,7 @@ def open_source(
             auto_offset_reset=auto_offset_reset,
             broker_logs=broker_logs or (),
             overwrite=overwrite,
+            examines=examines,
             dump=dump,
             before=None if states is None else states.query_states,
         )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.output import BAR_AFTER_S, stderr_console
 from holdfast.core.names import harmless
-from holdfast.fleet.pipeline.command_session import open_session
+from holdfast.fleet.pipeline.session import open_session
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli import options
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.durations import parse_duration_ms, window_begin
 from holdfast.cli.histories import (
     check_logs,
     count_readable,
@@ -37,6 +37,8 @@ class WatchTask:
     ----------
     every_seconds : float or None
         Poll interval in seconds; None reads the present records once.
+    since : str, optional
+        Begin of the window of findings, a moment or a duration before its end.
     """
 
     bootstrap: str
@@ -44,6 +46,7 @@ class WatchTask:
     watch_options: options.WatchOptions = field(default_factory=options.WatchOptions)
     every_seconds: float | None = None
     max_records: int | None = None
+    since: str | None = None
 
     def check(self) -> None:
         """Refuse a task that cannot run, before anything slow is started.
@@ -164,6 +167,7 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
             selection=selection,
             every_seconds=task.every_seconds,
             max_records=task.max_records,
+            since=window_begin(task.since),
             auto_offset_reset=str(watch_options.reset),
             broker_logs=watch_options.broker_log or (),
             retention_days=parse_retention(watch_options.keep),

@@ -65,6 +65,22 @@ def kafka_line(tool: str, source: GivenSource, *words: str) -> Visible:
     return _line(tool, *source.tool_options, *words)
 
 
+def with_source(line: str, source: GivenSource) -> Visible:
+    """Return a line that was made for an unnamed source, for a named one.
+
+    The options of a source come first in a line, so a name that looks like them stays.
+    """
+    for is_ours in (True, False):
+        unnamed, named = (
+            " ".join(map(shell_word, one.options if is_ours else one.tool_options))
+            for one in (NOT_KNOWN, source)
+        )
+        begin, found, rest = line.partition(unnamed)
+        if found and len(begin.split()) == (2 if is_ours else 1):
+            return Visible(f"{begin}{harmless(named)}{rest}")
+    return Visible(line)
+
+
 def option(flag: str, value: str) -> tuple[str, ...]:
     """Return an option and its value, in one word if the value looks like an option itself."""
     return (f"{flag}={value}",) if value.startswith("-") else (flag, value)

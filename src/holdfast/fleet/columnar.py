@@ -144,8 +144,8 @@ def row_starts(row: I64, n_rows: int) -> I64:
 
 def gather(start: I64, rows: I64) -> tuple[I64, I64]:
     """Return positions of all entries of ``rows`` in a CSR, and the new row of each."""
-    counts, places = positions_in(start, rows)
-    return places, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
+    counts, positions = positions_in(start, rows)
+    return positions, np.repeat(np.arange(len(rows), dtype=np.int64), counts)
 
 
 def list_parts(column: ArrowColumn) -> tuple[I64, I32]:

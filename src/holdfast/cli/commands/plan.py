@@ -13,7 +13,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.fleet.pipeline.command_session import running_session
+from holdfast.fleet.pipeline.session import running_session
 
 _MAIN = (
     *("group", "n_members", "n_partitions", "n_moved"),

@@ -32,8 +32,7 @@ from holdfast.sim import BASELINE_ASSIGNORS, BASELINES
 
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.replay.run import Request
-    from holdfast.fleet.pipeline.replay.settings import ReplaySettings
-    from holdfast.fleet.pipeline.replay.trace import GroupTrace
+    from holdfast.fleet.pipeline.replay.trace import GroupTrace, ReplaySettings
 
 EXAMPLES = """\b
 Examples:
@@ -120,7 +119,7 @@ def run(
     Nothing is changed on the cluster: the code that runs in members runs on the records.
     """
     from holdfast.fleet.pipeline.replay.run import Request
-    from holdfast.fleet.pipeline.replay.settings import supported_assignors
+    from holdfast.fleet.pipeline.replay.trace import supported_assignors
 
     note = notes(source_options.quiet)
     delays = [parse_duration_ms(text, "--delay") for text in split_names(delay, "--delay")]
@@ -186,7 +185,7 @@ def settings_from(
     ConfigError
         A policy or an assignor is unknown, or the two do not go together.
     """
-    from holdfast.fleet.pipeline.replay.settings import ReplaySettings
+    from holdfast.fleet.pipeline.replay.trace import ReplaySettings
 
     found: dict[ReplaySettings, None] = {}
     assignors = [find(name).name for name in assignors]

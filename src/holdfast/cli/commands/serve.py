@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import above_zero_s, parse_moment_us
+from holdfast.cli.durations import above_zero_s, window_begin
 from holdfast.cli.output import print_error, print_note
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
@@ -24,7 +24,8 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from holdfast.cli.updater import Updater
     from holdfast.cli.watch_loop import WatchTask
-    from holdfast.fleet.report.serving.served_fleet import ServedFleet, Since
+    from holdfast.fleet.analysis.source_times import Since
+    from holdfast.fleet.report.serving.served_fleet import ServedFleet
     from holdfast.fleet.tables.storage.paths import StoragePath
 
 LISTEN = "127.0.0.1:9318"
@@ -93,26 +94,12 @@ def run(
             watch_options=watch_options,
             every_seconds=above_zero_s(every, "--every"),
             max_records=BATCH_RECORDS,
+            since=since or options.SINCE_OF_NOW,
         )
         fleet, updater = own_tables(
             task, has_answered=output is None, quiet=quiet, since=begin, client_ids=client_ids
         )
     serve(fleet, updater, host, port, token, quiet=quiet)
-
-
-def window_begin(since: str | None, default: str | None) -> Since | None:
-    """Return a function from the end of a window to its beginning; None for all time.
-
-    Raises
-    ------
-    ConfigError
-        ``--since`` is not a moment.
-    """
-    text = since or default
-    if text is None:
-        return None
-    parse_moment_us(text, "--since")
-    return lambda end_ms: parse_moment_us(text, "--since", 1000 * end_ms) // 1000
 
 
 def tables_of_others(

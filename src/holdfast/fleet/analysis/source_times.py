@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 
+Since: TypeAlias = Callable[[int], int]
+"""Takes the end of a window, and returns its begin, both in UTC milliseconds."""
 
-def window_end_ms(tables: Tables) -> int | None:
+
+def window_end_ms(tables: Tables, notes: Mapping[str, Any] | None = None) -> int | None:
     """Return the end of every window, in UTC milliseconds; None for tables of no time.
+
+    ``notes`` are those of a batch that is not committed yet.
 
     A group without new records is silent until its records were read, so the window ends then, and
     not at the newest record. After a first read in several batches not every record was read yet,
@@ -19,7 +26,7 @@ def window_end_ms(tables: Tables) -> int | None:
     """
     named = ("offset_commits", "generations", "rebalances")
     found = [tables.newest_ms(name) for name in named]
-    notes = tables.newest_notes()
+    notes = tables.newest_notes() if notes is None else notes
     read_us = to_us(str(notes.get(COMPLETE_AT, notes.get("taken_at"))))
     found.append(None if read_us is None else read_us // 1000)
     return max((ms for ms in found if ms is not None), default=None)

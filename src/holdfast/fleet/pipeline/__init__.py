@@ -1,10 +1,9 @@
-"""From the offsets topic to tables with Spark: every rebalance of every group.
+"""From the offsets topic to tables: every rebalance of every group.
 
 No other package uses Spark, except ``holdfast.spark``, for people who have a session. ``steps``
-runs a step in this process or on Spark. ``session`` starts a Spark session, and
-``command_session`` starts one for a command. ``spark_errors`` explains what Spark could not read.
-A package imports those below it in this table; ``plan/``, ``replay/`` and ``batches/`` do not
-import each other.
+runs a step in this process or on Spark. ``session`` starts a Spark session, and explains what Spark
+could not read. A package imports those below it in this table; ``plan/``, ``replay/`` and
+``batches/`` do not import each other.
 
 =============  ==========================================================================
 ``replay/``    costs of another policy

@@ -8,6 +8,12 @@ that names one of Kafka's secret settings is logged without its text.
 **Strategy.** Defaults are chosen for one machine: a local master, no UI, UTC, Arrow batches
 bounded by bytes. ``useDeprecatedOffsetFetching`` must be set before a Kafka source is created:
 without it Spark plans no partition of the offsets topic and reads nothing, with no error.
+
+In a command, Ctrl-C raises a ``KeyboardInterrupt`` as without Spark. PySpark installs a handler of
+SIGINT of its own while it starts a session in the main thread, and has no option against that; the
+handler calls the JVM, mostly during another call, and then both calls fail. So
+:func:`open_session` replaces ``signal.signal``, while the session starts, by a function that
+installs no handler of SIGINT. The JVM ignores SIGINT: the cleanup here still needs it.
 """
 
 from __future__ import annotations
@@ -15,15 +21,21 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyspark
-from pyspark.sql import SparkSession
+import pyarrow as pa
+
+from holdfast.errors import SourceError, is_interrupt
+from holdfast.local.jars import connector_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CALL_LOGS: Final = ("py4j.clientserver", "py4j.java_gateway")
 """Loggers to which py4j writes calls into the JVM at DEBUG, as whole texts."""
@@ -79,6 +91,8 @@ def get_session(
     JavaError
         No usable Java, or the connector cannot be downloaded.
     """
+    from pyspark.sql import SparkSession  # a command without Spark imports this module, too
+
     for name in CALL_LOGS:
         logging.getLogger(name).addFilter(without_logins)  # which adds a filter once
     wanted = dict(conf or {})
@@ -161,6 +175,8 @@ def _defaults(
     if delta:
         defaults.update(DELTA_CONF)
     if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
+        import pyspark
+
         from holdfast.local.jars import connector_jars, delta_jars
 
         found = connector_jars(pyspark.__version__) if kafka else []
@@ -233,3 +249,79 @@ def _with_runtime_conf(spark: SparkSession, wanted: Mapping[str, str]) -> SparkS
         if key not in wanted and spark.conf.get(key, None) is None:
             spark.conf.set(key, value)
     return spark
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn an error of Spark, its JVM or the connector into a SourceError of one line.
+
+    Errors of our own tasks pass unchanged.
+    """
+    import pyspark
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+    from pyspark.errors import PySparkException, PythonException
+
+    try:
+        yield
+    except PythonException as error:
+        # A task of ours raised it in a worker; the last line of the text is the error itself.
+        name = f"{SourceError.__module__}.{SourceError.__qualname__}: "
+        said = [line for line in str(error).splitlines() if line.strip().startswith(name)]
+        if not said:
+            raise
+        raise SourceError(said[-1].strip().removeprefix(name)) from error
+    except (PySparkException, Py4JError, pa.ArrowException) as error:
+        chain: BaseException = error
+        while isinstance(chain, pa.ArrowException) and chain.__context__ is not None:
+            chain = chain.__context__  # the JVM's own error is behind a stream that was cut short
+        cause = _deepest(str(chain))
+        if "Failed to find data source: kafka" in cause:
+            cause = (
+                "its session has no Kafka connector; start it with holdfast.spark.get_session("
+                f"kafka=True), or with spark.jars.packages={connector_of(pyspark.__version__)}"
+            )
+        raise SourceError(f"Spark could not read {what}: {cause}") from error
+
+
+def _deepest(text: str) -> str:
+    """Return the innermost cause in the text of a Java error, or its first line."""
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    return causes[-1].removeprefix("Caused by: ") if causes else first
+
+
+LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
+"""Loggers of py4j that report failed calls; a filter on a logger does not reach its children."""
+
+
+def open_session(**options: Any) -> Any:
+    """Start :func:`holdfast.fleet.pipeline.session.get_session` without PySpark's own handler."""
+    install = signal.signal
+
+    def keep(signalnum: int | signal.Signals, handler: Any) -> Any:
+        if signalnum == signal.SIGINT and handler is not signal.SIG_IGN:
+            return signal.getsignal(signalnum)
+        return install(signalnum, handler)
+
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(not_interrupted)
+    signal.signal = keep
+    try:
+        return get_session(**options)
+    finally:
+        signal.signal = install
+
+
+def running_session() -> Callable[[], Any] | None:
+    """Return a function that returns the running session; None without one. Imports no Spark."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    return None if active is None else lambda: active
+
+
+def not_interrupted(record: logging.LogRecord) -> bool:
+    """Return whether a record concerns no KeyboardInterrupt and no error that follows one."""
+    return not is_interrupt(record.exc_info[1] if record.exc_info else None)

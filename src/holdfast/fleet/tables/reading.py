@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.fleet.columnar import MILLIS, DecodedRows, GroupedTable
-from holdfast.fleet.tables.columns.chosen import is_pattern, means
 from holdfast.fleet.tables.columns.definition import DType, Table
+from holdfast.fleet.tables.columns.names import is_pattern, means
 from holdfast.fleet.tables.columns.schemas import ARROW
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder

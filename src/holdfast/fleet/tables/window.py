@@ -36,12 +36,14 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
     current = _current(held["generations"], low)
-    lag = held.pop("lag")
+    lag, findings = held.pop("lag"), held.pop("findings")
     found = {
         name: _cut(rows, low, high, current if name in CURRENT_TABLES else frozenset())
         for name, rows in held.items()
     }
-    return tables.replacing({**found, "lag": lag if until_us is None else lag.slice(0, 0)})
+    lag = lag if until_us is None else lag.slice(0, 0)
+    # Findings name their own window, and a reader with another one does not use them.
+    return tables.replacing({**found, "lag": lag, "findings": findings})
 
 
 Settled = tuple[str, int, int]
@@ -68,8 +70,8 @@ def _cut(rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa
     time = ints(rows, "timestamp")
     inside = (time >= low) & (time <= high)
     if current:
-        stands = np.asarray([key in current for key in _keys(rows)], np.bool_)
-        place = rows.schema.get_field_index("timestamp")
-        moved = pa.array(np.where(stands, low, time)).cast(rows.schema.field(place).type)
-        rows, inside = rows.set_column(place, rows.schema.field(place), moved), inside | stands
+        is_current = np.asarray([key in current for key in _keys(rows)], np.bool_)
+        index = rows.schema.get_field_index("timestamp")
+        moved = pa.array(np.where(is_current, low, time)).cast(rows.schema.field(index).type)
+        rows, inside = rows.set_column(index, rows.schema.field(index), moved), inside | is_current
     return rows.filter(pa.array(inside))

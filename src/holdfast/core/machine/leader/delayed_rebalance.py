@@ -122,7 +122,7 @@ class Losses:
     def age_ms(self, n_members: int) -> I64:
         """Return how long each member has been in the group, in ms: int64[n_members].
 
-        ``SETTLED_MS`` stands for longer than the leader state counts.
+        ``SETTLED_MS`` means longer than the leader state counts.
         """
         ages = np.full(n_members, SETTLED_MS, np.int64)
         for each in self.recent.open:

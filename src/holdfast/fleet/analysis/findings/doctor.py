@@ -16,8 +16,14 @@ from typing import Any, TypeAlias
 
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.analysis.findings.examination import Examination, examine, worst_first
+from holdfast.fleet.analysis.findings.examination import (
+    Examination,
+    examine,
+    with_age,
+    worst_first,
+)
 from holdfast.fleet.analysis.findings.finding import Finding, few
+from holdfast.fleet.analysis.findings.stored import Examined, StoredFindings
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroups
@@ -76,7 +82,10 @@ def examinations(
     now_ms: int | None = None,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
-    """Examine one group after the other in the given order: its history, with findings.
+    """Yield one group after the other in the given order: its history, with findings.
+
+    Findings are those of the table ``findings``, if its window is the requested one and no
+    coordinator was queried about the group. Otherwise the group is examined now.
 
     Parameters
     ----------
@@ -100,6 +109,8 @@ def examinations(
     names = names_of(tables, groups, live)
     age = NOT_UPDATED if now_ms is None else read_age(tables, now_ms)
     begin_ms = NEVER if since_ms is None else since_ms
+    is_stored = last is not None and Examined.of(tables) == Examined(end_ms=last, since_ms=since_ms)
+    findings = StoredFindings.of(tables, source) if is_stored else None
     for name, stored in zip(track(names), tables.each_group(names), strict=True):
         history = GroupHistory(
             stored=stored,
@@ -110,7 +121,10 @@ def examinations(
             age=age,
             commits=commits,
         )
-        yield examine(history)
+        if findings is None or history.live is not None:
+            yield examine(history)
+        else:
+            yield with_age(Examination(history=history, findings=findings.of_group(name)))
 
 
 def names_of(

@@ -25,6 +25,7 @@ from holdfast.fleet.analysis.findings import (
     rules_scaling,
 )
 from holdfast.fleet.analysis.findings.finding import RULES, Finding, Limits, Rule, Severity
+from holdfast.fleet.analysis.findings.rules_lag import STALE
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 
 RULE_MODULES = (
@@ -115,13 +116,28 @@ def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
     """
     limits = limits or Limits()
-    told = (f for rule in all_rules() for f in rule.find(history, limits))
-    found = _folded([f for f in told if f.ended_ms is None or f.ended_ms >= history.since_ms])
+    found = [f for rule in all_rules() for f in rule.find(history, limits)]
+    found = _folded([f for f in found if f.ended_ms is None or f.ended_ms >= history.since_ms])
+    return Examination(history=history, findings=_in_order(found))
+
+
+def with_age(examination: Examination, limits: Limits | None = None) -> Examination:
+    """Add the finding about old tables, which depends on the reader's clock."""
+    limits = limits or Limits()
+    history = examination.history
+    if not limits.are_stale(history.age):
+        return examination
+    found = [*examination.findings, *RULES[STALE].find(history, limits)]
+    return replace(examination, findings=_in_order(found))
+
+
+def _in_order(found: list[Finding]) -> tuple[Finding, ...]:
+    """Return findings of a group, effects below their cause."""
     found.sort(key=lambda f: (*_badness(f), -f.cost_upper_s, f.code, f.text))
     below = {lead: [f for f in found if f.follows == lead] for lead in LEADS}
     families = [[f, *below.get(f.code, ())] for f in found if not f.follows]
     families.sort(key=lambda family: (*min(map(_badness, family)), family[0].code not in LEADS))
-    return Examination(history=history, findings=tuple(f for family in families for f in family))
+    return tuple(f for family in families for f in family)
 
 
 def _badness(finding: Finding) -> tuple[bool, int]:

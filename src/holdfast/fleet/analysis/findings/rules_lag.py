@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from holdfast.fleet.analysis.findings.finding import (
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
+
+STALE: Final = "HF123"
+"""Code of the finding about old tables."""
 
 
 @rule(
@@ -364,7 +368,7 @@ def _beyond(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 
 
 @rule(
-    "HF123",
+    STALE,
     name="stale tables",
     severity=Severity.WARN,
     what="Watch updates the tables, and log ends have not been read for five minutes and three "

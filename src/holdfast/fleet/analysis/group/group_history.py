@@ -44,6 +44,9 @@ from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age
 from holdfast.fleet.columnar import ArrowTable, DecodedRows
 from holdfast.fleet.tables.reading import GroupTables, Tables
 
+_IN_ORDER = ("timestamp", "generation", "kind", "topic", "partition")
+"""Order of the anomalies of a group."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: parts are cached
 class GroupHistory:
@@ -173,7 +176,8 @@ class GroupHistory:
         if not len(rows):
             return rows.arrow
         kept = (rows.times_ms("timestamp") >= self.since_ms) | (self.index_of(rows) == self.last)
-        return rows.arrow.filter(pa.array(kept))
+        # Rows of several batches come in the order of their files.
+        return rows.arrow.filter(pa.array(kept)).sort_by([(key, "ascending") for key in _IN_ORDER])
 
     @cached_property
     def record_bytes(self) -> I64:

@@ -62,6 +62,7 @@ def run(
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] = (),
     overwrite: bool = False,
+    examines: bool = True,
     note: Note | None = None,
 ) -> History:
     """Write the history of every group to a folder of tables, replacing an earlier history.
@@ -81,6 +82,8 @@ def run(
         Logs of group coordinators: their stated causes replace inferred ones.
     overwrite : bool
         Replace tables that a stream (``watch``) wrote to the folder, too.
+    examines : bool
+        Write the table ``findings``; else groups are examined when they are read.
 
     Raises
     ------
@@ -101,14 +104,16 @@ def run(
         job = Job(session=session, tables=tables, batch=tables.next_batch())
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
-        told = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
-        told |= {COMPLETE_AT: moment_text(_complete_us(dump))}
-        notes = {**told, "n_records": dump.n_records(), **job.notes}
+        about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
+        about |= {COMPLETE_AT: moment_text(_complete_us(dump))}
+        notes = {**about, "n_records": dump.n_records(), **job.notes}
+        notes |= job.examine(notes, replaces=True) if examines else {}
         done = Batch(id=job.batch, files=job.files, notes=notes)
         tables.commit(done, replace=True, made_from=before)
         remove_staged(tables.root)
         remove_state(tables.root)  # state of a stream whose tables were replaced
         _remove_dumps(tables.root, dump.path)
+    pa.default_memory_pool().release_unused()
     return History(tables=tables, dump=dump)
 
 

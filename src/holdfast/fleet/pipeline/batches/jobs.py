@@ -33,7 +33,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.fleet.analysis.findings.stored import EXAMINED, Examined
+from holdfast.fleet.analysis.source_times import Since, window_end_ms
 from holdfast.fleet.columnar import Batches, BatchTask
+from holdfast.fleet.pipeline.batches.examined import changed_groups, findings_step, listed_tables
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
 from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, restated, unmistakable
@@ -86,6 +89,8 @@ from holdfast.fleet.pipeline.steps import (
     writing_groups,
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.commits import data_files
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
 from holdfast.fleet.tables.folder.snapshot import of_groups
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
@@ -202,14 +207,14 @@ class Job:
         if staged := self.files.pop(STAGED_GAPS, []):
             inputs = self._gap_inputs(staged)
             self._run(self._by_group("ownership_gaps", inputs, STAGED, _gaps_of_groups))
-        told = self._tables(self.files.pop(DEPARTURES, []))
+        departed = self._tables(self.files.pop(DEPARTURES, []))
         gaps = [
             arrow_schema("ownership_gaps").empty_table(),
             *self._tables(self.files.get("ownership_gaps", [])),
         ]
 
         def summed(rows: pa.Table) -> pa.Table:
-            return add_gaps(with_departures(rows, told), pa.concat_tables(gaps))
+            return add_gaps(with_departures(rows, departed), pa.concat_tables(gaps))
 
         self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
 
@@ -217,18 +222,18 @@ class Job:
         """Return gaps and evidence about their groups: commits, log ends, a stream's state."""
         columns = [BoundedParquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
-        asked = partial(of_groups, groups=groups.to_pylist())
+        selected = partial(of_groups, groups=groups.to_pylist())
 
         taken_at_us = self.taken_at_us
-        commits = by_table(lambda rows: commit_rows(from_commits(asked(rows))))
-        latest = by_table(lambda rows: commit_rows(asked(rows)))
-        idle = by_table(lambda rows: idle_rows(asked(rows), taken_at_us))
+        commits = by_table(lambda rows: commit_rows(from_commits(selected(rows))))
+        latest = by_table(lambda rows: commit_rows(selected(rows)))
+        idle = by_table(lambda rows: idle_rows(selected(rows), taken_at_us))
         made = self.files.get("offset_commits", [])
         return [
             self._input(staged, "gap_input"),
             self._input(made, "offset_commits", commits),
             self._input(self.past.get(LATEST, []), "positions", latest),
-            self._input(self.past.get(SEEN, []), "gap_input", by_table(asked)),
+            self._input(self.past.get(SEEN, []), "gap_input", by_table(selected)),
             self._input(self.files.get("lag", []), "lag", idle),
         ]
 
@@ -308,6 +313,43 @@ class Job:
         rebalances, anomalies = restated(whole, said)
         self.files["rebalances"] = self._write("rebalances", rebalances)
         self.files.setdefault("anomalies", []).extend(self._write("anomalies", anomalies))
+
+    def examine(
+        self, notes: Mapping[str, Any], since: Since | None = None, *, replaces: bool = False
+    ) -> dict[str, Any]:
+        """Examine the groups that this batch changes; return its note about that.
+
+        Parameters
+        ----------
+        notes : mapping
+            The other notes of the batch.
+        since : callable, optional
+            Returns the begin of a window from its end; without it windows have no begin.
+        replaces : bool
+            Whether the batch replaces all others.
+        """
+        root, known = self.tables.root, None if replaces else Examined.of(self.tables)
+        new = {name: data_files(root, self.files.get(name, [])) for name in TABLES}
+        files = {name: list(found) for name, found in new.items()}
+        if not replaces:
+            for name in TABLES.keys() - {"lag", "findings"}:
+                files[name] += [
+                    file for file in self.tables.data_files(name) if file.name not in self.amended
+                ]
+        stored = listed_tables(root, files)
+        end_ms = window_end_ms(stored, notes) or 0
+        window = Examined(end_ms=end_ms, since_ms=None if since is None else since(end_ms))
+        if known is None:
+            groups, kept = stored.groups, arrow_schema("findings").empty_table()
+        else:
+            before, is_open = self.tables.stored("findings"), window.since_ms is None
+            changed = changed_groups(listed_tables(root, new), before, is_open=is_open)
+            groups = tuple(changed)
+            is_changed = pc.is_in(before["group"], pa.array(changed, pa.string()))
+            kept = before.filter(pc.invert(is_changed))
+        self._run(findings_step(root, self.batch, files, groups, window))
+        self.files.setdefault("findings", []).extend(self._write("findings", kept))
+        return {EXAMINED: window.as_note()}
 
     @property
     def notes(self) -> dict[str, Any]:

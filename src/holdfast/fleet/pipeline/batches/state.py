@@ -8,26 +8,36 @@ the group's records.
 **Strategy.** The value contains the context rows of
 :func:`holdfast.fleet.pipeline.history.movements.carry` as an Arrow stream each, and the KIP-848
 records that still count (the latest of each key), as JSON.
+
+The state has the position of the last record of each key, which a stream looks up after missing
+offsets. Tombstones, and share groups, whose positions are in another topic, are not looked up.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.model.columns import I64, Mask
+from holdfast.core.wire.layouts.offsets_records import Record, encode_record
+from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
 from holdfast.errors import SourceError
-from holdfast.fleet.columnar import Batches, BatchTask
+from holdfast.fleet.columnar import Batches, BatchTask, ints
 from holdfast.fleet.pipeline.history.dense import group_codes
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
-from holdfast.fleet.pipeline.ingest.generations import Generations, concat
+from holdfast.fleet.pipeline.ingest.deletions import KNOWN_KEYS
+from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 
 STATE: Final = "_state"
 """Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""
@@ -120,8 +130,8 @@ def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
         _table(part, name) for part, name in zip(parts[:3], GENERATION_TABLES, strict=True)
     )
     for rows, name, n in ((members, "row", head.num_rows), (owned, "member", members.num_rows)):
-        place = rows[name].to_numpy()
-        if len(place) and not 0 <= place.min() <= place.max() < n:
+        position = rows[name].to_numpy()
+        if len(position) and not 0 <= position.min() <= position.max() < n:
             raise ValueError(f"a missing {name}")
     events: list[ConsumerGroupEvent] = json.loads(parts[3])
     for event in events:
@@ -152,6 +162,92 @@ def reported_until(past: Sequence[Generations]) -> dict[str, tuple[int, int]]:
     """Return the log position of the last row of each group that was reported before."""
     until: dict[str, tuple[int, int]] = {}
     for row in concat([Generations.empty(), *past]).head.to_pylist():
-        place = int(row["log_partition"]), int(row["log_offset"])
-        until[row["group"]] = max(place, until.get(row["group"], place))
+        position = int(row["log_partition"]), int(row["log_offset"])
+        until[row["group"]] = max(position, until.get(row["group"], position))
     return until
+
+
+Before = Mapping[int, int]
+"""Partition of the offsets topic -> an offset."""
+
+
+def known_positions(latest: pa.Table, before: Before) -> pa.Table:
+    """Return last records of positions, those before an offset of some partitions, as KNOWN_KEYS.
+
+    Parameters
+    ----------
+    latest : Table of POSITION
+        One row for each group and partition.
+    """
+    is_valid_row = pc.and_(latest["offset"].is_valid(), latest["delivered"].is_null())
+    near = _near(ints(latest, "log_partition"), ints(latest, "log_offset"), before)
+    found = latest.filter(pc.and_(is_valid_row, pa.array(near)))
+    columns = {
+        "partition": found["log_partition"],
+        "offset": found["log_offset"],
+        "key": commit_keys(found),
+    }
+    return filled_table(columns, KNOWN_KEYS, found.num_rows)
+
+
+def known_groups(state: CarriedState, before: Before) -> pa.Table:
+    """Return last records about groups, before an offset of some partitions, as KNOWN_KEYS."""
+    rows = pa.Table.from_pylist([*_generations(state), *_events(state)], schema=KNOWN_KEYS)
+    near = _near(ints(rows, "partition"), ints(rows, "offset"), before)
+    return rows.filter(pa.array(near))
+
+
+def _near(partition: I64, offset: I64, before: Before) -> Mask:
+    """Return which positions are before the offset of their partition; none without an offset."""
+    limit = np.zeros(max(before, default=-1) + 2, np.int64)
+    for one, end in before.items():
+        limit[one] = end
+    known = (partition >= 0) & (partition < len(limit) - 1)
+    found: Mask = offset < limit[np.where(known, partition, len(limit) - 1)]
+    return found
+
+
+def commit_keys(positions: pa.Table) -> pa.Array:
+    """Return keys of commits of ``group``, ``topic`` and ``partition``, as brokers write."""
+    group, topic = (
+        positions[name].combine_chunks().cast(pa.binary()) for name in ("group", "topic")
+    )
+    head = pa.scalar(int(RecordType.OFFSET_COMMIT).to_bytes(2, "big"))
+    sizes = [_big_endian(pc.binary_length(names), ">u2") for names in (group, topic)]
+    partition = _big_endian(positions["partition"], ">i4")
+    parts = (head, sizes[0], group, sizes[1], topic, partition)
+    return pc.binary_join_element_wise(*parts, pa.scalar(b""))
+
+
+def _big_endian(numbers: Any, dtype: str) -> pa.Array:
+    values = np.asarray(numbers).astype(dtype)
+    fixed = pa.binary(values.dtype.itemsize)
+    return pa.Array.from_buffers(fixed, len(values), [None, pa.py_buffer(values)]).cast(pa.binary())
+
+
+def _generations(state: CarriedState) -> Iterator[dict[str, Any]]:
+    """Yield the last generation of each group, if it is that of a living classic group."""
+    for past in state.past:
+        last: dict[str, dict[str, Any]] = {}
+        for row in past.head.to_pylist():  # the rows of a group are in the order of the log
+            last[row["group"]] = row
+        for group, row in last.items():
+            if row["group_type"] == GroupType.CLASSIC and row["state"] != DEAD:
+                key = _key(RecordType.GROUP_METADATA, {"group": group})
+                yield {"partition": row["log_partition"], "offset": row["log_offset"], "key": key}
+
+
+def _events(state: CarriedState) -> Iterator[dict[str, Any]]:
+    for event in state.events:
+        if event["value"] is None or event["type"] not in BY_RECORD:
+            continue
+        record_type = RecordType(event["type"])
+        names = [one.name for one in RECORD_SCHEMAS[record_type].key.fields]
+        said = {"groupId": event["group"], "memberId": event["member_id"]}
+        key = _key(record_type, {name: said[name] for name in names})
+        yield {"partition": event["log_partition"], "offset": event["log_offset"], "key": key}
+
+
+def _key(record_type: RecordType, fields: dict[str, Any]) -> bytes:
+    name = RECORD_SCHEMAS[record_type].name
+    return encode_record(Record(record_type=record_type, name=name, key=fields))[0]

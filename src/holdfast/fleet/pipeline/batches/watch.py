@@ -40,6 +40,7 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
+from holdfast.fleet.analysis.source_times import Since
 from holdfast.fleet.pipeline.batches.jobs import (
     STATE_TABLES,
     WAITING_STATE,
@@ -47,8 +48,13 @@ from holdfast.fleet.pipeline.batches.jobs import (
     remove_staged,
     remove_state,
 )
-from holdfast.fleet.pipeline.batches.known_keys import known_groups, known_positions
-from holdfast.fleet.pipeline.batches.state import STATE, CarriedState, read_state
+from holdfast.fleet.pipeline.batches.state import (
+    STATE,
+    CarriedState,
+    known_groups,
+    known_positions,
+    read_state,
+)
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
@@ -113,6 +119,8 @@ class Stream:
         Options that start the stream again, without its folder and interval; recorded for people.
     max_records : int, optional
         Maximum offsets in a batch, approximately; each partition gets its fraction.
+    since : callable, optional
+        Returns the begin of the window of findings from its end; by default there is none.
     before_batch : callable, optional
         Called before each batch with the number of its offsets, and of all that are new.
     after_batch : callable, optional
@@ -137,6 +145,7 @@ class Stream:
     unread: UnreadQuery | None = None
     started_with: Sequence[str] = ()
     max_records: int | None = None
+    since: Since | None = None
     before_batch: Callable[[int, int], None] | None = None
     after_batch: Callable[[Tables, int], None] | None = None
     after_look: Callable[[Tables, SourceError | None], None] | None = None
@@ -186,12 +195,13 @@ class Stream:
         waiting = described(part.waiting, self.selection)
         notes["open_transactions"] = [one.as_note() for one in waiting]
         notes |= {**self._looked(cluster), **job.notes}
+        notes |= job.examine(notes, self.since)
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
         if self.polled:
             notes[POLLED] = True
         made = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(made, anew=["lag"], without=job.amended, made_from=known)
+        self.tables.commit(made, anew=["lag", "findings"], without=job.amended, made_from=known)
         remove_staged(self.tables.root)
         remove_state(self.tables.root, but=batch_folder(batch_id))
         if batch_id % MAINTENANCE_EVERY == MAINTENANCE_EVERY - 1:
@@ -243,9 +253,11 @@ class Stream:
         past = {LATEST: state.get(LATEST, [])}
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
         job.lag(self._ends(cluster), self.unread)
-        files = {"lag": job.files.get("lag", [])}
-        done = replace(last, files=files, notes={**last.notes, **self._looked(cluster)})
-        self.tables.commit(done, anew=["lag"], made_from=known, operation="UPDATE")
+        notes = {**last.notes, **self._looked(cluster)}
+        notes |= job.examine(notes, self.since)
+        files = {name: job.files.get(name, []) for name in ("lag", "findings")}
+        done = replace(last, files=files, notes=notes)
+        self.tables.commit(done, anew=["lag", "findings"], made_from=known, operation="UPDATE")
         remove_staged(self.tables.root)
         return True
 
@@ -327,6 +339,7 @@ def watch(
     every_seconds: float | None = None,
     started_with: Sequence[str] = (),
     max_records: int | None = None,
+    since: Since | None = None,
     before_batch: Callable[[int, int], None] | None = None,
     after_batch: Callable[[Tables, int], None] | None = None,
     after_look: Callable[[Tables, SourceError | None], None] | None = None,
@@ -356,6 +369,7 @@ def watch(
         unread=cluster.first_unread,
         started_with=started_with,
         max_records=max_records,
+        since=since,
         before_batch=before_batch,
         after_batch=after_batch,
         after_look=after_look,

@@ -6,10 +6,10 @@ with the longest known name of a group counts.
 
 The statement of a line waits until a line gives it a number: "Stabilized group" and "is now empty"
 the generation of a classic group, "Bumped group epoch" and "Computed a new target assignment" the
-epoch of another one. "Preparing to rebalance" names the generation that ends. A text marked
-``brief`` may lead to a rebalance in the same request, or to none: it waits for one line. A text
-marked ``-`` states nothing. A member that leaves a share or a streams group increases the epoch by
-one, without a line.
+epoch of another one. "Preparing to rebalance" names the generation that ends. A text marked ``-``
+states nothing. Texts about changes that may lead to no rebalance (a subscription, a static member
+that is back) are not read: the records show the change itself. A member that leaves a share or a
+streams group increases the epoch by one, without a line.
 
 **Strategy.** :data:`MEMBERS` has a cause and Kafka's own words, with ``{g}`` for the group,
 ``{m}`` for the member, ``{n}`` for a number, ``{r}`` for a reason, ``{p}`` for a member's protocol
@@ -30,8 +30,6 @@ from holdfast.core.model.poll_interval import says_poll_timeout
 
 MEMBERS: Final = """
 -            [Group {g}] Static member {m} with instance id {} temporarily left the consumer group
--            [Group {g}] Member {m} new assignment state: {}
--            [Group {g}][MemberId {m}] Member's new assignment state: {}
 join         Pending dynamic member with id {m} joins group {g} in {} state. Adding to the group now
 join         Dynamic member with unknown member id joins group {g} in state {}. Created a new member
              id {m} and added the member to the group
@@ -59,17 +57,6 @@ session_timeout        Member {m} in group {g} has failed, removing it from the 
 session_timeout        [Group {g}] Member {m} fenced from the group because {r}
 session_timeout        [Group {g}] Streams member {m} fenced from the group because {r}
 rebalance_timeout      Group {g} removed dynamic members who haven't joined: {}
-brief restart          Static member with groupInstanceId={} and unknown member id joins group {g}
-             in {} state. Replacing previously mapped member {} with this groupInstanceId
-brief restart          Static member {} of group {g} with unknown member id rejoins, assigning new
-             member id {}, while old member id {} will be removed
-brief restart          [Group {g}] Static member with instance id {} re-joins the consumer group
-             using the {} protocol. Created a new member {m} to replace the existing member {}
-brief subscription_change    [Group {g}] Member {m} updated its subscribed {} to: {}
-brief subscription_change    [Group {g}][MemberId {m}] Member updated its member metadata to {}
-brief subscription_change    [Group {g}][MemberId {m}] Member initialized the topology with epoch {}
-brief configuration_change   [Group {g}][MemberId {m}] Assignment configurations changed to {}.
-             Triggering rebalance
 """
 """Texts about members."""
 
@@ -174,7 +161,7 @@ class BrokerText:
     """One text, and how a line is read by it."""
 
     def __init__(self, mark: str, text: str):
-        self.brief, self.mark = mark.startswith("brief "), mark.removeprefix("brief ")
+        self.mark = mark
         self.silent = "share group" in text or "treams" in text
         front, _, suffix = text.partition("{g}")
         self._begin = front.partition("{")[0].lower()
@@ -266,7 +253,6 @@ class _PendingWords:
     """
 
     waiting: list[Word] = field(default_factory=list)
-    brief: list[Word] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     begun: int | None = None
@@ -276,8 +262,7 @@ class _PendingWords:
 
     def take(self) -> tuple[Word, ...]:
         """Take all waiting words."""
-        words = (*self.waiting, *self.brief)
-        self.waiting, self.brief = [], []
+        words, self.waiting = tuple(self.waiting), []
         return words
 
 
@@ -323,29 +308,26 @@ class _LogReader:
             return
         if line.startswith("[GroupId "):
             self.ends(group)
-        pending.brief = []
         if text.mark != "-":
             cause = (reason and stated(reason).cause) or _why_it_left(text.mark, words)
             certain = values.get("protocol") != "classic"
             word = Word(cause=cause, text=words, member=values.get("member"), certain=certain)
-            self._word(group, word, brief=text.brief)
+            self._word(group, word)
 
-    def _word(self, group: str, word: Word, *, brief: bool) -> None:
+    def _word(self, group: str, word: Word) -> None:
         """Store a line's statement about a member until a line gives it a number."""
         pending, member, goes = self.pending[group], word.member, word.cause in DEPARTURES
         if goes and member in pending.gone:  # Kafka 3 logs it again when the round ends
             return
         if member is not None and word.cause == "join":
-            if member in pending.present:
-                word, brief = replace(word, cause="rejoin"), True
+            if member in pending.present:  # a classic member joins whenever it reconciles
+                return
             pending.present.add(member)
             pending.gone.discard(member)
         elif member is not None and goes:
             pending.present.discard(member)
             pending.gone.add(member)
-        if brief:
-            pending.brief = [word] if pending.begun is None else []
-        elif goes and pending.silent and pending.epoch is not None:
+        if goes and pending.silent and pending.epoch is not None:
             pending.epoch += 1
             self._add_statement(group, pending.epoch, (word,), classic=False)
         else:
@@ -362,10 +344,10 @@ class _LogReader:
         self.ends(group)
         if what == "generation":
             return
-        waiting, every = tuple(pending.waiting), pending.take()
+        waiting = pending.take()
         if what == "epoch":
             self._add_statement(
-                group, number, every or (Word(cause=None, text=words),), classic=False
+                group, number, waiting or (Word(cause=None, text=words),), classic=False
             )
         elif waiting and number == pending.epoch and pending.last is not None:
             one = self.found[pending.last]
@@ -381,11 +363,11 @@ class _LogReader:
         if word.cause == "protocol_change" and pending.waiting:
             # the converted record lacks the members that left
             self._add_statement(group, generation - 1, pending.take(), classic=True)
-        told = pending.take()
-        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in told}):
+        before = pending.take()
+        if word.cause == "leave" and "poll_timeout" in (why := {w.cause for w in before}):
             # The client's reason is in the line before.
             word = word if "leave" in why else replace(word, cause="poll_timeout", text="")
-        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in told]
+        same = [replace(w, text="") if word.text and w.cause == word.cause else w for w in before]
         if word.cause in DEPARTURES and word.member is not None:
             pending.gone.add(word.member)
         pending.waiting, pending.begun, pending.epoch = [*same, word], generation, None

@@ -80,10 +80,10 @@ class _RowGroups:
         """Return the needed moves of a row; None if they are not proven."""
         members = np.arange(self.member_start[row], self.member_start[row + 1])
         at, member = gather(self.owned_start, members)
-        place, which = gather(self.part_start, at)
-        if not len(place):
+        position, which = gather(self.part_start, at)
+        if not len(position):
             return None
-        topic, partition = self.owned_topic[at][which], self.parts[place]
+        topic, partition = self.owned_topic[at][which], self.parts[position]
         # Of two owners the first counts, as everywhere; the stable order keeps it first.
         key, first = np.unique(_key(topic, partition), return_index=True)
         claim_member, had_owner = member[which][first], np.ones(len(key), np.bool_)

@@ -209,10 +209,10 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
     may_wait = np.asarray(lag["has_unread"].fill_null(True))
     behind = np.where(may_wait, ints(lag, "lag"), 0)
     since = ints(lag, "position_timestamp")
-    stands = pc.and_(pc.equal(lag["status"], "committed"), pc.equal(lag["clamped"], "none"))
+    settled = pc.and_(pc.equal(lag["status"], "committed"), pc.equal(lag["clamped"], "none"))
     dated = pc.fill_null(pc.equal(lag["lag_seconds_basis"], "record"), False)
-    read_up = (behind == 0) & (since >= 0) & stands.to_numpy(zero_copy_only=False)
-    later = (behind > 0) & (since >= 0) & pc.and_(stands, dated).to_numpy(zero_copy_only=False)
+    read_up = (behind == 0) & (since >= 0) & settled.to_numpy(zero_copy_only=False)
+    later = (behind > 0) & (since >= 0) & pc.and_(settled, dated).to_numpy(zero_copy_only=False)
     empty = ints(lag, "log_end_offset") == 0
     age_us = np.nan_to_num(floats(lag, "lag_seconds")) * 1e6
     until = np.where(later, taken_at_us - age_us, taken_at_us).astype(np.int64)
@@ -331,8 +331,8 @@ def keys_of(gaps: pa.Table, read: ReadBy, others: pa.Table) -> tuple[I64, I64]:
 
     The second result is the number of its group.
     """
-    asked = pa.table({"group": gaps["group"].take(pa.array(read.row)), "topic": read.topic})
-    group, topic = (numbered_together(asked, others, name) for name in ("group", "topic"))
+    wanted = pa.table({"group": gaps["group"].take(pa.array(read.row)), "topic": read.topic})
+    group, topic = (numbered_together(wanted, others, name) for name in ("group", "topic"))
     number = np.concatenate([read.partition, ints(others, "partition")])
     pair = group * (int(topic.max()) + 1) + topic
     if int(pair.max()) >= 1 << 31:

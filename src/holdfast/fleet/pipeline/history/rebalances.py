@@ -305,7 +305,7 @@ def rebalance_table(
     keep = np.flatnonzero(~head["context"].to_numpy() & ~events.dead & ~again)
     cause = _causes(gens, events, did, subscribed)[keep]
     moved = did["n_moved"] + did["n_moved_through_gap"]
-    share = kept_portion(did["n_kept"], moved)
+    portion = kept_portion(did["n_kept"], moved)
     # Plain consumers divide partitions, each as good as another.
     unproven = ~(did["proven"] & marked(head, lambda kind, _: kind.takes_assignors))
     columns: dict[str, Any] = {
@@ -325,7 +325,7 @@ def rebalance_table(
             np.maximum(moved - did["n_needed_moves"], 0)[keep],
             mask=(unproven & (fresh | (moved > 0)))[keep],
         ),
-        "stickiness": pa.array(share[keep], mask=(fresh | shares | np.isnan(share))[keep]),
+        "stickiness": pa.array(portion[keep], mask=(fresh | shares | np.isnan(portion))[keep]),
         **{name: np.zeros(len(keep)) for name in GAP_SUMS},
         "silent_seconds": pa.nulls(len(keep), pa.float64()),
         "unseen_ms": pa.nulls(len(keep), pa.list_(pa.int64())),

@@ -91,9 +91,9 @@ def placed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None
     A broker writes neither a partition or an offset below 0 or null, nor a time that a table does
     not accept, or null; such a time is null in its row.
     """
-    place = [pc.fill_null(batch.column(name), -1) for name in ("partition", "offset")]
+    position = [pc.fill_null(batch.column(name), -1) for name in ("partition", "offset")]
     in_time = holdable_times(batch.column("timestamp"))
-    good: Mask = np.logical_and(*((column.to_numpy() >= 0) for column in place)) & in_time
+    good: Mask = np.logical_and(*((column.to_numpy() >= 0) for column in position)) & in_time
     if good.all():
         return batch, None
     rows = np.flatnonzero(~good)

@@ -161,10 +161,10 @@ def write_parts(
 
     ``complete_at`` is the moment up to which every record was read; empty if unknown.
     """
-    told: dict[str, Sequence[tuple[object, ...]]]
-    told = {"topics": snapshot.topics, "offsets": snapshot.offsets}
-    told |= {SHARE_STATE: snapshot.share_state} if snapshot.share_state else {}
-    parts = {name: part_of(name, rows) for name, rows in told.items()}
+    sections: dict[str, Sequence[tuple[object, ...]]]
+    sections = {"topics": snapshot.topics, "offsets": snapshot.offsets}
+    sections |= {SHARE_STATE: snapshot.share_state} if snapshot.share_state else {}
+    parts = {name: part_of(name, rows) for name, rows in sections.items()}
     parts |= {DELETED: deleted} if deleted is not None and deleted.num_rows else {}
     files = [f"records/{name}" for name in records]
     files += [f"{part}/{_write(root / part, rows)}" for part, rows in parts.items()]

@@ -35,9 +35,14 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.model.columns import I64
 from holdfast.errors import SourceError
 from holdfast.fleet.columnar import ints
-from holdfast.fleet.pipeline.ingest.deletions import offsets_of, tombstones
+from holdfast.fleet.pipeline.ingest.deletions import (
+    DumpView,
+    LastOfKeys,
+    joined_spans,
+    offsets_of,
+    tombstones,
+)
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
-from holdfast.fleet.pipeline.ingest.last_of_keys import DumpView, LastOfKeys, joined_spans
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.tables.columns.holdable import to_us

@@ -25,7 +25,7 @@ import pyarrow as pa
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.topic_reader import Span, TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS, WAITING, OpenTransactions
-from holdfast.fleet.pipeline.spark_errors import reading
+from holdfast.fleet.pipeline.session import reading
 from holdfast.fleet.pipeline.steps import HERE_ROWS, FrameRows, InMemoryRows, Rows, Session
 from holdfast.fleet.tables.folder.manifest import Batch
 

@@ -24,11 +24,10 @@ from holdfast.fleet.columnar import Batches
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, from_notes
 from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged
-from holdfast.fleet.tables.columns.dumped import DUMP_TABLES
 from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
-from holdfast.fleet.tables.folder.contents import checked_files
-from holdfast.fleet.tables.folder.documents import parsed
+from holdfast.fleet.tables.columns.steps import DUMP_TABLES
+from holdfast.fleet.tables.folder.contents import checked_files, parsed
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.paths import (

@@ -146,11 +146,11 @@ class TopicReader:
 
     def _behind_the_gap(self, partition: int, begin: int, end: int) -> int:
         """Return where a partition continues after its first records were deleted meanwhile."""
-        place = (self.topic, partition)
-        first = self.request("ListOffsets", lambda lookup: lookup.list_offsets([place], EARLIEST))
-        if first[place] <= begin:
+        tp = (self.topic, partition)
+        first = self.request("ListOffsets", lambda lookup: lookup.list_offsets([tp], EARLIEST))
+        if first[tp] <= begin:
             raise SourceError(_OFFSET_GONE.format(partition, self.topic, begin))
-        behind = min(int(first[place]), end)
+        behind = min(int(first[tp]), end)
         self._note_missing(partition, behind)
         return behind
 

@@ -182,10 +182,10 @@ def _last_generations(generations: pa.Table) -> pa.Table:
 def _members_of(members: pa.Table, last: pa.Table) -> pa.Table:
     """Return members of the generations ``last``, sorted by group and id."""
     keys = ["group", "generation", "timestamp"]
-    places = pa.array(range(members.num_rows), pa.int64())
+    positions = pa.array(range(members.num_rows), pa.int64())
     rows = (
         members.select(keys)
-        .append_column("_row", places)
+        .append_column("_row", positions)
         .join(last.select(keys), keys, join_type="left semi")["_row"]
     )
     found = members.take(rows)

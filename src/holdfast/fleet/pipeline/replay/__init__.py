@@ -2,6 +2,6 @@
 
 ``rows`` reads a history, in which it turns connectors, tasks and resources of workers into
 partitions of kinds; ``trace_builder`` makes a trace of it (``trace`` has its classes).
-``settings`` has the policies and the assignors of members. ``session`` plays one session in a
-world (``kip848`` in the model of a KIP-848 group), and ``run`` all groups under all settings.
+It has the policies and the assignors of members, too. ``session`` plays one session in a world, and
+``run`` all groups under all settings.
 """

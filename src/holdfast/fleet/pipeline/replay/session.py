@@ -22,13 +22,14 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
-from holdfast.fleet.pipeline.replay.settings import ReplaySettings, supported_assignors
 from holdfast.fleet.pipeline.replay.trace import (
     SESSION_MS,
     EventType,
     GroupTrace,
     RecordedSession,
+    ReplaySettings,
     TraceEvent,
+    supported_assignors,
 )
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.process import all_quiescent

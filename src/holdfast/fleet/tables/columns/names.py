@@ -1,12 +1,14 @@
-"""Names of the files of tables, below the folder of the tables.
+"""Names: files of tables below their folder, and the groups that ``--group`` matches.
 
-**Rules.** A name from a cluster is never part of one. A name that is not ours is neither read nor
-deleted.
+**Rules.** A name from a cluster is never part of the name of a file. A file whose name is not ours
+is neither read nor deleted. A group matches by name, even if its name looks like a pattern
+(``etl*``), or by pattern.
 """
 
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from typing import Final
 
 _FILE: Final = re.compile(r"([a-z_]+)/(?:batch-\d{9,18}|merged)/[0-9a-f]{32}\.parquet")
@@ -40,3 +42,17 @@ def is_file_name(name: object, table: str) -> bool:
     """Return whether this module can have given a table's file the name."""
     match = _FILE.fullmatch(name) if isinstance(name, str) else None
     return match is not None and match.group(1) == table
+
+
+SPARK_GROUPS: Final = ("spark-kafka-relation-", "spark-kafka-source-")
+"""Groups of Spark's own connector, one a subscription: omitted unless requested."""
+
+
+def is_pattern(wanted: str) -> bool:
+    """Return whether a ``--group`` is a pattern rather than a name."""
+    return any(char in wanted for char in "*?[")
+
+
+def means(wanted: str, group: str) -> bool:
+    """Return whether a name or a pattern matches a group."""
+    return group == wanted or fnmatchcase(group, wanted)

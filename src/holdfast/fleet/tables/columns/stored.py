@@ -493,6 +493,36 @@ BAD_RECORDS = Table(
     first=("reason", "record_type", "log_partition", "log_offset", "position"),
 )
 
+FINDINGS = Table(
+    name="findings",
+    doc="What the doctor found: one row per finding, as of the moment when the source was read.",
+    columns=(
+        _GROUP,
+        Column("number", _I, "rank in the group: 0 is the worst, and effects follow their cause"),
+        Column("code", _S, "stable code, which `explain` explains"),
+        Column("severity", _S, "info, warn or error"),
+        Column("basis", _S, "stated by a record, or inferred from several"),
+        Column("text", _S, "one sentence"),
+        Column("ended_timestamp", _T, "when it ended; null: it is active", nullable=True),
+        Column("follows", _S, "code of the finding that causes it", nullable=True),
+        Column("cost_lower_seconds", _F, "what it cost, at least", "partition-seconds"),
+        Column("cost_upper_seconds", _F, "what it cost, at most", "partition-seconds"),
+        Column("generations", DType.INT64_LIST, "generations concerned, the first ten"),
+        Column("n_generations", _L, "generations concerned", "generations"),
+        Column("from_timestamp", _T, "first moment of the evidence", nullable=True),
+        Column("to_timestamp", _T, "last moment of the evidence", nullable=True),
+        Column("members", DType.STRING_LIST, "processes or member ids, the first ten"),
+        Column("n_members", _L, "processes or member ids concerned", "members"),
+        Column("topic_partitions", DType.STRING_LIST, "partitions concerned, the first ten"),
+        Column("n_partitions", _L, "partitions concerned", "partitions"),
+        Column("figures", _S, "named measurements as JSON, units at the end of each name"),
+        Column("command", _S, "what to run next; DUMP and HOST:PORT stand for the source"),
+        Column("timestamp", _T, "end of the window that was examined"),
+    ),
+    order=("group", "number"),
+    first=("group", "code", "severity", "ended_timestamp", "text"),
+)
+
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -506,6 +536,7 @@ TABLES: dict[str, Table] = {
         LAG,
         ANOMALIES,
         BAD_RECORDS,
+        FINDINGS,
     )
 }
 

@@ -34,7 +34,7 @@ from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.schemas import WORDS
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.documents import fields_of, parsed, text_of, whole
+from holdfast.fleet.tables.folder.contents import fields_of, parsed, text_of, whole
 from holdfast.fleet.tables.storage.file_system import FileSystem
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.folder.documents import seconds, text_of, whole
+from holdfast.fleet.tables.folder.contents import seconds, text_of, whole
 from holdfast.fleet.tables.storage.paths import StoragePath
 
 SILENT_SECONDS: Final = 60.0

@@ -229,6 +229,6 @@ def _retained(rows: pa.Table, definition: Table, horizon_us: int, current: pa.Ta
     if {"group", "generation"} <= set(definition.names):
         pairs = rows.select(current.column_names)
         numbered = pairs.append_column("_row", pa.array(np.arange(rows.num_rows)))
-        stands = numbered.join(current, current.column_names, join_type="left semi")
-        keep[stands["_row"].to_numpy()] = True
+        kept_rows = numbered.join(current, current.column_names, join_type="left semi")
+        keep[kept_rows["_row"].to_numpy()] = True
     return keep

@@ -26,8 +26,8 @@ from typing import Any, Final
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.contents import fields_of, parsed, seconds, text_of, whole
 from holdfast.fleet.tables.folder.delta_log import log_folder
-from holdfast.fleet.tables.folder.documents import fields_of, parsed, seconds, text_of, whole
 from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
 from holdfast.fleet.tables.storage.file_system import FileSystem, is_draft
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of

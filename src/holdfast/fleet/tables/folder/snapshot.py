@@ -176,6 +176,20 @@ class FolderSnapshot:
 
 
 @dataclass(frozen=True, eq=False)
+class ListedFiles(FolderSnapshot):
+    """Files of a folder that belong together, before a commit makes them visible."""
+
+    listed: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+
+    def data_files(self, name: str) -> list[DataFile]:
+        """Return the files of a table."""
+        return list(self.listed.get(name, ()))
+
+    def _committed(self, name: str) -> list[DataFile]:
+        return self.data_files(name)
+
+
+@dataclass(frozen=True, eq=False)
 class InMemoryTables(FolderSnapshot):
     """Rows in memory; a missing table is empty.
 

@@ -198,13 +198,13 @@ def _denying() -> Iterator[None]:
 
 def _client_options(server: str | None = None) -> dict[str, Any]:
     """Return timeouts and retries of a client."""
-    told = {
+    options = {
         "connect_timeout": timedelta(seconds=_CONNECT_S),
         "timeout": timedelta(seconds=_REQUEST_S),
         "allow_http": (server or "").startswith("http:"),
     }
     retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=3 * _REQUEST_S)}
-    return {"client_options": told, "retry_config": retries}
+    return {"client_options": options, "retry_config": retries}
 
 
 def _s3_objects(url: Any) -> Any:

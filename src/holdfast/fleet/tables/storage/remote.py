@@ -6,17 +6,21 @@ lost answer is looked up. An error of remote storage is one line that names the 
 
 **Strategy.** Arrow reads, lists and transfers Parquet. It lacks an atomic write of a small file,
 one that fails if the file exists, and a deletion without a marker for its folder: on an object
-store ``obstore`` does that, and on HDFS a draft that is renamed. A file of a table that this
-process has sent is not read again (:mod:`holdfast.fleet.tables.storage.sent`).
+store ``obstore`` does that, and on HDFS a draft that is renamed. Small files that this process has
+sent are cached: their names are never reused, so the cache has what the storage has, or had before
+a deletion. It does not prove that a file exists.
 """
 
 from __future__ import annotations
 
+import io
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.errors import SourceError
@@ -28,7 +32,6 @@ from holdfast.fleet.tables.storage.clients import (
     translated_errors,
 )
 from holdfast.fleet.tables.storage.file_system import FileSystem, draft_name, refuse_large
-from holdfast.fleet.tables.storage.sent import Noted, forget, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +281,53 @@ class HdfsFileSystem(RemoteFileSystem):
 
 def _ns_of(info: Any) -> int:
     return int(info.modification_time) * 1_000_000
+
+
+FILE_BYTES: Final = 1 << 20
+"""A larger file is not cached."""
+KEPT_BYTES: Final = 16 << 20
+"""Of all files together; the oldest ones go."""
+
+_files: OrderedDict[str, bytes] = OrderedDict()
+_lock: Final = Lock()
+
+
+class Noted(io.RawIOBase):
+    """A file that is being sent, and cached once :meth:`done` is called."""
+
+    def __init__(self, stream: Any):
+        super().__init__()
+        self._stream = stream
+        self._sent = io.BytesIO()
+
+    def writable(self) -> bool:
+        """Return True: the file is for writing."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Send bytes."""
+        self._stream.write(data)
+        if self._sent.tell() <= FILE_BYTES:
+            self._sent.write(data)
+        return len(data)
+
+    def done(self, name: str) -> None:
+        """Keep the file under its whole name."""
+        if self._sent.tell() > FILE_BYTES:
+            return
+        with _lock:
+            _files[name] = self._sent.getvalue()
+            while sum(map(len, _files.values())) > KEPT_BYTES:
+                _files.popitem(last=False)
+
+
+def sent(name: str) -> bytes | None:
+    """Return the content sent under a full name; None if it is not cached."""
+    with _lock:
+        return _files.get(name)
+
+
+def forget(name: str) -> None:
+    """Keep a file no more: it is deleted."""
+    with _lock:
+        _files.pop(name, None)

@@ -5,19 +5,131 @@ positions are those of the text, which has the records of a group in their order
 record is that of its commit, or of its group's state; a record without one has that of the record
 before it.
 
+Since Kafka 3.9 the tools print JSON, which ``kafka-dump-log`` shares: fields have Kafka's names,
+bytes are base64 and ids their 22 characters. A tagged field that is absent has its default.
+Subscriptions and assignments are objects without their version: the lowest version with all of
+their fields is written. A record of a type that the tool does not know has no bytes here.
+
 References: ``OffsetsMessageFormatter`` and ``GroupMetadataMessageFormatter`` of Kafka 2.8 to 4.3.
 """
 
 from __future__ import annotations
 
+import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.fleet.pipeline.ingest.printed.kafka_json import UnknownTypeError, record_of_json
-from holdfast.fleet.pipeline.ingest.printed.lines import PrintedRecord, is_noise, wrong_line
+from holdfast.core.wire.layouts.offsets_records import Record, encode_record, encode_schema
+from holdfast.core.wire.layouts.offsets_schemas import (
+    CONSUMER_ASSIGNMENT,
+    CONSUMER_SUBSCRIPTION,
+    RECORD_SCHEMAS,
+    Field,
+    Kind,
+    Schema,
+    schema_layout,
+)
+from holdfast.core.wire.many.record_batches import DATA, NO_PRODUCER
+from holdfast.errors import SourceError, WireError
+
+_EMBEDDED: Final[Mapping[str, Schema]] = {
+    "subscription": CONSUMER_SUBSCRIPTION,
+    "assignment": CONSUMER_ASSIGNMENT,
+}
+_NUMBERS: Final = frozenset({Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64})
+
+
+class UnknownTypeError(Exception):
+    """The tool knew no fields of a record of this type."""
+
+
+def record_of_json(key: Any, value: Any) -> tuple[bytes, bytes | None]:
+    """Return key and value of a record; a value of None is a tombstone.
+
+    Raises
+    ------
+    UnknownTypeError
+        The tool did not know the type of the record.
+    ValueError
+        The JSON is not a record; the text says why.
+    """
+    try:
+        number = int(key["type"] if "type" in key else key["version"])
+        fields = key["data"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the key {key!r:.60} has no type and data") from error
+    schemas = RECORD_SCHEMAS.get(number)
+    if schemas is None or not isinstance(fields, dict):
+        raise UnknownTypeError(number)
+    version, own = _versioned(value)
+    if value is not None and not isinstance(own, dict):
+        raise UnknownTypeError(number)
+    try:
+        record = Record(
+            record_type=number,
+            name=schemas.name,
+            key=_struct(schemas.key, 0, fields),
+            value_version=version,
+            value=None if own is None else _struct(schemas.value, version or 0, own),
+        )
+        return encode_record(record)
+    except (WireError, binascii.Error, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{schemas.name}: {error}") from error
+
+
+def _versioned(value: Any) -> tuple[int | None, Any]:
+    if value is None:
+        return None, None
+    try:
+        return int(value["version"]), value["data"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the value {value!r:.60} has no version and data") from error
+
+
+def _struct(schema: Schema, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
+    parts = schema_layout(schema, version)
+    return _fields((*parts.plain, *parts.tagged), fields)
+
+
+def _fields(known: tuple[Field, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+    by_name = {field.name: field for field in known}
+    return {
+        name: _value(by_name[name], value) if name in by_name else value
+        for name, value in fields.items()
+    }
+
+
+def _value(field: Field, value: Any) -> Any:
+    if value is None:
+        return None
+    if field.is_array:
+        return [_one(field, element) for element in value]
+    return _one(field, value)
+
+
+def _one(field: Field, value: Any) -> Any:
+    if field.kind is Kind.STRUCT:
+        return None if value is None else _fields(field.fields, value)
+    if field.kind is Kind.BYTES:
+        return _bytes(field.name, value)
+    if field.kind in _NUMBERS and (not isinstance(value, int) or isinstance(value, bool)):
+        raise TypeError(f"{field.name}: {value!r:.60} is not a whole number")
+    if field.kind is Kind.STRING and not isinstance(value, str):
+        raise TypeError(f"{field.name}: {value!r:.60} is not a string")
+    return value
+
+
+def _bytes(name: str, value: Any) -> bytes:
+    if isinstance(value, str):
+        return b64decode(value, validate=True)
+    schema = _EMBEDDED[name]
+    version = max((field.since for field in schema.fields if field.name in value), default=0)
+    return encode_schema(schema, _struct(schema, version, value), version)
+
 
 BEGINS: Final = re.compile(r'\s*\{"key":\s*\{')
 """A line that begins a text of this tool, since Kafka 3.9."""
@@ -102,3 +214,37 @@ def _time_of(value: Any, before_ms: int) -> int:
             if isinstance(data.get(name), int) and data[name] >= 0:
                 return int(data[name])
     return before_ms
+
+
+_NOISE: Final = re.compile(
+    r"\s*$|Processed a total of \d+ messages|Picked up \w+_OPTIONS|Option --[\w-]+ is deprecated"
+    r"|SLF4J[:(]|WARNING: |OpenJDK |log4j:|The consumer rebalance protocol \(KIP-848\)"
+    r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]? .*\b(?:WARN|INFO|ERROR|DEBUG)\b"
+    r"|(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b|\s+at [\w.$/<>]+\(|Caused by: "
+)
+"""Lines that the tools, their JVM and their logging print beside records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedRecord:
+    """A record with the bytes of the topic, as far as the text has them."""
+
+    line: int  # of the text, from 1
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = NO_PRODUCER
+    transactional: bool = False
+    marker: int = DATA
+
+
+def is_noise(line: str) -> bool:
+    """Return whether a line is not part of a record: a note, a log line, or blank."""
+    return _NOISE.match(line) is not None
+
+
+def wrong_line(path: object, line: int, why: str) -> SourceError:
+    """Return the error of a text that is malformed or cut short."""
+    return SourceError(f"{path}, line {line}: {why}")

@@ -19,9 +19,14 @@ from typing import Any, Final, NoReturn
 
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, OTHER
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-from holdfast.fleet.pipeline.ingest.printed.kafka_json import UnknownTypeError, record_of_json
-from holdfast.fleet.pipeline.ingest.printed.lines import PrintedRecord, is_noise, wrong_line
-from holdfast.fleet.pipeline.ingest.printed.old_texts import BETWEEN, DELETED, record_of_log
+from holdfast.fleet.pipeline.ingest.printed.console import (
+    PrintedRecord,
+    UnknownTypeError,
+    is_noise,
+    record_of_json,
+    wrong_line,
+)
+from holdfast.fleet.pipeline.ingest.printed.old_console import BETWEEN, DELETED, record_of_log
 
 _SECTION: Final = re.compile(r"Dumping (.+?)\s*$")
 _BATCH: Final = re.compile(

@@ -36,7 +36,7 @@ from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
 from holdfast.fleet.pipeline.ingest.envelopes import TextFile
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed import console, described, dump_log, old_console
-from holdfast.fleet.pipeline.ingest.printed.lines import PrintedRecord, is_noise
+from holdfast.fleet.pipeline.ingest.printed.console import PrintedRecord, is_noise
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions

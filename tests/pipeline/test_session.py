@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from holdfast.fleet.pipeline import session
-from holdfast.fleet.pipeline.command_session import LOGGERS, not_interrupted, open_session
+from holdfast.fleet.pipeline.session import LOGGERS, not_interrupted, open_session
 
 
 @pytest.fixture

@@ -1,0 +1,151 @@
+"""The table ``findings``: examinations as rows, and rows as findings.
+
+**Rules.** :func:`examined_rows` is the step that makes rows, wherever it runs. A stored finding is
+of its batch: its window ends when the batch's source was read. The moment of a reader and the
+answers of coordinators are joined on reading
+(:func:`holdfast.fleet.analysis.findings.doctor.examinations`). A stored command has placeholders
+for its source, which the reader replaces by its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from holdfast.core.command_lines import GivenSource, with_source
+from holdfast.core.names import Visible
+from holdfast.fleet.analysis.findings.examination import Examination, examine
+from holdfast.fleet.analysis.findings.finding import (
+    RULES,
+    Basis,
+    Evidence,
+    Few,
+    Finding,
+    Severity,
+)
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.columnar import GroupedTable
+from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
+from holdfast.fleet.tables.reading import Tables
+
+EXAMINED: Final = "examined"
+"""Note of a batch with findings: the window of its examination."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """The window in which the groups of some tables were examined, in UTC milliseconds."""
+
+    end_ms: int
+    since_ms: int | None = None
+
+    def as_note(self) -> dict[str, int | None]:
+        """Return the note of the batch, as JSON allows."""
+        return {"end_ms": self.end_ms, "since_ms": self.since_ms}
+
+    @classmethod
+    def of(cls, tables: Tables) -> Examined | None:
+        """Return the window of the findings in tables; None if they hold none."""
+        note = tables.newest_notes().get(EXAMINED)
+        return None if note is None else cls(**note)
+
+
+def examined_rows(histories: Iterable[GroupHistory]) -> pa.Table:
+    """Examine groups; return rows of the table ``findings``."""
+    rows = [row for history in histories for row in _rows(examine(history))]
+    names = arrow_schema("findings").names
+    return from_columns("findings", {name: [row[name] for row in rows] for name in names})
+
+
+def _rows(examination: Examination) -> Iterable[dict[str, Any]]:
+    history = examination.history
+    for number, found in enumerate(examination.findings):
+        seen = found.evidence
+        yield {
+            "group": history.name,
+            "number": number,
+            "code": found.code,
+            "severity": str(found.severity),
+            "basis": str(found.basis),
+            "text": found.text,
+            "ended_timestamp": _us(found.ended_ms),
+            "follows": found.follows or None,
+            "cost_lower_seconds": found.cost_lower_s,
+            "cost_upper_seconds": found.cost_upper_s,
+            "generations": list(seen.generations.shown),
+            "n_generations": seen.generations.total,
+            "from_timestamp": _us(seen.from_ms),
+            "to_timestamp": _us(seen.to_ms),
+            "members": list(seen.members.shown),
+            "n_members": seen.members.total,
+            "topic_partitions": list(seen.partitions.shown),
+            "n_partitions": seen.partitions.total,
+            "figures": json.dumps(seen.figures),
+            "command": found.command,
+            "timestamp": _us(history.end_ms),
+        }
+
+
+def _us(ms: int | None) -> int | None:
+    return None if ms is None or ms < 0 else 1000 * ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFindings:
+    """Findings of tables, by group.
+
+    Parameters
+    ----------
+    source : GivenSource
+        Origin of the tables as the reader knows it, for commands.
+    """
+
+    rows: Mapping[str, list[dict[str, Any]]]
+    source: GivenSource
+
+    @classmethod
+    def of(cls, tables: Tables, source: GivenSource) -> StoredFindings:
+        """Read the findings of tables."""
+        grouped = GroupedTable.of(tables.table("findings"))
+        listed = _with_ms(grouped.rows).to_pylist()
+        rows = {group: listed[low:high] for group, (low, high) in grouped.bounds.items()}
+        return cls(rows=rows, source=source)
+
+    def of_group(self, group: str) -> tuple[Finding, ...]:
+        """Return the findings of a group, worst first."""
+        return tuple(_finding(row, self.source) for row in self.rows.get(group, ()))
+
+
+def _with_ms(rows: pa.Table) -> pa.Table:
+    """Return rows with times as UTC milliseconds."""
+    for name in ("ended_timestamp", "from_timestamp", "to_timestamp"):
+        at = rows.schema.get_field_index(name)
+        whole = rows[name].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+        rows = rows.set_column(at, name, whole)
+    return rows
+
+
+def _finding(row: Mapping[str, Any], source: GivenSource) -> Finding:
+    return Finding(
+        rule=RULES[row["code"]],
+        severity=Severity(row["severity"]),
+        basis=Basis(row["basis"]),
+        text=Visible(row["text"]),
+        ended_ms=row["ended_timestamp"],
+        follows=row["follows"] or "",
+        cost_lower_s=row["cost_lower_seconds"],
+        cost_upper_s=row["cost_upper_seconds"],
+        command=with_source(row["command"], source),
+        evidence=Evidence(
+            generations=Few(tuple(row["generations"]), row["n_generations"]),
+            from_ms=-1 if row["from_timestamp"] is None else row["from_timestamp"],
+            to_ms=-1 if row["to_timestamp"] is None else row["to_timestamp"],
+            members=Few(tuple(map(Visible, row["members"])), row["n_members"]),
+            partitions=Few(tuple(map(Visible, row["topic_partitions"])), row["n_partitions"]),
+            figures=json.loads(row["figures"]),
+        ),
+    )
