@@ -63,6 +63,6 @@ def needed(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if told := lacking(error, extra):
-            raise ModuleNotFoundError(told, name=error.name) from error
+        if text := lacking(error, extra):
+            raise ModuleNotFoundError(text, name=error.name) from error
         raise

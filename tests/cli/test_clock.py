@@ -134,10 +134,13 @@ def test_members_are_not_stuck_because_a_topic_took_long_to_read(tmp_path: Path)
 class Growing:
     """A feed that has twenty records, and then no more; its third look ends the test."""
 
-    spark = None
+    session = None
 
     def __init__(self) -> None:
         self.looks = 0
+
+    def needs_spark(self, n_offsets: int) -> bool:
+        return False
 
     def ends(self) -> dict[int, PartitionEnds]:
         self.looks += 1
@@ -145,7 +148,7 @@ class Growing:
             raise KeyboardInterrupt
         return {0: PartitionEnds(0, 20, 20)}
 
-    def read(self, span: dict[int, tuple[int, int]], waiting: object) -> LogPart:
+    def here(self, span: dict[int, tuple[int, int]], waiting: object) -> LogPart:
         upto = {p: end for p, (_, end) in span.items()}
         return LogPart(rows=InMemoryRows(rows=RECORDS.empty_table(), cost_rows=0), upto=upto)
 

@@ -14,8 +14,15 @@ DIALECT = re.compile(
     r"seats?|wish(es)?|errands?|dut(y|ies)|doors?|houses?|standing|parked|deaf|renewal|keepers?"
     r"|lends?|lent|newcomers?|lately|scenes?|diary|journal|stor(y|ies)|happenings?|disturbance"
     r"|upkeep|lockstep|restless|deferral|recall|instructions?|ledger|untold|calm"
+    r"|places?|asked|told|hands|keeping|stands"
 )
 """Words that grew inside this project: no identifier, file or docstring has one of them."""
+
+PLACING = re.compile(r"holdfast\.core\.assignors\..*: places?(_directly)?")
+"""Assignors place partitions: the textbooks' word for that step of theirs."""
+
+IN_PLACE = re.compile(r"\bin place\b(?! of)")
+"""NumPy's word for an array that is changed."""
 
 NO_SUBJECT = frozenset({"What", "Those", "These", "Who", "It", "They", "Of"})
 """Words with which the docstring of a function does not begin: they name nothing."""
@@ -73,7 +80,7 @@ def test_no_identifier_and_no_file_has_a_word_of_a_dialect():
         for name in {module, *identifiers(tree)}
         if any(map(DIALECT.fullmatch, parts(name)))
     }
-    assert found == set()
+    assert {one for one in found if not PLACING.fullmatch(one)} == set()
 
 
 def test_no_docstring_has_a_word_of_a_dialect():
@@ -81,10 +88,12 @@ def test_no_docstring_has_a_word_of_a_dialect():
         f"{module}: {word}"
         for module, docs in texts().items()
         for text in docs
-        for word in re.findall(r"[a-z]+", re.sub(r"``[^`]*``|:\w+:`[^`]*`", "", text))
+        for word in re.findall(
+            r"[a-z]+", IN_PLACE.sub("", re.sub(r"``[^`]*``|:\w+:`[^`]*`", "", text))
+        )
         if DIALECT.fullmatch(word)
     }
-    assert found == set()
+    assert {one for one in found if not PLACING.fullmatch(one)} == set()
 
 
 def test_a_function_is_described_by_a_verb_or_a_noun():

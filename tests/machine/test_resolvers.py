@@ -165,8 +165,8 @@ def test_a_function_is_given_what_waits_and_who_is_new():
 def test_what_would_move_depends_on_what_waits():
     found = asked_once()
     waits, dealt = found.moves([30_000]), found.moves([0])
-    assert (len(waits), waits.hands_out) == (0, True)  # c replaces d
-    assert (len(dealt), dealt.hands_out) == (0, True)
+    assert (len(waits), waits.assigns_unowned) == (0, True)  # c replaces d
+    assert (len(dealt), dealt.assigns_unowned) == (0, True)
     assert waits.load.tolist() == dealt.load.tolist() == [4, 4, 0]
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.members.clients.aiokafka.adapter import KeepingAssignment, KeepingSubscriptions
+from holdfast.members.clients.aiokafka.adapter import MutableAssignment, MutableSubscriptions
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
 from holdfast.members.session.subscription_state import SubscriptionState
 
@@ -39,7 +39,7 @@ class Client:
         return SimpleNamespace(API_VERSION=4, topics=nothing)
 
 
-Harness = Callable[[Client, KeepingSubscriptions, KeepingAssignment], Awaitable[None]]
+Harness = Callable[[Client, MutableSubscriptions, MutableAssignment], Awaitable[None]]
 
 
 def play(harness: Harness, *first: TopicPartition, pattern: str = "") -> None:
@@ -50,7 +50,7 @@ def play(harness: Harness, *first: TopicPartition, pattern: str = "") -> None:
 
     async def run() -> None:
         client = Client()
-        subscriptions = KeepingSubscriptions(client._loop, cooperative=not pattern)
+        subscriptions = MutableSubscriptions(client._loop, cooperative=not pattern)
         if pattern:
             subscriptions.subscribe_pattern(re.compile(pattern))
             subscriptions.subscribe_from_pattern({"t"})
@@ -73,7 +73,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def committed(assignment: KeepingAssignment, tp: TopicPartition, offset: int) -> None:
+def committed(assignment: MutableAssignment, tp: TopicPartition, offset: int) -> None:
     assignment.state_value(tp).update_committed(OffsetAndMetadata(offset, ""))
 
 

@@ -101,7 +101,7 @@ def test_tasks_are_given_the_times_of_the_records_that_are_furthest_behind(tmp_p
     parts = [lags.oldest_unread(lag, at, 1_000_000_000), lags.OLDEST_UNREAD.empty_table()]
     (record,) = parts[0].to_pylist()
     nearer = pa.Table.from_pylist([{**record, "topic": "s", "lag": 2}], lags.OLDEST_UNREAD)
-    monkeypatch.setattr(lags, "MOST_ASKED", 1)
+    monkeypatch.setattr(lags, "MOST_QUERIED", 1)
     unread, asked = noted()
     known = lags.unread_in_advance(pa.concat_tables([nearer, *parts]), unread)
     assert [topic for topic, *_ in asked] == ["t"]

@@ -283,7 +283,7 @@ def count_readable(
 ) -> int | None:
     """Return the number of records to read; None if coordinators are to be polled instead.
 
-    They are polled on request, or where a cluster has groups and no readable offsets topic.
+    Groups are polled on request, or where a cluster has groups and no readable offsets topic.
     """
     if engine is options.Engine.COORDINATORS:
         note(POLLED)

@@ -112,8 +112,8 @@ def not_known(found: GroupsNow) -> Iterator[str]:
         yield f"{count} left out, or without members: {_some(groups)} ({why})"
     for why, topics in _by_reason(found.refused_topics):
         yield f"{_counted(len(topics), 'topic')} without lags: {_some(topics)} ({why})"
-    places = {f"{topic}-{partition}": why for (topic, partition), why in found.unknown.items()}
-    for why, partitions in _by_reason(places):
+    reasons = {f"{topic}-{partition}": why for (topic, partition), why in found.unknown.items()}
+    for why, partitions in _by_reason(reasons):
         yield f"{_counted(len(partitions), 'partition')} without lags: {_some(partitions)} ({why})"
 
 

@@ -53,9 +53,9 @@ def find_file() -> Path | None:
         if not Path(named).is_file():
             raise ConfigError(f"{NAMED_BY}: {named} is not a file")
         return Path(named)
-    places = (Path(FILE_NAME), Path(click.get_app_dir("holdfast"), FILE_NAME))
+    paths = (Path(FILE_NAME), Path(click.get_app_dir("holdfast"), FILE_NAME))
     # A file behind a folder that is closed to us is none.
-    return next(filter(os.path.isfile, places), None)
+    return next(filter(os.path.isfile, paths), None)
 
 
 def read_file(path: Path) -> dict[str, dict[str, Any]]:

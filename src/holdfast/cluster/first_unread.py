@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.cluster.record_times import Ask, RecordTime, TopicPartition, layers, record_times
 
-MOST_ASKED: Final = 5_000
+MOST_QUERIED: Final = 5_000
 """Partitions in one query: a cluster answers a few thousand of them in a second."""
 
 LOOK_BYTES: Final = 1_024

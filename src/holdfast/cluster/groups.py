@@ -141,7 +141,7 @@ class GroupQuestions:
         self, kind: GroupType, groups: Sequence[str]
     ) -> concurrent.futures.Future[list[GroupReader]]:
         """Return the members of ``groups``, all of one kind, and what each reads."""
-        return self._asked(groups, partial(_describe, self._connections, kind))
+        return self._query_each(groups, partial(_describe, self._connections, kind))
 
     def states(self, groups: Sequence[str]) -> concurrent.futures.Future[list[SeenGroup]]:
         """Describe listed groups of any kind; each has its coordinator's answer or refusal."""
@@ -184,13 +184,13 @@ class GroupQuestions:
 
     def commits(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
         """Return the commits of ``groups``; not for share groups."""
-        return self._asked(groups, partial(_fetch, self._connections))
+        return self._query_each(groups, partial(_fetch, self._connections))
 
     def share_starts(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
         """Return the start offsets of the share groups ``groups``."""
-        return self._asked(groups, partial(_share_starts, self._connections))
+        return self._query_each(groups, partial(_share_starts, self._connections))
 
-    def _asked(
+    def _query_each(
         self,
         groups: Sequence[str],
         ask: Callable[[int, list[str], _Failures], Coroutine[Any, Any, list[Any]]],

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from holdfast.cluster.cluster import LiveCluster, SendRequest, first_unread_of, led, offsets_of
-from holdfast.cluster.first_unread import MOST_ASKED, FirstUnread, Wanted
+from holdfast.cluster.first_unread import MOST_QUERIED, FirstUnread, Wanted
 from holdfast.cluster.group_messages import DESCRIBED_BY, Position, name_of
 from holdfast.cluster.groups import GroupQuestions, GroupReader
 from holdfast.cluster.snapshot import SeenGroup, SeenGroups
@@ -40,7 +40,7 @@ class GroupsNow:
     offsets: Sequence[tuple[str, int, int, int]]
     taken_at_us: int  # when the last end had been read, in microseconds since 1970
     # Topic, partition and offset of a group -> the first unread record from that offset; of at
-    # most :data:`MOST_ASKED` positions, the ones furthest behind.
+    # most :data:`MOST_QUERIED` positions, the ones furthest behind.
     unread: Mapping[tuple[str, int, int], FirstUnread]
     # Reasons of unknown groups, topics, and partitions of known topics.
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def _first_unread(
         first = max(one.offset, begin)
         if one.share_lag is None and end > first:
             behind[Wanted(one.topic, one.partition, first, end, now_ms)] = end - first
-    most = sorted(behind, key=lambda tp: (-behind[tp], tp))[:MOST_ASKED]
+    most = sorted(behind, key=lambda tp: (-behind[tp], tp))[:MOST_QUERIED]
     found = first_unread_of(send, most, now_ms)
     return {tp[:3]: one for tp, one in zip(most, found, strict=True)}
 

@@ -98,9 +98,9 @@ def ranked(values: npt.NDArray[Any], n_values: int) -> tuple[I64, I64]:
     met = np.zeros(n_values, np.bool_)
     met[values] = True
     found = met.nonzero()[0]
-    place = np.empty(n_values, np.int64)
-    place[found] = np.arange(len(found))
-    return found, place[values]
+    rank_of = np.empty(n_values, np.int64)
+    rank_of[found] = np.arange(len(found))
+    return found, rank_of[values]
 
 
 def stable_order(values: npt.NDArray[Any], n_values: int) -> npt.NDArray[np.intp]:

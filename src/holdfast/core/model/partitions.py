@@ -105,7 +105,7 @@ def resources_of_topic(topic: str, numbers: Sequence[int]) -> list[Resource]:
 def grouped(resources: Iterable[Resource]) -> TopicPartitions:
     """Return resources as (topic, partitions), in the order given.
 
-    Only neighbours are grouped: a topic that occurs in two places comes out twice.
+    Only neighbours are grouped: a topic that occurs twice, apart, comes out twice.
     """
     return _grouped(tuple(resources))
 

@@ -117,27 +117,6 @@ class ClassReplacement:
 
         return undo
 
-    def by_keywords(self, original: type, mine: type) -> Callable[..., Callable[[], None]]:
-        """Return the ``install()`` of a client whose options are keywords."""
-
-        def install(**keywords: Any) -> Callable[[], None]:
-            """Replace the client's consumer by holdfast's; the returned function undoes it.
-
-            It replaces the class in every loaded module that has it as a global. Classes already
-            derived from the original, and existing consumers, stay as they are: call it first. The
-            keywords override those of every later consumer of a group. With ``holdfast_policy`` the
-            ``partition_assignment_strategy`` of a framework is dropped, unless it is given here as
-            well.
-
-            Warns
-            -----
-            RuntimeWarning
-                For each class already derived from the original.
-            """
-            return self.install({original: mine}, keywords)
-
-        return install
-
 
 def _replace_classes(
     ours: Mapping[type, type], leave: Callable[[str], bool]

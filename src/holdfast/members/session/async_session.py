@@ -2,7 +2,7 @@
 
 **Rules.** The member thread never waits for the loop, and the loop never for the member: every
 call of the rebalance handler is a job of the loop, in the order in which the member requested it. A
-revocation with automatic commits waits until the application has asked for records beyond those of
+revocation with automatic commits waits until the application has requested records beyond those of
 the revoked partitions. A loss takes effect before its callback, which may take any time: lost
 partitions are hidden at once. A callback is a task, answered however it ends: the application may
 cancel any task. A closed loop counts its jobs as done: none of their records was delivered.

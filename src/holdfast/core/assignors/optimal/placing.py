@@ -177,8 +177,8 @@ def _deal(loads: Loads, members: I32, new: I64, lags: I64) -> I32:
     dealt = np.empty(lags.size, dtype=np.int32)
     done, lap = 0, 0
     while done < lags.size:
-        place = np.flatnonzero(new > lap)
-        chosen = members[place]
+        at = np.flatnonzero(new > lap)
+        chosen = members[at]
         chosen = chosen[np.argsort(loads.lag[chosen] / loads.weight[chosen], kind="stable")]
         dealt[done : done + chosen.size] = chosen
         loads.lag[chosen] += lags[done : done + chosen.size]

@@ -88,7 +88,7 @@ class ProposedMoves:
     taker: I32  # int32[n_moves], the next owner
     load: I64  # int64[n_members], topic-partitions of each member before the round
     # Whether this round assigns partitions without an owner: then an earlier batch is still moving.
-    hands_out: bool
+    assigns_unowned: bool
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -186,7 +186,7 @@ def checked(imbalance: Imbalance, found: object) -> Resolution:
     most_ms = imbalance.policy.longest_pause_ms
     if not 0 <= pause_ms <= most_ms:
         raise PlanError(f"pauses {pause_ms} ms, expected 0 to {most_ms} ms")
-    goes_on = pause_ms > imbalance.policy.tolerance_ms or may_move.any() or moves.hands_out
+    goes_on = pause_ms > imbalance.policy.tolerance_ms or may_move.any() or moves.assigns_unowned
     if not (may_move.all() or goes_on):
         raise PlanError(f"holds {len(moves)} moves back and pauses {pause_ms} ms: they would wait")
     return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=pause_ms)
@@ -261,7 +261,7 @@ def incremental(imbalance: Imbalance) -> Resolution:
         return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=imbalance.pause_ms)
     if imbalance.pause_ms > policy.tolerance_ms:
         return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=imbalance.pause_ms)
-    if not moves.hands_out:
+    if not moves.assigns_unowned:
         # The pause counts from here too: a member that claims the batch before it is assigned does
         # not speed it up.
         may_move[_fullest_to_emptiest(policy, moves, np.flatnonzero(paced))] = True

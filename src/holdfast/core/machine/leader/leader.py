@@ -485,7 +485,7 @@ class _RoundPlanner:
         wrong_member, wrong_tp = self._wrong_claims(owner)
         moves = self.moves.tp[resolution.may_move]
         moves_left = len(self.moves) - len(moves)
-        if moves_left and self.moves.hands_out and not resolution.pause_ms:
+        if moves_left and self.moves.assigns_unowned and not resolution.pause_ms:
             self.again = True  # what is held back follows at once
         revoked_member = np.concatenate((wrong_member, owner[moves]))
         revoked_tp = np.concatenate((wrong_tp, moves)).astype(np.int32)
@@ -536,7 +536,7 @@ class _RoundPlanner:
         """
         given = np.where(exact, self.reserved, assigned).astype(np.int32)
         instead = np.flatnonzero(exact & (assigned != NO_OWNER) & (assigned != self.reserved))
-        for tp, other in self._in_place_of(instead.tolist(), self.reserved, assigned, ~exact):
+        for tp, other in self._replacing(instead.tolist(), self.reserved, assigned, ~exact):
             given[other] = assigned[tp]
         return given
 
@@ -549,13 +549,13 @@ class _RoundPlanner:
         owner = self.owner
         moves = np.flatnonzero((owner != NO_OWNER) & (target != owner) & ~reassigned)
         swapped = target.copy()
-        for tp, other in self._in_place_of(
+        for tp, other in self._replacing(
             moves.tolist(), owner, target, reassigned & (target == owner)
         ):
             swapped[[tp, other]] = swapped[[other, tp]]
         return swapped
 
-    def _in_place_of(
+    def _replacing(
         self, tps: Sequence[int], member: I32, owner: I32, among: Mask
     ) -> Iterator[tuple[int, int]]:
         """Yield for each topic-partition another one of its topic that its member owns."""
@@ -584,7 +584,7 @@ class _RoundPlanner:
             giver=frozen(owner[tp]),
             taker=frozen(target[tp]),
             load=frozen(loads(owner, self.group.n_members)),
-            hands_out=bool((~self.claimed & ~self.waits & (target != NO_OWNER)).any()),
+            assigns_unowned=bool((~self.claimed & ~self.waits & (target != NO_OWNER)).any()),
         )
 
     def _delay_ms(self, pause_ms: int) -> int:

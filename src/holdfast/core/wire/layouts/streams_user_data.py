@@ -9,7 +9,7 @@ version  subscription (SubscriptionInfo)                      assignment (Assign
 4        same                                                 + errCode int32 at the end
 5        same                                                 topic names of hosts as a dictionary
 6        same                                                 + standby partitions by host
-7        offset sums by subtopology in place of both lists    + nextRebalanceMs int64 at the end
+7        offset sums by subtopology instead of both lists    + nextRebalanceMs int64 at the end
 8        + uniqueField int8                                   same
 9        + errorCode int32                                    same
 10       offset sums one by one, with the named topology      + named topology in each task id

@@ -295,11 +295,11 @@ class Rule:
     def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
         """Yield every symptom of this rule in one group, as a finding."""
         for symptom in self.look(history, limits):
-            told = {name: getattr(symptom, name) for name in _SYMPTOM_FIELDS}
-            told["severity"] = symptom.severity or self.severity
-            told |= {name: harmless(told[name]) for name in ("text", "command")}
+            replaced = {name: getattr(symptom, name) for name in _SYMPTOM_FIELDS}
+            replaced["severity"] = symptom.severity or self.severity
+            replaced |= {name: harmless(replaced[name]) for name in ("text", "command")}
             yield Finding(
-                rule=self, ended_ms=ended_ms(symptom, self.lasts, history, limits), **told
+                rule=self, ended_ms=ended_ms(symptom, self.lasts, history, limits), **replaced
             )
 
 
@@ -386,8 +386,8 @@ def to_cooperative(history: GroupHistory, protocols: Iterable[str]) -> str:
     """
     known = [name for name in protocols if name in ASSIGNORS]
     found, unplanned = history.clients, unplanned_of(history)
-    told = found if found and None not in found and not unplanned else frozenset(PLANNED)
-    choices = [one for one in PLANNED if one in told and has_way(one, known, [_FIRST_STEP])]
+    replaced = found if found and None not in found and not unplanned else frozenset(PLANNED)
+    choices = [one for one in PLANNED if one in replaced and has_way(one, known, [_FIRST_STEP])]
     is_open = known not in ([], [_FIRST_STEP]) and found != {*unplanned}
     if not history.kind.takes_assignors or not choices or not is_open:
         return on_group(history, "history", "--table", "members")

@@ -193,13 +193,13 @@ def _failed_resource(history: GroupHistory, limits: Limits) -> Iterator[Symptom]
     for row in now:
         who = owners.get((row["topic"], row["partition"]))
         split[who is None or who in row["member_ids"]].append(row)
-    for stands, found in split.items():
+    for is_idle, found in split.items():
         if not found:
             continue
         errors = ", ".join(sorted({row["detail"] for row in found}))
-        what = "no worker does it" if stands else "another worker does it"
+        what = "no worker does it" if is_idle else "another worker does it"
         yield Symptom(
-            severity=None if stands else Severity.WARN,
+            severity=None if is_idle else Severity.WARN,
             text=f"the work on {count(len(found), 'resource')} has failed ({errors}): {what}",
             evidence=Evidence(
                 generations=few([int(g.number[history.last])]),
@@ -208,7 +208,7 @@ def _failed_resource(history: GroupHistory, limits: Limits) -> Iterator[Symptom]
                 members=few_names(sorted({name for row in found for name in row["member_ids"]})),
                 partitions=few_names(f"{row['topic']}-{row['partition']}" for row in found),
             ),
-            cost_upper_s=len(found) * (history.end_ms - since_ms) / 1000 if stands else 0.0,
+            cost_upper_s=len(found) * (history.end_ms - since_ms) / 1000 if is_idle else 0.0,
             command=on_group(history, "history", "--table", "anomalies"),
             basis=Basis.STATED,
         )

@@ -2,9 +2,7 @@
 
 **Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`. What a coordinator does not
 state is inferred and marked so, or left open: DescribeGroups lists the members of a classic group
-and
-say is inferred and called so, or left open: DescribeGroups names the members of a classic group and
-not which of them have joined again.
+and not which of them have joined again.
 
 **Strategy.** A member id that the last generation does not have has joined: every start creates a
 new id. Of the members of the last generation that are still listed, the awaited one has stopped

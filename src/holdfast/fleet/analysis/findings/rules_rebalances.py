@@ -250,15 +250,15 @@ def _restarted(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     if not chosen.any():
         return
     longest = max(a.away_s for a in restarts)
-    is_dear, told, cost = _by_what_moves_cost(history, longest)
+    is_dear, explained, cost = _by_what_moves_cost(history, longest)
     if len(processes) == 1 and history.n_members > 1:
-        told = f": a deploy of one member, or the start of a crash loop{told}"
+        explained = f": a deploy of one member, or the start of a crash loop{explained}"
     delayed = _simulate(history, "deferred", "--delay", _delay(longest))
     yield symptom_of(
         history,
         chosen,
         f"{count(int(chosen.sum()), 'rebalance')} for {count(n_restarts, 'restart')} of "
-        f"{count(len(processes), 'member')} (up to {worst:.1f} per restart){told}",
+        f"{count(len(processes), 'member')} (up to {worst:.1f} per restart){explained}",
         _for_restarts(history, delayed, is_dear=is_dear),
         members=_names(history, restarts),
         rebalances_per_restart=float(worst),
@@ -272,11 +272,11 @@ def _by_what_moves_cost(history: GroupHistory, restart_s: float) -> tuple[bool, 
     cost = history.rebuilding
     if not cost.n_moves:
         return False, "", None
-    told = (
+    explained = (
         f"; after a move the first commit came {cost.seconds:.1f} s later than usual (median of "
         f"{count(cost.n_moves, 'move')})"
     )
-    return cost.seconds > restart_s / 2, told, cost.seconds
+    return cost.seconds > restart_s / 2, explained, cost.seconds
 
 
 def _for_restarts(history: GroupHistory, delayed: str, *, is_dear: bool) -> str:

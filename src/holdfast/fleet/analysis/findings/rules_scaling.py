@@ -85,11 +85,11 @@ _NO_LIVES: Final = Lives(
 
 def read_lives(generation: I64, process: I32, n_generations: int) -> Lives:
     """Read lives of the processes of one group's members, a row for each generation and member."""
-    who, place = np.unique(process, return_inverse=True)
+    who, index_of = np.unique(process, return_inverse=True)
     came = np.full(len(who), n_generations, dtype=np.int64)
     went = np.zeros(len(who), dtype=np.int64)
-    np.minimum.at(came, place, generation)
-    np.maximum.at(went, place, generation + 1)
+    np.minimum.at(came, index_of, generation)
+    np.maximum.at(went, index_of, generation + 1)
     return Lives(process=who.astype(np.int32), came=came, went=went)
 
 

@@ -85,11 +85,11 @@ def read_departures(
     for one in arrivals.values():
         one.sort()
     found: dict[str, list[Departure]] = defaultdict(list)
-    place: dict[int, int] = defaultdict(int)
+    next_of: dict[int, int] = defaultdict(int)
     for row in went.tolist():
         gone, name = int(generation[row]) + 1, process(row)
-        spans, at = unseen_ms.get(gone, ()), place[gone]
-        place[gone] += 1
+        spans, at = unseen_ms.get(gone, ()), next_of[gone]
+        next_of[gone] += 1
         if at >= len(spans) or spans[at] < 0:
             continue
         unseen = spans[at] / 1000

@@ -207,14 +207,14 @@ class Job:
         if staged := self.files.pop(STAGED_GAPS, []):
             inputs = self._gap_inputs(staged)
             self._run(self._by_group("ownership_gaps", inputs, STAGED, _gaps_of_groups))
-        told = self._tables(self.files.pop(DEPARTURES, []))
+        departed = self._tables(self.files.pop(DEPARTURES, []))
         gaps = [
             arrow_schema("ownership_gaps").empty_table(),
             *self._tables(self.files.get("ownership_gaps", [])),
         ]
 
         def summed(rows: pa.Table) -> pa.Table:
-            return add_gaps(with_departures(rows, told), pa.concat_tables(gaps))
+            return add_gaps(with_departures(rows, departed), pa.concat_tables(gaps))
 
         self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
 
@@ -222,18 +222,18 @@ class Job:
         """Return gaps and evidence about their groups: commits, log ends, a stream's state."""
         columns = [BoundedParquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
-        asked = partial(of_groups, groups=groups.to_pylist())
+        selected = partial(of_groups, groups=groups.to_pylist())
 
         taken_at_us = self.taken_at_us
-        commits = by_table(lambda rows: commit_rows(from_commits(asked(rows))))
-        latest = by_table(lambda rows: commit_rows(asked(rows)))
-        idle = by_table(lambda rows: idle_rows(asked(rows), taken_at_us))
+        commits = by_table(lambda rows: commit_rows(from_commits(selected(rows))))
+        latest = by_table(lambda rows: commit_rows(selected(rows)))
+        idle = by_table(lambda rows: idle_rows(selected(rows), taken_at_us))
         made = self.files.get("offset_commits", [])
         return [
             self._input(staged, "gap_input"),
             self._input(made, "offset_commits", commits),
             self._input(self.past.get(LATEST, []), "positions", latest),
-            self._input(self.past.get(SEEN, []), "gap_input", by_table(asked)),
+            self._input(self.past.get(SEEN, []), "gap_input", by_table(selected)),
             self._input(self.files.get("lag", []), "lag", idle),
         ]
 

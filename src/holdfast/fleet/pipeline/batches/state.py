@@ -130,8 +130,8 @@ def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
         _table(part, name) for part, name in zip(parts[:3], GENERATION_TABLES, strict=True)
     )
     for rows, name, n in ((members, "row", head.num_rows), (owned, "member", members.num_rows)):
-        place = rows[name].to_numpy()
-        if len(place) and not 0 <= place.min() <= place.max() < n:
+        position = rows[name].to_numpy()
+        if len(position) and not 0 <= position.min() <= position.max() < n:
             raise ValueError(f"a missing {name}")
     events: list[ConsumerGroupEvent] = json.loads(parts[3])
     for event in events:
@@ -162,8 +162,8 @@ def reported_until(past: Sequence[Generations]) -> dict[str, tuple[int, int]]:
     """Return the log position of the last row of each group that was reported before."""
     until: dict[str, tuple[int, int]] = {}
     for row in concat([Generations.empty(), *past]).head.to_pylist():
-        place = int(row["log_partition"]), int(row["log_offset"])
-        until[row["group"]] = max(place, until.get(row["group"], place))
+        position = int(row["log_partition"]), int(row["log_offset"])
+        until[row["group"]] = max(position, until.get(row["group"], position))
     return until
 
 

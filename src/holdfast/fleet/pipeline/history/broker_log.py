@@ -196,7 +196,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
     for one in statements:
         key = one.group, one.generation, one.classic
         statements_of.setdefault(key, []).append(one)
-    rows = rebalances.select([*_ASKED, *_CHANGED]).to_pylist()
+    rows = rebalances.select([*_QUERIED, *_CHANGED]).to_pylist()
     anomalies = []
     for row in reversed(rows):
         words = _words_of(row, statements_of)
@@ -215,7 +215,7 @@ def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.
 
 _Key = tuple[str, int, bool]
 _CHANGED: Final = ("cause", "confidence", "cause_basis", "stated_reason")
-_ASKED: Final = (
+_QUERIED: Final = (
     "group",
     "generation",
     "previous_generation",

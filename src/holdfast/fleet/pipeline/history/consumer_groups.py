@@ -119,10 +119,10 @@ class Reconciled:
         if not self.since:
             return covered
         consumer = marked(gens.head, lambda kind, _: bool(kind.records and kind.records.assigned))
-        place = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
+        where = ints(gens.head, "log_partition"), ints(gens.head, "log_offset")
         for row in np.flatnonzero(consumer):
             first = self.since.get(gens.head["group"][int(row)].as_py())
-            covered[row] = first is not None and (int(place[0][row]), int(place[1][row])) > first
+            covered[row] = first is not None and (int(where[0][row]), int(where[1][row])) > first
         return covered
 
 
@@ -156,7 +156,7 @@ def fold(
         name, own = event["group"], owners.setdefault(event["group"], _Owners())
         if event["type"] == RELEASED:
             own.last = event
-            own.released = {(place, p): tuple(rest) for place, p, *rest in event["value"]}
+            own.released = {(where, p): tuple(rest) for where, p, *rest in event["value"]}
         if event["type"] not in BY_RECORD:
             continue
         kind, records = BY_RECORD[event["type"]]
@@ -237,13 +237,13 @@ def _topics_read(value: Any) -> dict[str, list[str]]:
 
 def _sources(given: Given, reads: Mapping[str, list[str]]) -> list[dict[str, Any]]:
     """Return what a member reads for its active tasks, as rows; no reader if it is shared."""
-    tasks = [(place, numbers) for role, place, numbers in given if role == ACTIVE]
+    tasks = [(where, numbers) for role, where, numbers in given if role == ACTIVE]
     numbers: dict[str, set[int]] = {}
     readers: dict[str, set[str]] = {}
-    for place, partitions in tasks:
-        for topic in reads.get(place, ()):
+    for where, partitions in tasks:
+        for topic in reads.get(where, ()):
             numbers.setdefault(topic, set()).update(partitions)
-            readers.setdefault(topic, set()).add(place)
+            readers.setdefault(topic, set()).add(where)
     return [
         {
             "topic": topic,
@@ -283,8 +283,8 @@ def _append(
     for member_id, member in sorted(members.items()):
         given = group.targets.get(member_id, [])
         for role, topic, partitions in given:
-            place = {"topic": topic, "partitions": partitions, "role": role}
-            rows.owned.append({"member": len(rows.members), **place})
+            where = {"topic": topic, "partitions": partitions, "role": role}
+            rows.owned.append({"member": len(rows.members), **where})
         for source in _sources(given, group.reads):
             rows.owned.append({"member": len(rows.members), **source})
         rows.members.append(

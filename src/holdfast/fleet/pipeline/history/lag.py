@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.first_unread import MOST_ASKED, NOT_KNOWN, FirstUnread, Wanted
+from holdfast.cluster.first_unread import MOST_QUERIED, NOT_KNOWN, FirstUnread, Wanted
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
 from holdfast.fleet.columnar import (
@@ -356,7 +356,7 @@ def with_record_ages(rows: pa.Table, unread: UnreadQuery, taken_at_us: int) -> p
 
 def unread_in_advance(records: pa.Table, unread: UnreadQuery) -> UnreadQuery:
     """Query the records furthest behind; the answers can be sent to tasks."""
-    order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_ASKED]
+    order = np.argsort(-ints(records, "lag"), kind="stable")[:MOST_QUERIED]
     wanted = _wanted(records.take(pa.array(order)))
     return partial(_first_unread, dict(zip(wanted, unread(wanted) if wanted else (), strict=True)))
 
@@ -372,7 +372,7 @@ def furthest_behind(rows: pa.Table) -> I64:
     lag = ints(rows, "lag")
     subscribed = pc.equal(rows["status"], "committed").to_numpy(zero_copy_only=False) & (lag > 0)
     at = np.flatnonzero(subscribed)
-    return at[np.argsort(-lag[at], kind="stable")[:MOST_ASKED]]
+    return at[np.argsort(-lag[at], kind="stable")[:MOST_QUERIED]]
 
 
 def oldest_unread(rows: pa.Table, at: I64, taken_at_us: int) -> pa.Table:

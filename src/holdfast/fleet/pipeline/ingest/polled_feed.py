@@ -1,10 +1,10 @@
 """A feed without the offsets topic: what coordinators answer, poll by poll, as its records.
 
 **Rules.** A poll appends a record for each generation that differs from the known one, for each
-commit that moved, and a tombstone for each group and commit that is gone. A group that rebalances
-keeps its known generation until the rebalance ends: its members have no assignments meanwhile.
-Offsets count appended records. A feed that starts on tables of an earlier one continues from them,
-so a restart appends nothing that was already known.
+commit that moved, and a tombstone for each group and commit that was deleted. A group that
+rebalances keeps its known generation until the rebalance ends: its members have no assignments
+meanwhile. Offsets count appended records. A feed that starts on tables of an earlier one continues
+from them, so a restart appends nothing that was already known.
 
 What a poll cannot know: rebalances between two polls, and any time more exactly than the poll
 interval. Generations are counted here, one for each change that a poll found. KIP-848 groups are
@@ -153,7 +153,7 @@ class PolledFeed:
     selection : Selection
         Groups to query.
     known : KnownGroups
-        What is recorded already (:meth:`KnownGroups.of`).
+        The records that are known already (:meth:`KnownGroups.of`).
     next_offset : int
         Offset of the next record: the end of the batches in the tables.
     """
@@ -229,7 +229,7 @@ class PolledFeed:
 
 
 def feed_of(cluster: LiveCluster, selection: Selection, tables: Tables | None = None) -> PolledFeed:
-    """Return a feed that continues the tables of an earlier one, or begins anew.
+    """Return a feed that continues the tables of an earlier one, or starts a new history.
 
     Raises
     ------

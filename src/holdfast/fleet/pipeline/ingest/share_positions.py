@@ -74,12 +74,12 @@ def _apply(
     found: dict[ShareKey, dict[str, Any]], state: ShareState, at_us: int, log: Mapping[str, int]
 ) -> None:
     """Apply a record: a position dates from the first record in a row that names its offset."""
-    place = (state.group, state.topic_id, state.partition)
-    before = found.get(place)
+    tp_key = (state.group, state.topic_id, state.partition)
+    before = found.get(tp_key)
     start, since = state.start_offset, at_us
     if start is None:
         if not state.is_update:
-            found.pop(place, None)
+            found.pop(tp_key, None)
         return
     if before is not None:
         if state.is_update and start == NOT_KNOWN:
@@ -88,4 +88,4 @@ def _apply(
             since = before["since"]
     times = {"commit_timestamp": at_us, "since": since}
     said = {"offset": start, "delivered": state.n_delivered, "goes_back": False}
-    found[place] = {**said, **times, **log}
+    found[tp_key] = {**said, **times, **log}

@@ -343,8 +343,8 @@ class _TraceBuilder:
         ):
             return EventType.CRASH, new.time_ms - session_ms
         seen_ms = self.rows.last_seen_ms(new, member.owned)
-        told_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
-        silent = told_ms < seen_ms <= new.time_ms - GOODBYE * session_ms
+        reported_ms = self._joined(member, before) + JOINED_MS if self.kip848 else old.time_ms
+        silent = reported_ms < seen_ms <= new.time_ms - GOODBYE * session_ms
         guessed = EventType.CRASH if silent else EventType.STOP
         event_type = WENT.get(new.cause, guessed) if new.is_stated else guessed
         if event_type is EventType.CRASH:

@@ -1,4 +1,4 @@
-"""HTML built from values: the only place where a tag is written.
+"""HTML built from values: the only module that writes a tag.
 
 **Rules.** A plain string is always escaped; only :class:`Markup` passes unchanged, and only
 :func:`tag`, :func:`join` and this package's own files make one. Attribute names are ours,

@@ -43,12 +43,12 @@ def name_now(code: str, since_s: float | None) -> str:
 
 def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
     """Return the state of a group from its coordinator, since when, and as of when."""
-    asked = f", queried {when(live.queried_ms, 'seconds')} UTC"
+    queried = f", queried {when(live.queried_ms, 'seconds')} UTC"
     seen = live.seen
     if live.is_gone:
-        return [tag("strong", "gone"), join([f": no coordinator has this group{asked}."])]
+        return [tag("strong", "gone"), join([f": no coordinator has this group{queried}."])]
     if seen is None:
-        return [tag("strong", "not listed"), join([f" by any broker{asked}."])]
+        return [tag("strong", "not listed"), join([f" by any broker{queried}."])]
     words = [tag("strong", seen.state)]
     if live.is_rebalancing:
         words.append(tag("strong", f" for {span(live.known_s(settled_ms))}", class_="s-error"))
@@ -56,7 +56,7 @@ def state_words(live: LiveGroup, settled_ms: int | None) -> list[Markup]:
         words.append(join([f", {count(len(seen.members), 'member')}"]))
     elif seen.refused:
         words.append(join([f"; its members could not be read: {seen.refused}"]))
-    return [*words, join([f"{asked}."])]
+    return [*words, join([f"{queried}."])]
 
 
 def _recorded(history: GroupHistory) -> str:

@@ -266,9 +266,9 @@ def code_link(found: FoundCode) -> Markup:
     """Return a code as a lozenge with its meaning and a link; pale if it is past."""
     rule = RULES[found.code]
     when = "" if found.is_active else ", past"
-    told = f"{rule.name}: {rule.what} ({found.severity}{when})"
+    tooltip = f"{rule.name}: {rule.what} ({found.severity}{when})"
     classes = lozenge_classes(found.severity, is_active=found.is_active)
-    return tag("a", found.code, class_=classes, title=told, href=f"#{found.code}")
+    return tag("a", found.code, class_=classes, title=tooltip, href=f"#{found.code}")
 
 
 def lozenge_classes(severity: Severity, *, is_active: bool) -> str:

@@ -87,8 +87,8 @@ def first_words(
     cost = "no downtime that is known"
     if downtime_s[1] > 0:
         cost = f"downtime of {downtime(*downtime_s)} a partition{_mostly(by_cause)}"
-    told = f": {found + ', with ' if found else ''}{counted} and {cost}."
-    return tag("p", tag("strong", name_of(group)), told, class_="first")
+    shown = f": {found + ', with ' if found else ''}{counted} and {cost}."
+    return tag("p", tag("strong", name_of(group)), shown, class_="first")
 
 
 def _mostly(by_cause: Mapping[str, float]) -> str:
@@ -102,20 +102,20 @@ def _mostly(by_cause: Mapping[str, float]) -> str:
 
 def spark(values: Sequence[int] | I64, label: str, *, line: bool = False) -> Markup:
     """Draw counts over time: bars, or a line; a value below 0 is unknown."""
-    told = np.asarray(values).tolist()
-    most = max(1, *told)
-    step = WIDE / max(len(told), 1)
+    shown = np.asarray(values).tolist()
+    most = max(1, *shown)
+    step = WIDE / max(len(shown), 1)
     if line:
         points = [
             f"{i * step + step / 2:.0f} {HIGH - 1 - (HIGH - 2) * value / most:.0f}"
-            for i, value in enumerate(told)
+            for i, value in enumerate(shown)
             if value >= 0
         ]
         d = f"M{'L'.join(points)}" if len(points) > 1 else ""
     else:
         d = "".join(
             f"M{i * step:.0f} {HIGH}v-{max(2, HIGH * value / most):.0f}h{step - 1:.0f}V{HIGH}z"
-            for i, value in enumerate(told)
+            for i, value in enumerate(shown)
             if value > 0
         )
     drawn = tag("path", d=d, class_="line" if line else None)

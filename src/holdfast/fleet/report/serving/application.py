@@ -152,8 +152,8 @@ class ServedPages:
             answer = Response(status=303, headers={"Location": to})
             answer.set_cookie(COOKIE, self._token, httponly=True, samesite="Lax")
             return answer
-        told = request.authorization
-        bearer = told.token if told is not None and told.type == "bearer" else ""
+        described = request.authorization
+        bearer = described.token if described is not None and described.type == "bearer" else ""
         if not (self._knows(bearer or "") or self._knows(request.cookies.get(COOKIE, ""))):
             raise Unauthorized(
                 "this server needs its token: open the address that it printed when it started, "
@@ -210,7 +210,7 @@ class ServedPages:
 
     def _state(self, _: Request) -> Response:
         state = self._fleet.state
-        told = {
+        described = {
             "version": state.version,
             "groups": state.n_groups,
             "examined": state.n_examined,
@@ -218,7 +218,7 @@ class ServedPages:
             "updater": visible(updater_text(state.updater_state)),
             "troubled": bool(state.updater_state.trouble),
         }
-        return _json(told)
+        return _json(described)
 
     def _health(self, _: Request) -> Response:
         return _plain("the server answers\n", 200)

@@ -237,8 +237,8 @@ def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
 def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:
     """Return the index of each row's group."""
     rank, names = codes(rows, "group")
-    places = np.asarray([row_of[name] for name in names], np.int64)
-    return places[rank] if len(names) else np.zeros(0, np.int64)
+    row_numbers = np.asarray([row_of[name] for name in names], np.int64)
+    return row_numbers[rank] if len(names) else np.zeros(0, np.int64)
 
 
 def _last_settlements(rows: DecodedRows, row_of: Mapping[str, int]) -> tuple[I64, I64, list[str]]:

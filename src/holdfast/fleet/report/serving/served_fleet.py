@@ -369,9 +369,9 @@ class ServedFleet:
     def _where(self, served: ServedTables) -> str:
         """Return the cluster's addresses, from command or tables; else the folder's name."""
         words = served.age.started_with
-        told = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-b"]
+        given_servers = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-b"]
         return self._servers or (
-            told[0] if told else str(self.folder).rstrip("/").rpartition("/")[2]
+            given_servers[0] if given_servers else str(self.folder).rstrip("/").rpartition("/")[2]
         )
 
     def _read(self, number: int) -> ServedTables:
@@ -391,11 +391,11 @@ class ServedFleet:
             return
         if not rows:
             return
-        asked = ServedTables.of(read_tables({"lag": list(rows)}), 0, read_ms)
-        asked = replace(asked, index=replace(asked.index, has_history=False))
+        answered = ServedTables.of(read_tables({"lag": list(rows)}), 0, read_ms)
+        answered = replace(answered, index=replace(answered.index, has_history=False))
         with self._changed:
             if not self._now.served.number:
-                self._now.served = asked
+                self._now.served = answered
             self._changed.notify_all()
 
     def _follow(self) -> None:

@@ -141,7 +141,7 @@ class PageServer(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         return bool(super().readable()) and (not self._is_full() or self._slowest() is not None)
 
     def accept(self) -> Any:
-        """Accept a client, in place of a slow one if there are too many.
+        """Accept a client, instead of a slow one if there are too many.
 
         If the system has no file descriptor, drop a slow one, and rest.
         """

@@ -10,7 +10,7 @@ revoked partition is *held back* first: its records wait, and its position can s
 dropped partition is never delivered again, however late a fetch of it is answered.
 
 **Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
-record and every request. :class:`KeepingAssignment` is changed instead, and the fetcher reads it
+record and every request. :class:`MutableAssignment` is changed instead, and the fetcher reads it
 again. A dropped partition leaves a state without a position for the fetcher, so a late answer is
 dropped. This module uses private parts of aiokafka, so only the versions of
 :mod:`holdfast.cluster.client_versions` are accepted.
@@ -74,10 +74,10 @@ class AiokafkaAdapter:
         Notified of revocations and assignments, and looks for new topics, a revocation's cause.
     """
 
-    def __init__(self, subscription: KeepingSubscriptions, coordinator: Any):
+    def __init__(self, subscription: MutableSubscriptions, coordinator: Any):
         self._subscription = subscription
         self._coordinator = coordinator
-        self._assignment: KeepingAssignment | None = None  # a revocation commits from it
+        self._assignment: MutableAssignment | None = None  # a revocation commits from it
         self.is_closing = False
         self.session: AsyncSession
 
@@ -121,7 +121,7 @@ class AiokafkaAdapter:
         holds = self.has_callback(ListenerCall.ASSIGNED)
         self._subscription.take(_listed(partitions), self.session.subscription_state, holds=holds)
         assignment = getattr(self._subscription.subscription, "assignment", None)
-        is_new = isinstance(assignment, KeepingAssignment) and assignment is not self._assignment
+        is_new = isinstance(assignment, MutableAssignment) and assignment is not self._assignment
         if is_new:
             self._assignment = assignment
         self._coordinator.has_joined(assignment if is_new else None)
@@ -207,7 +207,7 @@ class GoneState(TopicPartitionState):  # type: ignore[misc]
         """Stay without a position."""
 
 
-class KeepingAssignment(Assignment):  # type: ignore[misc]
+class MutableAssignment(Assignment):  # type: ignore[misc]
     """An assignment that loses and gains partitions while it is in use."""
 
     def __init__(self, partitions: Iterable[TopicPartition], subscription_state: SubscriptionState):
@@ -250,7 +250,7 @@ class KeepingAssignment(Assignment):  # type: ignore[misc]
         self._topic_partitions = frozenset(self._tp_state)
 
 
-class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
+class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     """The subscription and the assignment of a consumer.
 
     Parameters
@@ -292,7 +292,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             self.is_cooperative
             and old is not None
             and old.active
-            and isinstance(old.assignment, KeepingAssignment)
+            and isinstance(old.assignment, MutableAssignment)
             and type(subscription) is Subscription
             and self._subscription_type in _AUTOMATIC
         )
@@ -347,7 +347,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             return
         wanted = [tp for tp in partitions if tp.topic in subscription.topics]
         assignment = subscription.assignment
-        if self.is_cooperative and isinstance(assignment, KeepingAssignment) and assignment.active:
+        if self.is_cooperative and isinstance(assignment, MutableAssignment) and assignment.active:
             self.drop([tp for tp in wanted if tp in self._held_back])
             new = [tp for tp in wanted if not assignment.keeps(tp)]
             assignment.add(new, subscription_state)
@@ -356,7 +356,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             if assignment is not None and assignment.active:
                 assignment._unassign()
             new = wanted
-            subscription._assignment = KeepingAssignment(wanted, subscription_state)
+            subscription._assignment = MutableAssignment(wanted, subscription_state)
             for held in (self._held_back, self._unannounced, self._paused_by_user):
                 held.clear()
         if holds:
@@ -381,7 +381,7 @@ class KeepingSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         for held in (self._held_back, self._unannounced, self._paused_by_user):
             held.difference_update(partitions)
         subscription = self._subscription
-        if subscription is None or not isinstance(subscription.assignment, KeepingAssignment):
+        if subscription is None or not isinstance(subscription.assignment, MutableAssignment):
             return  # the application has assigned partitions itself, and fetches those
         subscription.assignment.remove(partitions)
         if self.fetcher is not None:

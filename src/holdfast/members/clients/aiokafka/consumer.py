@@ -27,7 +27,7 @@ from aiokafka.util import get_running_loop
 
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
-from holdfast.members.clients.aiokafka.adapter import KeepingSubscriptions, RunningCallback
+from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
@@ -135,7 +135,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         except ConfigError as error:
             raise ValueError(str(error)) from error
         rebalance_protocol = choose_rebalance_protocol(self._member_assignors)
-        self._subscription = KeepingSubscriptions(
+        self._subscription = MutableSubscriptions(
             self._loop, cooperative=rebalance_protocol is RebalanceProtocol.COOPERATIVE
         )
         if topics:
@@ -404,5 +404,12 @@ def _signature() -> inspect.Signature:
 AIOKafkaConsumer.__signature__ = _signature()
 
 
-install = INSTALLED.by_keywords(_ORIGINAL, AIOKafkaConsumer)
-"""Replace aiokafka's consumer by holdfast's in every loaded module; the result undoes it."""
+def install(**keywords: Any) -> Callable[[], None]:
+    """Replace aiokafka's consumer by holdfast's; the returned function undoes it.
+
+    It replaces the class in every loaded module that has it as a global. Classes already derived
+    from it, each with a RuntimeWarning, and existing consumers stay as they are: call it first. The
+    keywords override those of every later consumer of a group. With ``holdfast_policy`` the
+    ``partition_assignment_strategy`` of a framework is dropped, unless it is given here as well.
+    """
+    return INSTALLED.install({_ORIGINAL: AIOKafkaConsumer}, keywords)

@@ -35,8 +35,8 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.aiokafka.adapter import (
     AiokafkaAdapter,
-    KeepingAssignment,
-    KeepingSubscriptions,
+    MutableAssignment,
+    MutableSubscriptions,
 )
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
 from holdfast.members.clients.errors import of_connection, translated
@@ -76,7 +76,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     def __init__(
         self,
         client: Any,
-        subscription: KeepingSubscriptions,
+        subscription: MutableSubscriptions,
         *,
         settings: Settings,
         member_assignors: Iterable[Assignor],
@@ -234,7 +234,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     # Calls of the adapter
 
-    def has_joined(self, assignment: KeepingAssignment | None) -> None:
+    def has_joined(self, assignment: MutableAssignment | None) -> None:
         """Record the end of a round, and its assignment if it is a new one."""
         if assignment is not None:
             self.start_commit_offsets_refresh_task(assignment)

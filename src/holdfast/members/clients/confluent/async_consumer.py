@@ -5,8 +5,8 @@ and for cancelled awaits, which lose nothing. A poll of a member whose await is 
 once. Its records go back, and the next poll returns them. A close leaves the group, so that no
 member owns partitions without reading them.
 
-**Strategy.** The original makes its consumer itself, which is then replaced. A mock in the place of
-``confluent_kafka.Consumer`` stays there. The deserializing class of newer versions calls the
+**Strategy.** The original makes its consumer itself, which is then replaced. A mock that replaces
+``confluent_kafka.Consumer`` stays. The deserializing class of newer versions calls the
 constructor of the original by name: so the class here builds the deserializers itself, with
 confluent-kafka's own functions. The original deserializes after a poll, and loses the records of a
 cancelled deserializer; the class here deserializes inside the poll.

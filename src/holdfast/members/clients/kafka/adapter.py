@@ -187,12 +187,12 @@ class SubscriptionAdapter:
         has_others = len(self._subscription.assigned_partitions()) > len(missing)
         if not has_others:  # in slices: the poll may have to return
             return _SLICE_S if wait_s is None else min(wait_s, _SLICE_S)
-        asked_s = (
+        timeout_s = (
             time.monotonic() - self._start_request.requested_at
             if self._start_request.is_open
             else 0.0
         )
-        left_s = max(0.0, _MOMENT_S - asked_s)  # other partitions keep flowing
+        left_s = max(0.0, _MOMENT_S - timeout_s)  # other partitions keep flowing
         return left_s if wait_s is None else min(wait_s, left_s)
 
     # Callbacks

@@ -338,5 +338,12 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         return self._closing.inside(call)
 
 
-install = INSTALLED.by_keywords(_ORIGINAL, KafkaConsumer)
-"""Replace kafka-python's consumer by holdfast's in every loaded module; the result undoes it."""
+def install(**keywords: Any) -> Callable[[], None]:
+    """Replace kafka-python's consumer by holdfast's; the returned function undoes it.
+
+    It replaces the class in every loaded module that has it as a global. Classes already derived
+    from it, each with a RuntimeWarning, and existing consumers stay as they are: call it first. The
+    keywords override those of every later consumer of a group. With ``holdfast_policy`` the
+    ``partition_assignment_strategy`` of a framework is dropped, unless it is given here as well.
+    """
+    return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)

@@ -143,9 +143,9 @@ def _is_remark_of_log(text: str) -> bool:
 
 def _columns(heading: str) -> list[tuple[str, int]]:
     """Return the names and the widths of columns; the last one has any width."""
-    places = [(one[0], one.start()) for one in re.finditer(r"COORDINATOR \(ID\)|\S+", heading)]
-    widths = [after - at - 1 for (_, at), (_, after) in pairwise(places)]
-    return [(name, width) for (name, _), width in zip(places, [*widths, 1 << 30], strict=True)]
+    positions = [(one[0], one.start()) for one in re.finditer(r"COORDINATOR \(ID\)|\S+", heading)]
+    widths = [after - at - 1 for (_, at), (_, after) in pairwise(positions)]
+    return [(name, width) for (name, _), width in zip(positions, [*widths, 1 << 30], strict=True)]
 
 
 def _cells(text: str, columns: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
@@ -248,9 +248,9 @@ def snapshot_of(described: DescribedGroups, group: str) -> dict[str, Any]:
     readers = described.readers(group)
     topics = sorted({topic for reader in readers for topic, _ in reader.partitions})
     own = [one for one in described.partitions if one.group == group and one.topic in topics]
-    places = {(one.topic, one.partition) for one in own}
-    places |= {(t, p) for reader in readers for t, ps in reader.partitions for p in ps}
-    counts = {topic: 1 + max(p for name, p in places if name == topic) for topic in topics}
+    positions = {(one.topic, one.partition) for one in own}
+    positions |= {(t, p) for reader in readers for t, ps in reader.partitions for p in ps}
+    counts = {topic: 1 + max(p for name, p in positions if name == topic) for topic in topics}
     lags = {topic: [0] * n for topic, n in counts.items()}
     for one in own:
         if one.committed is not None and one.end is not None:
