@@ -115,6 +115,23 @@ def test_a_member_logs_in_with_a_ticket_of_the_cache(kerberos_broker, kdc, name,
     reads(kerberos_broker, name, of_the_cache(kdc))
 
 
+def test_a_worker_logs_in(kerberos_broker, kdc):
+    at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
+    assigned: list[Any] = []
+    with holdfast.Worker(
+        {**at, **librdkafkas(kdc)}, {"shard": 3}, run=lambda one, _: assigned.append(one)
+    ):
+        until(lambda: len(set(assigned)) == 3, "three shards", 90)
+
+
+def test_a_consumer_without_a_group_logs_in(kerberos_broker, kdc):
+    """aiokafka's connections alone, without a member's."""
+    config = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), **librdkafkas(kdc)}
+    client = CLIENTS["aiokafka"]("-", {**config, "group.id": None})
+    assert isinstance(client.does("topics"), set)
+    client.close()
+
+
 def test_a_librdkafka_without_kerberos_is_refused_with_what_to_use(kerberos_broker, kdc):
     at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
     with pytest.raises(ConfigError, match=r"holdfast\.kafka\.KafkaConsumer"):

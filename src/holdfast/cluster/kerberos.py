@@ -170,7 +170,7 @@ def _credentials(service: Service) -> Any:
     login = f"{service.keytab}\n{service.principal}".encode()
     # A cache of the process for each login; MIT's library fetches and renews its tickets.
     cache = f"MEMORY:holdfast-{hashlib.sha256(login).hexdigest()}"
-    store = {"client_keytab": service.keytab, "ccache": cache}
+    store: dict[str | bytes, str | bytes] = {"client_keytab": service.keytab, "ccache": cache}
     return gssapi.Credentials(name=name, usage="initiate", store=store)
 
 
@@ -193,7 +193,7 @@ def exchange(service: Service, host: str) -> Generator[bytes, bytes, None]:
         context = gssapi.SecurityContext(
             name=name.canonicalize(gssapi.MechType.kerberos), creds=credentials, usage="initiate"
         )
-        answer: bytes | None = None
+        answer: Any = None
         while not context.complete:
             answer = yield context.step(answer) or b""
         offered = context.unwrap(answer).message
@@ -276,11 +276,15 @@ def use_in_aiokafka() -> None:
 
 
 def _pairs(login: Generator[bytes, bytes, None]) -> Generator[tuple[bytes, bool], bytes, None]:
-    """Yield each of a login's messages with whether it has an answer."""
+    """Yield each of a login's messages with whether it has an answer, for aiokafka."""
+    from aiokafka.errors import KafkaConnectionError
+
     answer: bytes | None = None
     while True:
         try:
             message = login.send(answer)  # type: ignore[arg-type]
         except StopIteration:
             return
+        except ClientError as error:  # as in kafka-python's
+            raise KafkaConnectionError(str(error)) from error
         answer = yield message, True

@@ -120,7 +120,6 @@ def _kerberos(options: Mapping[str, Any]) -> dict[str, Any]:
             "sasl_kerberos_domain_name: the member's connections log in to the broker's host name"
         )
     service = options["sasl_kerberos_service_name"]
-    kerberos.use_in_aiokafka()
     return {
         "sasl.mechanism": kerberos.MECHANISM,
         kerberos.SERVICE: str(service),
