@@ -221,7 +221,7 @@ def test_every_spelling_of_kerberos_gets_to_every_client(spelling):
         ('useKeyTab=true keyTab="/k"', "sasl.kerberos.principal: sasl.kerberos.keytab needs it"),
         ('keyTab="/k" principal="u@R"', "keyTab needs useKeyTab=true"),
         ('useKeyTab=true principal="u@R"', "useKeyTab=true needs keyTab"),
-        ('principal="u@R"', "no password is asked for"),
+        ('principal="u@R"', "nothing prompts for a password"),
         ('useTicketCache=true ticketCache="/t"', "ticketCache .* set KRB5CCNAME"),
         ('useTicketCache=true serviceName="other"', "another spelling of sasl.kerberos.service"),
     ],

@@ -1,8 +1,8 @@
 """Logins by Kerberos (``GSSAPI``) in Python, through MIT's library; an extra, ``kerberos``.
 
 **Rules.** Tickets come from a keytab with a principal, else from the ticket cache of the process
-(``KRB5CCNAME``). A keytab's tickets are kept in memory, and the library renews them. No password is
-asked for and no program is run. An error names what failed: the ticket, the KDC, or the service.
+(``KRB5CCNAME``). A keytab's tickets are kept in memory, and the library renews them. Nothing prompts for a
+password, and no program is run. An error names what failed: the ticket, the KDC, or the service.
 
 **Strategy.** :func:`exchange` is the whole login, without a socket: it yields bytes for the broker
 and is sent the broker's. kafka-python's and aiokafka's connections run it, and so does
@@ -96,7 +96,7 @@ def keys_of(jaas: Mapping[str, str]) -> dict[str, str]:
     if not is_on["useKeyTab"] and not is_on["useTicketCache"]:
         raise ConfigError(
             "sasl.jaas.config: Krb5LoginModule needs useKeyTab=true with keyTab and principal, or "
-            "useTicketCache=true; no password is asked for"
+            "useTicketCache=true; nothing prompts for a password"
         )
     named = {"keyTab": KEYTAB, "principal": PRINCIPAL, "serviceName": SERVICE}
     return {key: jaas[option] for option, key in named.items() if option in jaas}
