@@ -143,6 +143,32 @@ def test_a_member_keeps_what_it_has_when_another_one_says_that_it_lives_there():
     assert set(kept.split(",")) <= set(play.owned("E").split(","))
 
 
+def test_a_member_that_missed_the_round_that_named_it_by_its_location_keeps_what_it_has():
+    """Seed 78 of the soak: C loses that location to E before C knows that it has it."""
+    play = located()
+    play.arrive("D", location=C)
+    had = play.all_owned()
+    play.leave("D")
+    play.round(unreached=("C",))
+    play.join("E", location=C)
+    play.round()
+    assert play.owned("C") == had["C"]
+    assert play.owned("E") == had["D"]
+    assert play.last.waiting == ()
+
+
+def test_a_process_that_is_back_after_its_location_went_to_another_one_is_a_new_member():
+    """Seed 98 of the soak: C is thrown out, E has its location and its partitions, B departs."""
+    play = located()
+    had, thrown_out = play.all_owned(), play.members["C"].subscription.leader_state
+    play.leave("C")
+    play.arrive("E", location=C)
+    play.leave("B")
+    play.round()
+    play.arrive("F", location=C, leader_state=thrown_out)
+    assert (play.owned("E"), play.owned("F")) == (had["C"], had["B"])
+
+
 def test_a_liar_at_the_location_of_one_that_is_there_takes_nothing_from_it():
     play, honest = located(), located()
     play.join("D", location=C)

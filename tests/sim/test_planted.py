@@ -217,9 +217,7 @@ def test_12_assigned_beyond_the_topic():
 
 
 def test_13_a_returning_static_member_is_not_served(monkeypatch):
-    monkeypatch.setattr(
-        delayed_rebalance, "_return_known", lambda lost, present, reserved: ((), lost)
-    )
+    monkeypatch.setattr(delayed_rebalance, "_return_known", lambda lost, *_: ((), lost))
     caught("deferred", {"D2"})
 
 
@@ -262,8 +260,8 @@ def test_18_revoked_though_not_claimed():
 def test_19_new_resources_wait_like_lost_ones(monkeypatch):
     losses = delayed_rebalance._departed
 
-    def everything(policy, claims, present, leader_state, free):
-        found = losses(policy, claims, present, leader_state, free)
+    def everything(policy, claims, members, leader_state, *, free, present):
+        found = losses(policy, claims, members, leader_state, free=free, present=present)
         if leader_state is None or not free.any() or found:
             return found
         who = delayed_rebalance.UNKNOWN_OWNER

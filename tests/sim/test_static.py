@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.proof.random_runs import Faults
-from tests.sim.faults.played import ends_well, world
-from tests.sim.faults.small_worlds import leader
+from tests.sim.faults.small_worlds import ends_well, leader, world
 
 from holdfast.core.machine.policy import POLICIES
 

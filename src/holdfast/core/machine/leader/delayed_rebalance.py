@@ -39,7 +39,11 @@ import numpy as np
 
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.machine.leader.imbalance import SETTLED_MS, DepartedMember
-from holdfast.core.machine.leader.ring import identities_of, identity_of_id
+from holdfast.core.machine.leader.ring import (
+    identities_of,
+    identity_of_id,
+    identity_of_location,
+)
 from holdfast.core.machine.leader.state_reconstruction import LeaderState, is_first_wait
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.leader.successors import (
@@ -162,15 +166,22 @@ def find_losses(
     before = restored(policy, members, leader_state)
     if not policy.defers:
         return _undelayed_losses(policy, claims, members, leader_state, before=before, free=free)
-    found = [w for w in _departed(policy, claims, members, leader_state, free) if len(w.tps)]
-    exact, lost = _return_known(found, members, reserved)
+    present = _Present(members, leader_state)
+    found = _departed(policy, claims, members, leader_state, free=free, present=present)
+    found = [w for w in found if len(w.tps)]
+    exact, lost = _return_known(found, members, reserved, present)
     # A wait that ends within the tolerance is not worth a round of its own.
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
     held_back = _only(
         [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (reserved != NO_OWNER)
     )
     new_members = _new_members(
-        members, leader_state, reserved, claims.group, [who for who, _ in before.left]
+        members,
+        leader_state,
+        reserved,
+        claims.group,
+        left=[who for who, _ in before.left],
+        present=present,
     )
     if policy.needs_ages:  # such a policy decides by ages who is a successor
         departed, recent_joiners = waits, joined_recently(policy, before, new_members, members)
@@ -190,7 +201,7 @@ def find_losses(
             came=[i for i in new_members if i not in before.members],
             recent_joiners=recent_joiners,
             ran_out=frozenset(_members_of(lost) - _members_of(waits)),
-            idle=_idle(members, leader_state),
+            idle=_idle(present, leader_state),
         ),
         recent=recent_joiners if policy.needs_ages else RecentJoiners(),
     )
@@ -213,7 +224,8 @@ def _undelayed_losses(
     )
     recent = RecentJoiners()
     if policy.needs_ages:
-        came = _new_members(members, leader_state, reserved, claims.group, ())
+        present = _Present(members, leader_state)
+        came = _new_members(members, leader_state, reserved, claims.group, left=(), present=present)
         recent = joined_recently(policy, before, came, members)
     delayed = DelayedRebalance(
         waiting=(),
@@ -303,9 +315,10 @@ def _reassigned(
         return (), ()
     waiting = tuple(w for w in leader_state.waiting if w.delay_ms > policy.tolerance_ms)
     leader_state = replace(leader_state, waiting=waiting)
-    found = _departed(policy, claims, members, leader_state, free)
+    present = _Present(members, leader_state)
+    found = _departed(policy, claims, members, leader_state, free=free, present=present)
     found = [w for w in found if w.who.identity and len(w.tps)]
-    exact, _ = _return_known(found, members, reserved)
+    exact, _ = _return_known(found, members, reserved, present)
     return tuple(_only(found, ~free | (reserved == NO_OWNER))), exact
 
 
@@ -393,11 +406,10 @@ def _subscribed(recent_joiners: RecentJoiners, group: Group) -> dict[int, list[i
     }
 
 
-def _idle(members: Sequence[SubscribedMember], leader_state: LeaderState | None) -> list[str]:
+def _idle(present: _Present, leader_state: LeaderState | None) -> list[str]:
     """Return the identities of departed members that have a location and owned nothing."""
-    present = _Present(members)
     named = () if leader_state is None else leader_state.named
-    return [w.identity for w in named if w.owned == () and present.find(w.identity) is None]
+    return [w.identity for w in named if w.owned == () and present.find(w) is None]
 
 
 def _first_wait(
@@ -424,10 +436,46 @@ def _first_wait(
 
 
 class _Present:
-    """The members of a round by identity, cut to any size; a shared identity is no member's."""
+    """The members of a round by identity, cut to any size; a shared identity is no member's.
 
-    def __init__(self, members: Sequence[SubscribedMember]):
+    A member with a generation was in the last round, because a coordinator that removes a member
+    ends its generation. So an identity that the last round named belongs to such a member, even if
+    a member that joins now has the same one. If such a member missed the assignment of the last
+    round, it cannot say that this round named it by its location.
+
+    Example: C misses the assignment of a round that named it by its location. D joins with the same
+    location, so neither has it now. C is the member that the leader state names, and what C claims
+    waits for nobody.
+    """
+
+    def __init__(self, members: Sequence[SubscribedMember], leader_state: LeaderState | None):
+        newest = -1 if leader_state is None else leader_state.generation
         every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
+        there = [(whole, i) for whole, i in every if members[i].subscription.generation >= 0]
+        there += [
+            (identity_of_location(m.subscription.location), i)
+            for i, m in enumerate(members)
+            if 0 <= m.subscription.generation < newest
+            and m.subscription.location
+            and m.instance_id is None
+        ]
+        self.every, self.there = _ByIdentity(every), _ByIdentity(list(dict.fromkeys(there)))
+
+    def find(self, who: MemberEntry) -> int | None:
+        """Return the index of the member that an entry names, None if it is not in the round."""
+        member = self.find_there(who)
+        return self.every.find(who.identity) if member is None else member
+
+    def find_there(self, who: MemberEntry) -> int | None:
+        """Return the same only if the member was in the last round as well."""
+        # A member for which something waits was not in the last round.
+        return None if who.delay_ms else self.there.find(who.identity)
+
+
+class _ByIdentity:
+    """Indices of members by identity, cut to any size; a shared identity is no member's."""
+
+    def __init__(self, every: Sequence[tuple[str, int]]):
         said = Counter(whole for whole, _ in every)
         self.identities = [(whole, i) for whole, i in every if said[whole] == 1]
         self.by_size: dict[int, dict[str, int]] = {}
@@ -447,7 +495,9 @@ def _departed(
     claims: Claims,
     members: Sequence[SubscribedMember],
     leader_state: LeaderState | None,
+    *,
     free: Mask,
+    present: _Present,
 ) -> list[DepartedMember]:
     """Return the departed members by deadline, with their unclaimed or held back partitions.
 
@@ -475,10 +525,10 @@ def _departed(
     reassigned = np.full(len(free), policy.failback)
     if not unowned.any() and not (policy.failback and leader_state.waiting):
         return []
-    topics, present = claims.group.topics, _Present(members)
+    topics = claims.group.topics
     departed, owning = [], []
     for who in (*leader_state.waiting, *leader_state.named):
-        member = present.find(who.identity)
+        member = present.find(who)
         here = None if member is None else members[member]
         if here is not None and here.leaves_for_good:
             waits = False
@@ -575,7 +625,10 @@ def _by_delay(policy: Policy, topics: Topics, who: MemberEntry, tps: I32) -> lis
 
 
 def _return_known(
-    lost: list[DepartedMember], members: Sequence[SubscribedMember], reserved: I32
+    lost: list[DepartedMember],
+    members: Sequence[SubscribedMember],
+    reserved: I32,
+    present: _Present,
 ) -> tuple[tuple[int, ...], list[DepartedMember]]:
     """Reserve the partitions that waited for each member that is back by its identity.
 
@@ -586,10 +639,9 @@ def _return_known(
 
     Returns the members that are back, and the departed members that are not.
     """
-    present = _Present(members)
     exact, rest = set(), []
     for waiting in lost:
-        member = present.find(waiting.who.identity)
+        member = present.find(waiting.who)
         if member is None or members[member].leaves_for_good:
             rest.append(waiting)
             continue
@@ -603,18 +655,22 @@ def _new_members(
     leader_state: LeaderState | None,
     reserved: I32,
     group: Group,
+    *,
     left: Sequence[str],
+    present: _Present,
 ) -> list[int]:
     """Return the members that claim nothing, are in no generation and in no leader state.
 
     Rule 4. A member that lost its membership is new if it comes under another id. It is not new if
     it brings the only shard that speaks of the last round, or if its location
-    (:mod:`holdfast.core.machine.leader.subscriptions`) is that of a member that left recently.
+    (:mod:`holdfast.core.machine.leader.subscriptions`) is that of a member that left recently. A
+    location that another member had in the last round and still has says nothing of a new member.
 
     Example: C and D depart, and C's process is back as E. E has C's location, and gets partition 2.
+    Then C, whose session had expired, is back as F. F is new, because its location was E's.
     """
     known = () if leader_state is None else (*leader_state.waiting, *leader_state.named)
-    old = {who.identity for who in known}.union(left)
+    old = {who.identity for who in known if present.find_there(who) is None}.union(left)
     sizes = {len(identity) for identity in old if identity}
     served = set(reserved.tolist())
     n_claims = row_sizes(group.claim_start).tolist()
@@ -705,10 +761,10 @@ def owed(
 
     A member that came back in this round claims nothing yet, so its partitions still wait for it.
     """
-    present = _Present(members)
+    present = _Present(members, leader_state)
 
     def claims_it(who: MemberEntry) -> bool:
-        member = present.find(who.identity)
+        member = present.find(who)
         return member is not None and not _is_back(who, members[member])
 
     gone = (*leader_state.waiting, *(w for w in leader_state.named if not claims_it(w)))

@@ -122,8 +122,6 @@ def identity_before(member: SubscribedMember, shard: StateShard) -> str:
     """Return the whole identity that a member had in the ring of a shard that it brings.
 
     Another member may have joined with the same location since, so that neither has it now.
-
-    Another member may have joined with the same location since, so that neither has it now.
     """
     said = member.subscription.location
     if member.instance_id is None:
