@@ -1,8 +1,9 @@
 """Logins by Kerberos (``GSSAPI``) in Python, through MIT's library; an extra, ``kerberos``.
 
 **Rules.** Tickets come from a keytab with a principal, else from the ticket cache of the process
-(``KRB5CCNAME``). A keytab's tickets are kept in memory, and the library renews them. Nothing prompts for a
-password, and no program is run. An error names what failed: the ticket, the KDC, or the service.
+(``KRB5CCNAME``). A keytab's tickets are kept in memory, and the library renews them. Nothing
+prompts for a password, and no program is run. An error names what failed: the ticket, the KDC, or
+the service.
 
 **Strategy.** :func:`exchange` is the whole login, without a socket: it yields bytes for the broker
 and is sent the broker's. kafka-python's and aiokafka's connections run it, and so does
