@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
 from holdfast.local.broker.broker import BrokerSettings
 
-pytestmark = [pytest.mark.broker, pytest.mark.every]
+pytestmark = [pytest.mark.broker, pytest.mark.slow]  # needs a KDC, which tools/kdc.sh installs
 
 
 @pytest.fixture(scope="module")
