@@ -9,7 +9,7 @@ import shutil
 from itertools import count
 
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classic
@@ -21,6 +21,7 @@ from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 
 GROUPS = st.sampled_from(["a", "b", "cc"])
@@ -108,23 +109,32 @@ class Watched:
         assert len(places) == len({*places})
 
 
-def whole_run(log, folder):
-    """Tables of one run over everything that counts, cleaned or not."""
+def whole_run(watched, folder):
+    """Tables of one run over everything that counts, cleaned or not, when the stream ended."""
+    log = watched.log
+    about = {COMPLETE_AT: watched.tables.newest_notes()[COMPLETE_AT]}
     dump = fleet.write_dump(folder / "dump", [], taken_at=log.snapshot().taken_at)
     pq.write_table(log.rows(), dump / "records" / "0.parquet")
     fleet.write_part(dump, "offsets", log.snapshot().offsets)
-    return everything(local.run(dump, folder / "whole"), SINCE)
+    return everything(local.run(dump, folder / "whole", about=about), SINCE)
 
 
 @dear
 @given(between_looks(WRITES | REBALANCES))
+@example(  # Spark reads one partition while a transaction is open in another one
+    [
+        ([("begin", "b", 1, 8)], 9, "python"),
+        ([("round", "a", 1, 2)], 8, "spark"),
+        ([("end", "b", 1, 0)], 6, "python"),
+    ]
+)
 def test_a_stream_has_the_tables_of_one_run_whatever_was_open_between_its_batches(
     tmp_path_factory, parts
 ):
     base = tmp_path_factory.mktemp("log")
     watched = Watched(base / "stream")
     watched.play_all([*parts, ([], 9, "python")])
-    assert everything(watched.tables, SINCE) == whole_run(watched.log, base)
+    assert everything(watched.tables, SINCE) == whole_run(watched, base)
     shutil.rmtree(base)
 
 
