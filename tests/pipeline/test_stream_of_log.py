@@ -6,6 +6,7 @@ After every look the tables have the positions that the coordinator has, whateve
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import count
 
 import pyarrow.parquet as pq
@@ -61,16 +62,18 @@ class Watched:
     def tables(self):
         return Tables(self.folder)
 
-    def look(self, most=None, reader="python"):
-        """What ``watch`` does that is started anew, and ends."""
-        into = Stream(
+    def stream(self, most=None):
+        return Stream(
             tables=self.tables,
             snapshot=self.log.snapshot,
             selection=Selection(all_groups=True),
             max_records=most,
             **self.options,
         )
-        follow(self.log.feed(reader), into)
+
+    def look(self, most=None, reader="python"):
+        """What ``watch`` does that is started anew, and ends."""
+        follow(self.log.feed(reader), self.stream(most))
 
     def play(self, op):
         what, group, _, offset = op
@@ -179,3 +182,14 @@ def test_no_position_is_lost_where_the_topic_is_cleaned_under_the_eyes_of_a_look
     watched.look()
     watched.check()
     shutil.rmtree(base)
+
+
+def test_log_ends_alone_show_a_commit_beyond_the_end(tmp_path):
+    watched = Watched(tmp_path)
+    watched.log.commit("a", "t", 0, 1000)
+    watched.look()
+    assert not watched.tables.table("findings").num_rows
+    recreated = watched.log.snapshot()
+    recreated.offsets = [("t", 0, 0, 7)]
+    replace(watched.stream(), snapshot=lambda: recreated).look()
+    assert watched.tables.table("findings")["code"].to_pylist() == ["HF120"]
