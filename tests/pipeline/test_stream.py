@@ -36,9 +36,10 @@ from holdfast.fleet.pipeline.batches import tasks
 )
 @example(  # a member that was static in an earlier batch: its process has that name
     [
-        generation("g", 0, {"a-1": ({"group_instance_id": "s0"}, {"t": [0]})}, at=0),
-        generation("g", 1, {"b-1": {"t": [0]}}, at=10),
-        generation("g", 2, {"a-1": {"t": [0]}, "b-1": {}}, at=20),
+        generation("g", 0, {"a-1": ({"group_instance_id": "s"}, {"t": [0, 1]}), "b-1": {}}, at=0),
+        generation("g", 1, {"b-1": {"t": [0, 1]}}, at=10),
+        generation("g", 2, {"a-1": {"t": [0, 1]}, "b-1": {}}, at=20),
+        generation("g", 3, {}, at=30),
     ],
     [],
     [5, 10_000_005],
