@@ -23,6 +23,7 @@ test: setup  ## set-up and every promise once: one broker, one Spark session
 
 test-all: setup  ## the rest of the tests: every client, kind, fault, version and size
 	@tools/browser.sh
+	@tools/kdc.sh
 	@$(BIN)/python tools/run_tests.py --all $(ARGS)
 
 check: lint types imports docs test test-all  ## everything that CI runs
@@ -59,7 +60,7 @@ changelog: setup  ## put the fragments of changes/ into CHANGELOG.md: VERSION=0.
 	@$(BIN)/towncrier build --yes --version $(VERSION)
 
 lock:  ## write requirements.lock anew from pyproject.toml
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --group test --group lint --group build --group docs --group fuzz \
+	@$(BIN)/uv pip compile pyproject.toml --extra all --group test --group lint --group build --group docs --group fuzz \
 	  --generate-hashes --no-strip-extras --no-emit-index-url --universal --python-version 3.11 --no-header -q -o requirements.lock
 
 clean:  ## remove the environment and every cache in the tree

@@ -53,7 +53,7 @@ from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.reading import open_tables as _open_tables
-from holdfast.fleet.tables.storage.paths import file_system_of
+from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -334,10 +334,11 @@ def watch(
         The cluster cannot be read, or its topic ends before the folder's last batch; or another
         process writes to the folder; or the session would read nothing (docs/spark.md).
     """
+    folder = storage_path(out)  # a wrong address is an error before anything is asked
     check_session(spark)
     kept = _watch.watch(
         KafkaFeed(cluster=source, session=lambda: spark),
-        out,
+        folder,
         selection=Selection(groups=groups),
         every_seconds=every_seconds,
         auto_offset_reset=auto_offset_reset,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.cli.running import run
 
-from holdfast.cli import watch_loop
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.batches import watch as job
 
@@ -15,8 +14,8 @@ from holdfast.fleet.pipeline.batches import watch as job
 )
 def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
     asked = []
-    monkeypatch.setattr(watch_loop, "_session", lambda cluster: None)
     monkeypatch.setattr(LiveCluster, "check", lambda self: None)
+    monkeypatch.setattr(LiveCluster, "partition_ends", lambda self, topic: {})
     monkeypatch.setattr(job, "watch", lambda *_, **more: asked.append(more["every_seconds"]))
     words = () if said is None else ("--every", said)
     done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "-q", *words)

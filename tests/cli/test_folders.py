@@ -11,7 +11,6 @@ from tests.pipeline import fleet
 from tests.pipeline.fleet import classics
 from tests.pipeline.histories import generation
 
-from holdfast.cli import spark_progress
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import history
 
@@ -34,7 +33,7 @@ def no_spark(monkeypatch):
     def start(**options):
         raise AssertionError(f"started Spark: {options}")
 
-    monkeypatch.setattr(spark_progress, "open_session", start)
+    monkeypatch.setattr("holdfast.fleet.pipeline.session.open_session", start)
 
 
 @pytest.mark.usefixtures("no_spark")

@@ -13,7 +13,7 @@ from tests.pipeline import fleet
 
 GROUP = {"partitions": {"orders": 3}, "members": [{"id": "C0", "topics": ["orders"]}]}
 MEMBERS = {"members": [{"id": "a", "assignors": ["range"], "client": "golang"}]}
-KERBEROS = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"
+KERBEROS = "sasl.mechanism=GSSAPI\nsasl.kerberos.kinit.cmd=kinit -R\n"
 NO_TABLES = "no tables here, and not a dump; expected a folder with _manifest.json"
 
 TYPED = [
@@ -86,7 +86,7 @@ TYPED = [
     (
         "doctor -b localhost:1 --command-config kerberos.properties",
         2,
-        "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
+        "sasl.kerberos.kinit.cmd: no kinit is run",
     ),
     ("explain storm", 2, "did you mean HF101 "),
     ("explain HF1O4", 2, "did you mean HF124 or HF114 or HF104"),

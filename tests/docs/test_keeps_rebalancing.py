@@ -9,7 +9,6 @@ import pytest
 from tests.cli.running import run
 from tests.report.captured.capture_disturbed import looks
 
-from holdfast.cli import spark_progress
 from holdfast.fleet.analysis.findings.examination import all_rules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keeps-rebalancing.md").read_text(encoding="utf-8")
@@ -19,7 +18,7 @@ def test_the_screen_is_what_the_doctor_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the group that the page describes: four eager members, restarted one after the other."""
-    monkeypatch.delattr(spark_progress, "open_session")  # Spark has nothing to do
+    monkeypatch.delattr("holdfast.fleet.pipeline.session.open_session")  # Spark has nothing to do
     (screen,) = re.findall(r"^```\n(group\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     sizes = ("--members", "4", "--partitions", "12")
     assert run("simulate", "--policy", "eager", *sizes, "--dump", tmp_path / "dump", "-q").code == 0
@@ -35,7 +34,7 @@ def test_the_four_that_look_alike_are_distinguished_as_shown(
     group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each screen is the begin of what the doctor prints of a group that lived on a broker."""
-    monkeypatch.delattr(spark_progress, "open_session")
+    monkeypatch.delattr("holdfast.fleet.pipeline.session.open_session")
     (screen,) = re.findall(rf"^```\n({group}\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (look,) = [one for one in looks() if one.is_last and one.group == group]
     printed = run("doctor", "--input", look.dump(tmp_path / "dump"), "-q", width=500).out

@@ -13,15 +13,15 @@ from tests.live.polled import StockMember
 from tests.live.test_rebalance_now import n_members
 from tests.live.waiting import until
 
-from holdfast.cli import spark_progress
-
 pytestmark = pytest.mark.broker
 
 
 def test_causes_of_rebalances_are_stated(
     broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(spark_progress, "open_session")  # the pipeline runs in this process
+    monkeypatch.delattr(
+        "holdfast.fleet.pipeline.session.open_session"
+    )  # the pipeline runs in this process
     bootstrap, group = broker.bootstrap, fresh("g")
     topic = Topic(bootstrap, 2, 5, name=f"{group}-t")
     with StockMember(bootstrap, group, topic.name, "stays"):

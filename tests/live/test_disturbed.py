@@ -18,8 +18,6 @@ from tests.live.disturbed import Left, Stage, Writer, alone, left_by
 from tests.live.situations import LONG, SITUATIONS, Situation
 from tests.report.doctored import first_code
 
-from holdfast.cli import spark_progress
-
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
@@ -53,7 +51,9 @@ def played(bootstrap: str, situations: Sequence[Situation], folder: Path) -> dic
 
 @pytest.mark.parametrize("situations", [SITUATIONS, LONG], ids=["all", "at the default interval"])
 def test_the_true_cause_is_named_first(broker, tmp_path: Path, monkeypatch, situations) -> None:
-    monkeypatch.delattr(spark_progress, "open_session")  # the pipeline runs in this process
+    monkeypatch.delattr(
+        "holdfast.fleet.pipeline.session.open_session"
+    )  # the pipeline runs in this process
     (tmp_path / "members").mkdir()
     left = played(broker.bootstrap, situations, tmp_path / "members")
     found = {name: first_code(one.dump(tmp_path / f"{name}-dump")) for name, one in left.items()}

@@ -128,9 +128,9 @@ def test_only_a_trust_store_is_enough(files):
         ({"ssl.ca.location": "/a.pem", "ssl.ca.pem": "x"}, "one of them is enough"),
         ({"ssl.key.pem": "x"}, "ssl.certificate.pem"),
         ({"enable.ssl.certificate.verification": False}, "always checked"),
-        ({"sasl.kerberos.service.name": "kafka"}, "Kerberos"),
+        ({"sasl.kerberos.keytab": "/k"}, "needs sasl.mechanism GSSAPI, found none"),
         ({"sasl.login.callback.handler.class": "x.Y"}, "cannot be called here"),
-        ({"sasl.mechanism": "GSSAPI", "security.protocol": "SASL_SSL"}, "Kerberos"),
+        ({"sasl.kerberos.kinit.cmd": "kinit"}, "no kinit is run"),
         ({"sasl.mechanism": "aws_msk_iam", "security.protocol": "SASL_SSL"}, "holdfast.aws.region"),
         ({"security.protocol": "SASL_SSSL"}, "did you mean 'SASL_SSL'"),
     ],
@@ -189,6 +189,46 @@ def test_a_line_of_jaas_that_is_refused_shows_no_secret(line, said):
         )
     assert said in str(caught.value)
     assert "hunter" not in str(caught.value)
+
+
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+KEYTAB = {"sasl.kerberos.keytab": "/k", "sasl.kerberos.principal": "u@R"}
+KERBEROS = {**BASE, "security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "kafka"}
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"sasl.mechanism": "GSSAPI", **KEYTAB},
+        {"sasl.jaas.config": f'{KRB5} required useKeyTab=true keyTab="/k" principal="u@R";'},
+        {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": f"{KRB5} required useTicketCache=true;"},
+    ],
+)
+def test_every_spelling_of_kerberos_gets_to_every_client(spelling):
+    settings = Settings.parse({**KERBEROS, **spelling})
+    keytab = KEYTAB if "useTicketCache" not in str(spelling) else {}
+    expected = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka", **keytab}
+    theirs = librdkafka_fetch(settings)
+    assert {key: theirs.get(key) for key in expected} == expected
+    javas = credentials.java(settings.values)
+    again = Settings.parse({**BASE, **javas})
+    assert again.values == {**settings.values}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ('useKeyTab=true keyTab="/k"', "sasl.kerberos.principal: sasl.kerberos.keytab needs it"),
+        ('keyTab="/k" principal="u@R"', "keyTab needs useKeyTab=true"),
+        ('useKeyTab=true principal="u@R"', "useKeyTab=true needs keyTab"),
+        ('principal="u@R"', "nothing prompts for a password"),
+        ('useTicketCache=true ticketCache="/t"', "ticketCache .* set KRB5CCNAME"),
+        ('useTicketCache=true serviceName="other"', "another spelling of sasl.kerberos.service"),
+    ],
+)
+def test_a_login_module_of_kerberos_that_cannot_be_honoured_is_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        Settings.parse({**KERBEROS, "sasl.jaas.config": f"{KRB5} required {options};"})
 
 
 def test_properties_are_read_as_java_reads_them(tmp_path):

@@ -93,6 +93,7 @@ FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "aws": (
         (("env", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "python", "-c", SIGN), "aws"),
     ),
+    "kerberos": ((("python", "-c", "import gssapi; print('built')"), "built"),),
     "keystores": (
         (("python", "-c", "from cryptography.hazmat.primitives.serialization import pkcs12"), ""),
     ),

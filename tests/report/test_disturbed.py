@@ -13,8 +13,6 @@ from tests.report.captured.capture_disturbed import LOG, Look, looks
 from tests.report.doctored import first_code
 from tests.suites import further
 
-from holdfast.cli import spark_progress
-
 PLAYED = (*SITUATIONS, *LONG)
 FIRST = {one.name: one.first for one in PLAYED}
 LOOKS = list(looks())
@@ -41,7 +39,7 @@ QUICK = (
 @pytest.fixture(autouse=True)
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipeline runs in this process, so nobody asks for a session of Spark."""
-    monkeypatch.delattr(spark_progress, "open_session")
+    monkeypatch.delattr("holdfast.fleet.pipeline.session.open_session")
 
 
 def of(*names: str) -> list[Look]:

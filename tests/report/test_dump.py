@@ -8,13 +8,11 @@ from tests.cli.running import run
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
-from holdfast.cli import spark_progress
-
 
 @pytest.fixture(autouse=True)
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps run in this process, so nobody asks for a session."""
-    monkeypatch.delattr(spark_progress, "open_session")
+    monkeypatch.delattr("holdfast.fleet.pipeline.session.open_session")
 
 
 @pytest.fixture(scope="module")

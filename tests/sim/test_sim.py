@@ -86,6 +86,7 @@ def test_a_member_that_bounces_in_an_uneven_group_gets_all_that_it_had():
         (78, "deferred"),  # a round that a member missed named it by a location that is shared now
         (98, "deferred"),  # a member that was thrown out is back, another one has its location
         (98, "incremental"),  # the same
+        (270, "damped"),  # a new member, named by its location first, is named by its id then
         (646, "incremental"),  # a member of a lost history took a departed member's place
         (874, "incremental"),  # a member that was there took a departed member's place
         (908, "incremental"),  # the same

@@ -9,7 +9,7 @@ import pytest
 from tests.stores import servers
 from tests.stores.faulty import relay
 
-from holdfast.fleet.tables.storage import clients, sent
+from holdfast.fleet.tables.storage import clients, remote
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +79,7 @@ def faulty(moto_server, monkeypatch):
 
 def forget():
     """Forget the clients of stores, and what was sent: as another process, elsewhere."""
-    sent._files.clear()
+    remote._files.clear()
     for name in ("filesystem", "object_store", "hdfs_client"):
         getattr(clients, name).cache_clear()
 

@@ -144,7 +144,7 @@ def test_no_function_makes_one(tmp_path, monkeypatch):
     for call in (
         lambda: Dump.open("oss://b/x"),
         lambda: history.run(None, "d", "oss://b/x"),
-        lambda: watch(None, None, "oss://b/x"),
+        lambda: watch(None, "oss://b/x"),
         lambda: open_tables("oss://b/x"),
         lambda: read_tables("oss://b/x"),
     ):

@@ -75,7 +75,7 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "More": {
         "explain": "Explain a code that doctor prints, or list them all.",
-        "config": "Settings: holdfast.toml, environment, flags.",
+        "config": "Settings (holdfast.toml, environment, flags), and the login of a client.",
     },
 }
 """What people want -> module of each command for it, and its line in ``--help``: the command's own

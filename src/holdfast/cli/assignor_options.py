@@ -45,7 +45,9 @@ def split_names(text: str, option: str) -> list[str]:
         There is no name.
     """
     if not (names := [name for part in text.split(",") if (name := part.strip())]):
-        raise ConfigError(f"{option} {text!r}: expected names, such as a,b")
+        raise ConfigError(
+            f"{option} {text!r}: expected names of assignors, policies or delays, such as a,b"
+        )
     return list(dict.fromkeys(names))
 
 

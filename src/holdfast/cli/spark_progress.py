@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.output import BAR_AFTER_S, stderr_console
 from holdfast.core.names import harmless
-from holdfast.fleet.pipeline.session import open_session
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -138,6 +137,8 @@ def spark_when_needed(
         def session() -> Any:
             if note is not None:
                 note("starting Spark")
+            from holdfast.fleet.pipeline.session import open_session  # it loads Arrow
+
             spark = open_session(**options)
             stack.enter_context(shown(spark))
             return spark

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.cluster import kerberos
 from holdfast.cluster.login_log import hide_logins
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.tokens import token_of
@@ -120,6 +121,9 @@ def kafka_python_connection(settings: ConnectionSettings) -> dict[str, Any]:
         result["sasl_oauth_token_provider"] = kafka_python_tokens(
             settings["holdfast.oauth.token.provider"]
         )
+    elif mechanism == kerberos.MECHANISM:
+        result["sasl_kerberos_service_name"] = kerberos.service_of(settings.values)
+        kerberos.use_in_kafka_python()
     else:
         result["sasl_plain_username"] = settings["sasl.username"]
         result["sasl_plain_password"] = settings["sasl.password"]

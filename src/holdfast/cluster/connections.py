@@ -31,7 +31,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import InvalidStateError
 from typing import Any, TypeVar
 
-from holdfast.cluster import client_configs
+from holdfast.cluster import client_configs, kerberos
 from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.settings import ConnectionSettings
@@ -145,6 +145,12 @@ class Connections:
         if isinstance(provide := self.settings["holdfast.oauth.token.provider"], Tokens):
             try:  # the first token, where an error of the token endpoint reaches the caller
                 provide()
+            except ClientError as error:
+                self.close()
+                raise SourceError(str(error)) from None
+        if self.settings["sasl.mechanism"] == kerberos.MECHANISM:
+            try:  # the first ticket, likewise
+                kerberos.ticket_of(kerberos.service_of(self.settings.values))
             except ClientError as error:
                 self.close()
                 raise SourceError(str(error)) from None

@@ -2,12 +2,13 @@
 
 **Rules.** Java's keys are converted to librdkafka's, which holdfast uses. Two spellings that
 contradict each other are refused. So are keys that cannot be honoured, before anything connects,
-with the reason: Kerberos, disabled checks of certificates. No error contains a secret.
+with the reason, such as disabled checks of certificates. No error contains a secret.
 
 **Strategy.** :func:`normal` translates a configuration before :class:`Settings` parses it: stores
 of Java become PEM (:mod:`~holdfast.cluster.keystores`), and the keys of a token endpoint or of AWS
-become a provider of tokens (:mod:`~holdfast.cluster.tokens`). :func:`java` writes the result for
-Spark, whose client is Java's.
+become a provider of tokens (:mod:`~holdfast.cluster.tokens`). Keys of Kerberos are librdkafka's
+(:mod:`~holdfast.cluster.kerberos`). :func:`java` writes the result for Spark, whose client is
+Java's.
 
 References: Kafka security configuration; KIP-651 (PEM), KIP-768 (OIDC), KIP-1139 (its newer keys).
 """
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.cluster import aws
+from holdfast.cluster import aws, kerberos
 from holdfast.cluster.keystores import is_pem, read_keystore
 from holdfast.cluster.oidc import HANDLER, URL, TokenEndpoint, oidc_tokens, quoted
 from holdfast.cluster.tokens import Tokens, provider_named
@@ -31,7 +32,7 @@ KEYS = frozenset(
         *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
         *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
         *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
-        *("ssl.endpoint.identification.algorithm", PROVIDER),
+        *("ssl.endpoint.identification.algorithm", PROVIDER, *kerberos.KEYS),
     }
 )
 """The keys of credentials that :func:`normal` returns."""
@@ -83,15 +84,16 @@ _WITHOUT_EFFECT = (
     *("sasl.login.refresh.", "sasl.login.retry.backoff.", "sasl.login.read.timeout.ms"),
     *("sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.scope.claim.name"),
     *("sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.jwt.validator.class"),
+    *("sasl.kerberos.ticket.renew.", "sasl.kerberos.min.time.before.relogin"),
 )
-"""Keys that tune what Java's client does with tokens, or prefixes of such keys."""
+"""Keys that tune how other clients renew tokens and tickets, or prefixes of such keys."""
 
 SPELLINGS = (
     *SAME,
     *_OIDC,
     *_CLASSES,
     aws.REGION,
-    *("sasl.jaas.config", "sasl.kerberos.service.name", "enable.ssl.certificate.verification"),
+    *("sasl.jaas.config", "sasl.kerberos.kinit.cmd", "enable.ssl.certificate.verification"),
     *(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password")),
 )
 """Other clients' keys that :func:`normal` translates or refuses."""
@@ -101,7 +103,9 @@ _SECRET = frozenset(
 )
 
 _NOT_HERE = {
-    "sasl.kerberos.": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS",
+    "sasl.kerberos.kinit.cmd": (
+        f"no kinit is run: tickets come from {kerberos.KEYTAB}, else from the ticket cache"
+    ),
     "sasl.login.class": "a class of Java cannot be called here",
     "sasl.oauthbearer.": "only the client credentials grant is supported, by method oidc",
     "enable.sasl.oauthbearer.unsecure.jwt": f"give a function as {PROVIDER}",
@@ -111,8 +115,6 @@ _NOT_HERE = {
     "ssl.keymanager.algorithm": "keys are read by Python, which has no algorithms of Java",
     "ssl.trustmanager.algorithm": "certificates are checked by Python, without Java's algorithms",
 }
-MECHANISMS = {"GSSAPI": "holdfast has no Kerberos (GSSAPI): use SCRAM or TLS"}
-"""Mechanisms that other clients support and holdfast does not, with the reasons."""
 
 _JAAS_OPTION = re.compile(r"""(\w[\w.]*)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _MODULES = {
@@ -151,21 +153,35 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
             jaas = _options_of(value)
         elif key not in ("enable.ssl.certificate.verification", *_CLASSES):
             _put(found, SAME.get(key, key), value, key)
+    has_module = kerberos.MODULE in str(rest.get("sasl.jaas.config"))
+    is_sasl = str(found.get("security.protocol", "")).upper().startswith("SASL")
+    if is_sasl and (has_module or kerberos.SERVICE in found):
+        found.setdefault("sasl.mechanism", kerberos.MECHANISM)  # the default of Kafka's clients
+    is_aws = aws.REGION in found or _is_aws(rest)
+    _take_login(found, jaas, is_aws=is_aws)
+    if isinstance(provider := found.get(PROVIDER), str):
+        found[PROVIDER] = provider_named(provider)
+    return found
+
+
+def _take_login(found: dict[str, object], jaas: Mapping[str, str], *, is_aws: bool) -> None:
+    """Add the login of Java's login module, and make a provider of the keys of tokens."""
     mechanism = str(found.get("sasl.mechanism", "")).upper()
-    is_aws = mechanism == aws.MECHANISM or aws.REGION in found or _is_aws(rest)
-    if is_aws:
+    if is_aws or mechanism == aws.MECHANISM:
         _take_aws(found, jaas)
     elif mechanism == "OAUTHBEARER":
         _take_oidc(found, jaas)
+    elif mechanism == kerberos.MECHANISM:
+        _take_kerberos(found, jaas)
     elif jaas:
         for name in ("username", "password"):
             _put(found, f"sasl.{name}", _login(jaas, name), "sasl.jaas.config")
     for key in _OIDC:
         if found.pop(key, None) is not None and key.startswith("sasl.oauthbearer."):
             raise ConfigError(f"{key}: it needs sasl.mechanism OAUTHBEARER, found {mechanism}")
-    if isinstance(provider := found.get(PROVIDER), str):
-        found[PROVIDER] = provider_named(provider)
-    return found
+    for key in (kerberos.KEYTAB, kerberos.PRINCIPAL):
+        if key in found and mechanism != kerberos.MECHANISM:
+            raise ConfigError(f"{key}: it needs sasl.mechanism GSSAPI, found {mechanism or 'none'}")
 
 
 def _put(found: dict[str, object], key: str, value: object, given: str) -> None:
@@ -271,6 +287,14 @@ def _take_aws(found: dict[str, object], jaas: Mapping[str, str]) -> None:
     found.setdefault(PROVIDER, aws.aws_tokens(region, options))
 
 
+def _take_kerberos(found: dict[str, object], jaas: Mapping[str, str]) -> None:
+    """Add the login of Java's login module."""
+    for key, value in (kerberos.keys_of(jaas) if jaas else {}).items():
+        _put(found, key, value, "sasl.jaas.config")
+    if kerberos.KEYTAB in found and kerberos.PRINCIPAL not in found:
+        raise ConfigError(f"{kerberos.PRINCIPAL}: {kerberos.KEYTAB} needs it")
+
+
 def _take_oidc(found: dict[str, object], jaas: Mapping[str, str]) -> None:
     """Replace the keys of a token endpoint by a provider of tokens."""
     for name, text in jaas.items():
@@ -364,6 +388,8 @@ def _java_login(settings: Mapping[str, Any], mechanism: str) -> Mapping[str, str
             )
         found: Mapping[str, str] = made_by
         return found
+    if mechanism == kerberos.MECHANISM:
+        return kerberos.java(settings)
     login = " ".join(
         f'{name}="{quoted(settings[f"sasl.{name}"])}"' for name in ("username", "password")
     )

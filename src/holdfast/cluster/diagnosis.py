@@ -1,10 +1,10 @@
 """Finds why a cluster does not answer, by a check of each step that a client takes.
 
-**Rules.** The steps are name, port, TLS, protocol, login mechanism, token, login. The result names
-the first step that fails, with the key to check. A password is never sent here: if every step
-before it works and the client has failed, the login was refused. A token is sent, because only the
-broker's answer to it says whether its scope is too small. No answer is trusted: at most
-:data:`_LONGEST` bytes of it are read.
+**Rules.** The steps are name, port, TLS, protocol, login mechanism, token or ticket, login. The
+result names the first step that fails, with the key to check. A password is never sent here: if
+every step before it works and the client has failed, the login was refused. A token is sent,
+because only the broker's answer to it says whether its scope is too small, and so is a ticket. No
+answer is trusted: at most :data:`_LONGEST` bytes of it are read.
 
 **Strategy.** A client library retries for a long time and reports its last time-out. A check has a
 socket of its own and sends small requests (ApiVersions, SaslHandshake, SaslAuthenticate, Metadata).
@@ -22,10 +22,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from holdfast.cluster import client_configs
+from holdfast.cluster import client_configs, kerberos
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.tokens import Token, described, token_of
-from holdfast.errors import ConfigError, OperationalError
+from holdfast.errors import ClientError, ConfigError, OperationalError
 
 _LOOK_S = 5.0
 _LONGEST = 1 << 20
@@ -96,7 +96,7 @@ def why_no_answer(settings: ConnectionSettings) -> str | None:
     """
     found = failing_step(settings)
     mechanism = settings["sasl.mechanism"]
-    if found is not None or mechanism in (None, "OAUTHBEARER"):
+    if found is not None or mechanism in (None, "OAUTHBEARER", kerberos.MECHANISM):
         return found
     return (
         f"{settings['bootstrap.servers'][0]} refused the login ({mechanism}): check sasl.username "
@@ -227,6 +227,29 @@ def _look_inside(address: str, sock: Any, settings: ConnectionSettings, note: No
     note("mechanism", f"{address} takes logins by {mechanism}")
     if mechanism == "OAUTHBEARER":
         _try_token(address, sock, settings, note)
+    elif mechanism == kerberos.MECHANISM:
+        _try_ticket(address, sock, settings, note)
+
+
+def _try_ticket(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
+    """Log in with a ticket."""
+    service = kerberos.service_of(settings.values)
+    try:
+        _, owner = kerberos.ticket_of(service)
+        note("ticket", f"there is a ticket for {owner}")
+        login = kerberos.exchange(service, _parted(address)[0])
+        message = next(login)
+        while True:
+            frame = struct.pack(">i", len(message)) + message
+            answer = _ask(sock, _SASL_AUTHENTICATE, 0, frame)
+            refusal, challenge = _login_answer(answer)
+            if refusal is not None:
+                raise _FailsError(f"{address} refused the ticket of {owner} ({refusal})")
+            message = login.send(challenge)
+    except StopIteration:
+        return
+    except ClientError as error:
+        raise _FailsError(str(error)) from None
 
 
 def _try_token(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
@@ -260,8 +283,8 @@ def _bearer(token: Token) -> bytes:
     return struct.pack(">i", len(message)) + message
 
 
-def _refusal_of(answer: bytes | None) -> str | None:
-    """Return the reason in a SaslAuthenticate answer; None if the token was taken."""
+def _login_answer(answer: bytes | None) -> tuple[str | None, bytes]:
+    """Return the reason of a refusal in a SaslAuthenticate answer, and the broker's bytes."""
     try:
         code, length = struct.unpack_from(">hh", answer or b"")
         text = (answer or b"")[4 : 4 + max(length, 0)].decode("utf-8", "replace")
@@ -269,11 +292,15 @@ def _refusal_of(answer: bytes | None) -> str | None:
         (n_bytes,) = struct.unpack_from(">i", answer or b"", at)
         challenge = (answer or b"")[at + 4 : at + 4 + max(n_bytes, 0)]
     except struct.error:
-        return "it closed the connection"
-    if code:
-        return text or f"error {code}"
-    if not challenge:
-        return None
+        return "it closed the connection", b""
+    return (text or f"error {code}" if code else None), challenge
+
+
+def _refusal_of(answer: bytes | None) -> str | None:
+    """Return the reason in the answer to a token; None if the token was taken."""
+    refusal, challenge = _login_answer(answer)
+    if refusal is not None or not challenge:
+        return refusal
     try:
         return str(json.loads(challenge)["status"])
     except (ValueError, KeyError, TypeError):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from holdfast.cluster import credentials
+from holdfast.cluster import kerberos
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError, nearest
 
@@ -125,10 +125,8 @@ def milliseconds(low: int) -> Callable[[object], int]:
 
 
 def _mechanism(value: object) -> str:
-    text = parse_text(value).upper()
-    if text in credentials.MECHANISMS:
-        raise ValueError(f"{text}: {credentials.MECHANISMS[text]}")
-    return one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")(text)
+    names = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", kerberos.MECHANISM)
+    return one_of(*names)(parse_text(value).upper())
 
 
 def _protocol(value: object) -> str:
@@ -172,6 +170,9 @@ KEYS: Mapping[str, Key] = {
     "sasl.mechanism": Key(parse=_mechanism),
     "sasl.username": Key(parse=parse_text),
     "sasl.password": Key(parse=parse_text, secret=True),
+    kerberos.SERVICE: Key(parse=parse_name, default="kafka"),
+    kerberos.KEYTAB: Key(parse=parse_name),
+    kerberos.PRINCIPAL: Key(parse=parse_name),
     "ssl.ca.location": Key(parse=parse_name),
     "ssl.certificate.location": Key(parse=parse_name),
     "ssl.key.location": Key(parse=parse_name),
@@ -269,7 +270,7 @@ def check_login(values: Mapping[str, Any]) -> None:
                 "sasl.mechanism: OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url, or a "
                 "function that returns a token as holdfast.oauth.token.provider"
             )
-    elif mechanism is not None and (
+    elif mechanism not in (None, kerberos.MECHANISM) and (
         values["sasl.username"] is None or values["sasl.password"] is None
     ):
         raise ConfigError(f"sasl.username and sasl.password: {mechanism} needs both")

@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
+from holdfast.cluster import kerberos
 from holdfast.core.machine.events import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
@@ -139,6 +140,8 @@ class Consumer(ConsumerQueries):
         from holdfast.members.config.policy import assignors_of
 
         self._settings = Settings.parse(config)
+        if self._settings["sasl.mechanism"] == kerberos.MECHANISM:
+            kerberos.check_librdkafka()
         self.assignors = assignors_of(self._settings)
         clear_ready_file(self._settings)
         self._session: PollSession | None = None

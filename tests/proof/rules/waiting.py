@@ -136,11 +136,15 @@ class WaitingRules:
         self._write_down(at)
 
     def _note_new_members(self, at: Moment) -> None:
-        """Note identities, because a static member that comes back has a new member id."""
+        """Note identities, because a static member that comes back has a new member id.
+
+        A member that loses its location to another one is named by its member id from then on.
+        """
         new = new_members(at)
         if at.past is None and at.policy.needs_ages:  # the first members of a group have ages too
             new = [s for s in at.seen.members if not s.claims and s.subscription.generation < 0]
         self.joiners |= {identity_of(s.member) for s in new}
+        self.joiners |= {identity_of_id(s.member) for s in new}
 
     def _moment(self, seen: SeenRound, policy: Policy, now_ms: int) -> Moment:
         past = self._past(seen)

@@ -104,6 +104,6 @@ def _plain(value: Any) -> Any:
 group = group_of(
     "config",
     {"show": show, "check": check},
-    "Settings of commands (holdfast.toml, environment, flags), and of a cluster's client.",
+    "Settings (holdfast.toml, environment, flags), and the login of a client.",
     EXAMPLES,
 )

@@ -13,7 +13,6 @@ from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.fleet.pipeline.session import running_session
 
 _MAIN = (
     *("group", "n_members", "n_partitions", "n_moved"),
@@ -58,6 +57,7 @@ def run(
     from holdfast.core.assignors.registry import check_options
     from holdfast.fleet.pipeline.plan.rows import topics_of
     from holdfast.fleet.pipeline.plan.run import PLAN, plan
+    from holdfast.fleet.pipeline.session import running_session
 
     assignor_options = dict(parse_option(text) for text in option or ())
     named = parse_assignor(assignor)

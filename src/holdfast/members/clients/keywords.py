@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.cluster import aws, credentials
+from holdfast.cluster import aws, credentials, kerberos
 from holdfast.cluster.client_configs import ssl_context
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.errors import ConfigError
@@ -47,10 +47,13 @@ NOT_OURS = {
 LOGINS = (
     *("sasl_oauthbearer_", "sasl_jaas_config", "sasl_login_", "sasl_client_callback_"),
     *("ssl_keystore_", "ssl_truststore_", "https_ca_location"),
+    *("sasl_kerberos_keytab", "sasl_kerberos_principal", "sasl_kerberos_kinit_"),
     *("holdfast_oauth_token_provider", "holdfast_aws_region"),
 )
 """Beginnings of keywords: keys of a login, with underscores, that become keywords of the client."""
 
+_NO_LOGIN = {kerberos.SERVICE: "kafka", kerberos.KEYTAB: None, kerberos.PRINCIPAL: None}
+_SERVICE = "sasl_kerberos_service_name"
 _LOGIN_WORDS = {
     "sasl.mechanism": "sasl_mechanism",
     "sasl.username": "sasl_plain_username",
@@ -79,12 +82,19 @@ def with_login(
     mechanism = options.get("sasl_mechanism")
     if not given and mechanism != aws.MECHANISM:
         return dict(options)
-    servers_ = {"bootstrap.servers": options.get("bootstrap_servers")}
-    found = credentials.normal({**servers_, "sasl.mechanism": mechanism, **given})
+    more = {
+        "bootstrap.servers": options.get("bootstrap_servers"),
+        "security.protocol": options.get("security_protocol"),
+        kerberos.SERVICE: options.get(_SERVICE),
+    }
+    found = credentials.normal({**more, "sasl.mechanism": mechanism, **given})
     result = {word: one for word, one in options.items() if not word.startswith(LOGINS)}
     result |= {word: found[key] for key, word in _LOGIN_WORDS.items() if key in found}
     if (provide := found.get(credentials.PROVIDER)) is not None:
         result["sasl_oauth_token_provider"] = tokens(provide)  # type: ignore[arg-type]
+    if found.get("sasl.mechanism") == kerberos.MECHANISM:
+        result[_SERVICE] = kerberos.service_of({**_NO_LOGIN, **found})
+        kerberos.use_in_kafka_python()
     if tls := {key: one for key, one in found.items() if key.startswith("ssl.")}:
         base = {"bootstrap.servers": "-", "security.protocol": "SSL"}
         result["ssl_context"] = ssl_context(ConnectionSettings.of({**base, **tls}))

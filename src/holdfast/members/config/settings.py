@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from holdfast.cluster import credentials, settings
+from holdfast.cluster import credentials, kerberos, settings
 from holdfast.cluster.client_configs import oauth_callback, spelled
 from holdfast.cluster.settings import (
     ConnectionSettings,
@@ -288,4 +288,8 @@ def librdkafka_fetch(settings: Settings) -> dict[str, Any]:
     if settings["sasl.mechanism"] == "OAUTHBEARER":
         provide = settings["holdfast.oauth.token.provider"]
         result["oauth_cb"] = oauth_callback(provide)
+    if settings["sasl.mechanism"] == kerberos.MECHANISM:
+        result |= {key: settings[key] for key in kerberos.KEYS if settings[key] is not None}
+        if settings[kerberos.KEYTAB] is None:
+            result["sasl.kerberos.kinit.cmd"] = ""  # the tickets of the cache, as they are
     return result

@@ -127,7 +127,7 @@ _GROUP = _object(
         "downtime_seconds": {"type": "number"},
         "findings": {"type": "array", "items": {"type": "object"}},
     },
-    "A group of `holdfast doctor --format json` (docs/doctor.schema.json), for the time range.",
+    "A group of the JSON of the doctor (docs/doctor.schema.json), for the time range.",
     only=False,
 )
 
@@ -405,7 +405,7 @@ def openapi() -> Schema:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "holdfast serve",
+            "title": "holdfast",
             "version": version("kafka-holdfast"),
             "description": "Consumer groups of a cluster: the numbers of the pages as JSON.",
         },

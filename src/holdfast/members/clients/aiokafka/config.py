@@ -24,6 +24,7 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
+from holdfast.cluster import kerberos
 from holdfast.cluster.tokens import Token, token_of
 from holdfast.errors import ConfigError
 from holdfast.members.clients import keywords
@@ -94,6 +95,8 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
     if not options["security_protocol"].startswith("SASL"):
         return {}
     mechanism = options["sasl_mechanism"]
+    if mechanism == kerberos.MECHANISM:
+        return _kerberos(options)
     if mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": mechanism,
@@ -109,6 +112,20 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
         return replace(token_of(str(found)), extensions=dict(provider.extensions() or {}))
 
     return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": token}
+
+
+def _kerberos(options: Mapping[str, Any]) -> dict[str, Any]:
+    if options["sasl_kerberos_domain_name"] is not None:
+        raise ConfigError(
+            "sasl_kerberos_domain_name: the member's connections log in to the broker's host name"
+        )
+    service = options["sasl_kerberos_service_name"]
+    return {
+        "sasl.mechanism": kerberos.MECHANISM,
+        kerberos.SERVICE: str(service),
+        kerberos.KEYTAB: getattr(service, "keytab", None),
+        kerberos.PRINCIPAL: getattr(service, "principal", None),
+    }
 
 
 class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types

@@ -25,6 +25,7 @@ from aiokafka.errors import ConsumerStoppedError, IllegalStateError
 from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
+from holdfast.cluster import kerberos
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, RunningCallback
@@ -93,6 +94,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         except ConfigError as error:
             self._closed = None  # it was never open
             raise ValueError(str(error)) from error
+        if isinstance(options.get("sasl_kerberos_service_name"), kerberos.Service):
+            kerberos.use_in_aiokafka()
         self._reports_full_assignment = bool(options.pop(WHOLE, False))
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         hide_logins()

@@ -29,7 +29,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
-from holdfast.cluster import aws, credentials
+from holdfast.cluster import aws, credentials, kerberos
 from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
@@ -175,6 +175,8 @@ def route(config: Mapping[Any, Any]) -> Routed:
 def _with_login(config: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return a configuration whose login is in librdkafka's words, and in holdfast's."""
     mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms"))).upper()
+    if mechanism == kerberos.MECHANISM or kerberos.MODULE in str(config.get("sasl.jaas.config")):
+        kerberos.check_librdkafka()
     if not (config.keys() & _NOT_LIBRDKAFKAS or mechanism == aws.MECHANISM):
         return config
     names = {*credentials.KEYS, *credentials.SPELLINGS, "bootstrap.servers"}

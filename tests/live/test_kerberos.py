@@ -1,0 +1,186 @@
+"""Logins by Kerberos on a real broker with a real KDC: members, commands, Spark's reader."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from tests.cli.running import run
+from tests.live.clients import CLIENTS
+from tests.live.crew import Topic, fresh
+from tests.live.kdc import SERVER, SERVICE, USER, running_kdc, tool
+from tests.live.run_broker import ShortLived
+from tests.live.small_group import small_group
+from tests.live.waiting import until
+
+import holdfast
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.cluster.kerberos import MODULE
+from holdfast.errors import ConfigError, SourceError
+from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
+from holdfast.local.broker.broker import BrokerSettings
+
+pytestmark = [pytest.mark.broker, pytest.mark.every]
+
+
+@pytest.fixture(scope="module")
+def kdc(tmp_path_factory):
+    with running_kdc(tmp_path_factory.mktemp("kdc")) as running, pytest.MonkeyPatch.context() as at:
+        for name, value in running.environment.items():
+            at.setenv(name, value)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kerberos_broker(kdc):
+    class OfTheRealm(ShortLived):
+        def _java_command(self, *server: Any, **sizes: Any) -> list[str]:
+            realm = f"-Djava.security.krb5.conf={kdc.krb5_conf}"
+            return [*super()._java_command(*server, **sizes), realm]
+
+    login = f'useKeyTab=true storeKey=true keyTab="{kdc.keytab(SERVER)}" principal="{SERVER}"'
+    properties = {
+        "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
+        "listener.name.krb.sasl.kerberos.service.name": SERVICE,
+        "listener.name.krb.gssapi.sasl.jaas.config": f"{MODULE} required {login};",
+    }
+    settings = BrokerSettings(properties=properties, listeners={"KRB": "SASL_PLAINTEXT"})
+    with OfTheRealm.start(settings=settings) as running:
+        yield running
+
+
+def librdkafkas(kdc):
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": SERVICE,
+        "sasl.kerberos.keytab": str(kdc.keytab(USER)),
+        "sasl.kerberos.principal": USER,
+    }
+
+
+def javas(kdc):
+    """As Kafka's documentation has it, with Java's default mechanism."""
+    login = f'useKeyTab=true storeKey=true keyTab="{kdc.keytab(USER)}" principal="{USER}"'
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.kerberos.service.name": SERVICE,
+        "sasl.jaas.config": f"{MODULE} required {login};",
+    }
+
+
+def of_the_cache(_):
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": SERVICE,
+    }
+
+
+@pytest.fixture
+def ticket(kdc):
+    """A ticket in the cache, as kinit leaves it."""
+    line = [tool("kinit"), "-k", "-t", str(kdc.keytab(USER)), USER]
+    subprocess.run(line, check=True)
+    yield
+    subprocess.run([tool("kdestroy")], check=True)
+
+
+def written(folder, config):
+    file = folder / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    return file
+
+
+def reads(kerberos_broker, name, config):
+    topic = Topic(kerberos_broker.bootstrap, 1, 4)
+    at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
+    client = CLIENTS[name](topic.name, {**at, "enable.auto.commit": False, **config})
+    client.subscribe([topic.name])
+    until(lambda: client.poll() and len(client.records) == 4, "records", 90)
+    client.commit()
+    assert client.committed(0) == 4
+    client.close()
+
+
+@pytest.mark.parametrize("spelling", [librdkafkas, javas])
+@pytest.mark.parametrize("name", ["kafka", "aiokafka"])
+def test_a_member_logs_in_with_a_keytab(kerberos_broker, kdc, name, spelling):
+    reads(kerberos_broker, name, {"sasl.mechanism": "GSSAPI", **spelling(kdc)})
+
+
+@pytest.mark.parametrize("name", ["kafka", "aiokafka"])
+def test_a_member_logs_in_with_a_ticket_of_the_cache(kerberos_broker, kdc, name, ticket):
+    reads(kerberos_broker, name, of_the_cache(kdc))
+
+
+def test_a_worker_logs_in(kerberos_broker, kdc):
+    at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
+    assigned: list[Any] = []
+    with holdfast.Worker(
+        {**at, **librdkafkas(kdc)}, {"shard": 3}, run=lambda one, _: assigned.append(one)
+    ):
+        until(lambda: len(set(assigned)) == 3, "three shards", 90)
+
+
+def test_a_consumer_without_a_group_logs_in(kerberos_broker, kdc):
+    """aiokafka's connections alone, without a member's."""
+    config = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), **librdkafkas(kdc)}
+    client = CLIENTS["aiokafka"]("-", {**config, "group.id": None})
+    assert isinstance(client.does("topics"), set)
+    client.close()
+
+
+def test_a_librdkafka_without_kerberos_is_refused_with_what_to_use(kerberos_broker, kdc):
+    at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
+    with pytest.raises(ConfigError, match=r"holdfast\.kafka\.KafkaConsumer"):
+        holdfast.Consumer({**at, **librdkafkas(kdc)})
+    with pytest.raises(Exception, match=r"holdfast\.kafka\.KafkaConsumer"):
+        holdfast.confluent.Consumer({**at, **librdkafkas(kdc)})
+
+
+@pytest.mark.parametrize("spelling", [librdkafkas, javas])
+def test_commands_log_in(kerberos_broker, kdc, tmp_path, spelling):
+    at, file = kerberos_broker.bootstrap_of("KRB"), written(tmp_path, spelling(kdc))
+    with small_group(kerberos_broker.bootstrap, group := fresh("group")):
+        lag = run("lag", "-b", at, "--command-config", str(file), "--group", group)
+        doctor = run("doctor", "-b", at, "--command-config", str(file), "--group", group)
+        config = run("config", "check", "-b", at, "--command-config", str(file))
+    assert lag.code == 0 and group in lag.out, lag.err
+    assert doctor.code == 0, doctor.err
+    assert config.code == 0, config.err
+    assert f"there is a ticket for {USER}" in config.out
+    assert "its client gets the same login" in config.out
+
+
+WRONG = {
+    "no ticket": ({"sasl.kerberos.keytab": None, "sasl.kerberos.principal": None}, "run kinit"),
+    "keytab": ({"sasl.kerberos.keytab": "/none.keytab"}, "is sasl.kerberos.keytab .* readable"),
+    "principal": ({"sasl.kerberos.principal": "other"}, "hold sasl.kerberos.principal"),
+    "service": ({"sasl.kerberos.service.name": "wrong"}, "is sasl.kerberos.service.name right"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_refused_login_names_what_refused_it(kerberos_broker, kdc, case):
+    wrong, said = WRONG[case]
+    config = {key: one for key, one in {**librdkafkas(kdc), **wrong}.items() if one is not None}
+    at = kerberos_broker.bootstrap_of("KRB")
+    with pytest.raises(SourceError, match=said):
+        LiveCluster(bootstrap=at, config=config, timeout_ms=8_000).check()
+
+
+@pytest.mark.spark
+def test_sparks_reader_logs_in(spark, kerberos_broker, kdc):
+    realm = "java.security.krb5.conf"
+    system = spark._jvm.System
+    system.setProperty(realm, str(kdc.krb5_conf))
+    try:
+        at = kerberos_broker.bootstrap_of("KRB")
+        cluster = LiveCluster(bootstrap=at, config=librdkafkas(kdc))
+        with small_group(kerberos_broker.bootstrap, fresh("group")):
+            rows = spark.read.format("kafka").options(**kafka_options(cluster, [0, 1, 2, 3])).load()
+            assert rows.count() > 0
+    finally:
+        system.clearProperty(realm)
