@@ -39,12 +39,12 @@ def records_of(dump):
     return pa.Table.from_batches(dump.rows().here(), arrow_schema("records"))
 
 
-def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=()):
-    """Tables of a dump."""
+def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=(), about=()):
+    """Tables of a dump, and more notes about its reading."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(session=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
     job.make(dump, records_of(dump), selection or Selection(all_groups=True), reset, logs)
-    notes = {"taken_at": dump.taken_at, **job.notes}
+    notes = {"taken_at": dump.taken_at, **job.notes, **dict(about)}
     notes |= job.examine(notes, replaces=True)
     tables.commit(Batch(id=job.batch, files=job.files, notes=notes), replace=True)
     remove_staged(tables.root)

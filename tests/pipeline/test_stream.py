@@ -34,6 +34,17 @@ from holdfast.fleet.pipeline.batches import tasks
     st.lists(st.integers(0, 12).map(lambda n: n * 10_000_000 + 5), max_size=3, unique=True),
     st.sampled_from([2_000_000, 1]),
 )
+@example(  # a member that was static in an earlier batch: its process has that name
+    [
+        generation("g", 0, {"a-1": ({"group_instance_id": "s"}, {"t": [0, 1]}), "b-1": {}}, at=0),
+        generation("g", 1, {"b-1": {"t": [0, 1]}}, at=10),
+        generation("g", 2, {"a-1": {"t": [0, 1]}, "b-1": {}}, at=20),
+        generation("g", 3, {}, at=30),
+    ],
+    [],
+    [5, 10_000_005],
+    2_000_000,
+)
 def test_batch_equals_stream(tmp_path_factory, history, commits, cuts, bound):
     base = tmp_path_factory.mktemp("stream")
     records = [(g, at, fleet.commit(g, t, p, o, at=at)) for g, t, p, o, at in commits]

@@ -6,10 +6,11 @@ After every look the tables have the positions that the coordinator has, whateve
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import count
 
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classic
@@ -21,6 +22,7 @@ from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 
 GROUPS = st.sampled_from(["a", "b", "cc"])
@@ -60,16 +62,18 @@ class Watched:
     def tables(self):
         return Tables(self.folder)
 
-    def look(self, most=None, reader="python"):
-        """What ``watch`` does that is started anew, and ends."""
-        into = Stream(
+    def stream(self, most=None):
+        return Stream(
             tables=self.tables,
             snapshot=self.log.snapshot,
             selection=Selection(all_groups=True),
             max_records=most,
             **self.options,
         )
-        follow(self.log.feed(reader), into)
+
+    def look(self, most=None, reader="python"):
+        """What ``watch`` does that is started anew, and ends."""
+        follow(self.log.feed(reader), self.stream(most))
 
     def play(self, op):
         what, group, _, offset = op
@@ -108,23 +112,32 @@ class Watched:
         assert len(places) == len({*places})
 
 
-def whole_run(log, folder):
-    """Tables of one run over everything that counts, cleaned or not."""
+def whole_run(watched, folder):
+    """Tables of one run over everything that counts, cleaned or not, when the stream ended."""
+    log = watched.log
+    about = {COMPLETE_AT: watched.tables.newest_notes()[COMPLETE_AT]}
     dump = fleet.write_dump(folder / "dump", [], taken_at=log.snapshot().taken_at)
     pq.write_table(log.rows(), dump / "records" / "0.parquet")
     fleet.write_part(dump, "offsets", log.snapshot().offsets)
-    return everything(local.run(dump, folder / "whole"), SINCE)
+    return everything(local.run(dump, folder / "whole", about=about), SINCE)
 
 
 @dear
 @given(between_looks(WRITES | REBALANCES))
+@example(  # Spark reads one partition while a transaction is open in another one
+    [
+        ([("begin", "b", 1, 8)], 9, "python"),
+        ([("round", "a", 1, 2)], 8, "spark"),
+        ([("end", "b", 1, 0)], 6, "python"),
+    ]
+)
 def test_a_stream_has_the_tables_of_one_run_whatever_was_open_between_its_batches(
     tmp_path_factory, parts
 ):
     base = tmp_path_factory.mktemp("log")
     watched = Watched(base / "stream")
     watched.play_all([*parts, ([], 9, "python")])
-    assert everything(watched.tables, SINCE) == whole_run(watched.log, base)
+    assert everything(watched.tables, SINCE) == whole_run(watched, base)
     shutil.rmtree(base)
 
 
@@ -169,3 +182,14 @@ def test_no_position_is_lost_where_the_topic_is_cleaned_under_the_eyes_of_a_look
     watched.look()
     watched.check()
     shutil.rmtree(base)
+
+
+def test_log_ends_alone_show_a_commit_beyond_the_end(tmp_path):
+    watched = Watched(tmp_path)
+    watched.log.commit("a", "t", 0, 1000)
+    watched.look()
+    assert not watched.tables.table("findings").num_rows
+    recreated = watched.log.snapshot()
+    recreated.offsets = [("t", 0, 0, 7)]
+    replace(watched.stream(), snapshot=lambda: recreated).look()
+    assert watched.tables.table("findings")["code"].to_pylist() == ["HF120"]

@@ -21,6 +21,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import FrameRows, InMemoryRows
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark
@@ -56,6 +57,7 @@ def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, m
     whole = everything(run(lambda: spark, dump, tmp_path / "whole", broker_logs=[log]).tables)
     assert any("'stated'" in row for row in whole["rebalances"])
     into = stream(dump, tmp_path / "out")
+    into.complete_us = to_us(dump.taken_at)
     into.broker_logs = [tmp_path / "rotated.log", log]  # one is not there at the moment
     for batch_id, records in enumerate(batches(spark, dump)):
         with monkeypatch.context() as patch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from tests.report.fleet import START_MS, rolling_bounce, tables
 
 from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, with_source
 from holdfast.core.names import Visible
+from holdfast.fleet.analysis.findings import examination
 from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
+from holdfast.fleet.analysis.findings.finding import RULES, Limits, Symptom
 from holdfast.fleet.analysis.findings.stored import Examined
+from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
@@ -82,3 +86,14 @@ def test_tables_in_memory_have_no_findings_and_are_examined() -> None:
     assert [one.history.name for one in found] == ["a", "b"]
     assert all(one.findings for one in found)
     assert held.stored("findings").schema.field("figures").type == pa.string()
+
+
+def test_an_error_in_a_rule_names_the_rule_and_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+        raise ZeroDivisionError
+
+    rule = replace(RULES["HF104"], look=look)
+    monkeypatch.setattr(examination, "all_rules", lambda: (rule,))
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(examinations(read_tables(tables(rolling_bounce("a")))))
+    assert caught.value.__notes__ == ["rule HF104 (lag skew), group 'a'"]

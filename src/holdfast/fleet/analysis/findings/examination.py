@@ -116,9 +116,18 @@ def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
     """
     limits = limits or Limits()
-    found = [f for rule in all_rules() for f in rule.find(history, limits)]
+    found = [f for rule in all_rules() for f in _find(rule, history, limits)]
     found = _folded([f for f in found if f.ended_ms is None or f.ended_ms >= history.since_ms])
     return Examination(history=history, findings=_in_order(found))
+
+
+def _find(rule: Rule, history: GroupHistory, limits: Limits) -> list[Finding]:
+    """Run one rule; an error of it names the rule and the group."""
+    try:
+        return list(rule.find(history, limits))
+    except Exception as error:
+        error.add_note(f"rule {rule.code} ({rule.name}), group {history.name!r}")
+        raise
 
 
 def with_age(examination: Examination, limits: Limits | None = None) -> Examination:

@@ -196,7 +196,8 @@ class GroupHistory:
     def kind(self) -> GroupKind:
         """Kind of the group by its last generation with members."""
         rows = self.stored["generations"]
-        peopled = np.flatnonzero(rows.ints("n_members", 0))
+        order = np.lexsort((rows.ints("log_offset"), rows.times_ms("timestamp")))
+        peopled = order[rows.ints("n_members", 0)[order] != 0]
         if not len(peopled):
             return CLASSIC
         last = int(peopled[-1])

@@ -69,8 +69,11 @@ def read_identities(rows: DecodedRows) -> Identities:
     client, clients = rows.codes("client_id")
     host, hosts = rows.codes("client_host")
     location = host.astype(np.int64) * len(clients) + client
-    known, first = np.unique(member, return_index=True)
-    first = first[known >= 0]
+    # Rows of several batches come in the order of their files.
+    order = np.lexsort((member, generation, rows.times_ms("timestamp")))
+    known, position = np.unique(member[order], return_index=True)
+    position = position[known >= 0]
+    first = order[position]  # row of each member
     if _distinguishes(generation, client.astype(np.int64)):
         key = client.astype(np.int64)
         labels = {i: clients[client[i]] for i in first}
@@ -83,7 +86,7 @@ def read_identities(rows: DecodedRows) -> Identities:
     seen: dict[tuple[int, int], int] = {}
     names: list[str] = []
     identity = np.zeros(len(members), dtype=np.int32)
-    for row in np.sort(first):
+    for row in order[np.sort(position)]:
         who = (1, int(static[row])) if static[row] >= 0 else (0, int(key[row]))
         if who not in seen:
             seen[who] = len(names)

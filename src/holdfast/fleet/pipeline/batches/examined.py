@@ -2,7 +2,8 @@
 
 **Rules.** A group is examined from all of its rows: those of earlier batches, and those of the
 batch in progress. The rows of the findings become visible with the rows that they were made of.
-Groups that have not changed, and in which time alone changes nothing, keep their findings.
+Groups that have not changed, and in which time alone changes nothing, keep their findings: in the
+new window they would be the same.
 
 **Strategy.** The input of the step are names of groups. A task reads the rows of its groups itself,
 so no row passes through the JVM: the files of a batch are sorted by group, and only the row groups
@@ -35,8 +36,11 @@ FindingsFiles = Mapping[str, Sequence[DataFile]]
 _NAMES: Final = pa.schema([("group", pa.string())])
 _GROUP_ROWS: Final = 200
 """An examination costs as much as so many records."""
-_WAITING: Final = ("lag", "has_unread", "current_offset", "log_end_offset", "log_start_offset")
-"""Columns of ``lag`` that say whether records wait."""
+_OF_LAG: Final = (
+    *("lag", "has_unread", "current_offset", "log_end_offset", "log_start_offset"),
+    "clamped",
+)
+"""Columns of ``lag`` that say whether records wait, and whether a commit is outside of the log."""
 _NOT_READ: Final = frozenset({*NOT_SHOWN, "bad_records", "findings"})
 
 
@@ -87,7 +91,8 @@ def changed_groups(new: Tables, before: pa.Table, *, is_open: bool) -> list[str]
     Parameters
     ----------
     new : Tables
-        Rows of the batch: records that wait become a finding by time alone.
+        Rows of the batch: records that wait become a finding by time alone, and log ends that were
+        read again may leave a commit outside of the log.
     before : Table
         The findings so far: one that is active may end by time alone.
     is_open : bool
@@ -97,9 +102,20 @@ def changed_groups(new: Tables, before: pa.Table, *, is_open: bool) -> list[str]
     names = ("generations", "rebalances", "ownership_gaps", "anomalies", "offset_commits")
     found = [new.stored(name, columns=["group"])["group"] for name in names]
     found.append(open_ones["group"])
-    lag = new.stored("lag", columns=["group", *_WAITING])
+    lag = new.stored("lag", columns=["group", *_OF_LAG])
     rows = LagRows(DecodedRows.of(lag))
     waits = (rows.work > 0) | ((rows.committed < 0) & (rows.end > rows.begin))
+    waits[rows.clamped("before_begin")] = True
+    waits[rows.clamped("beyond_end")] = True
     found.append(lag["group"].filter(pa.array(waits)))
     chunks = [chunk for column in found for chunk in column.chunks]
     return sorted(pc.unique(pa.chunked_array(chunks, pa.string())).to_pylist())
+
+
+def kept_findings(before: pa.Table, changed: Sequence[str], end_ms: int) -> pa.Table:
+    """Return the findings of groups that have not changed, as of the end of a new window."""
+    kept = before.filter(pc.invert(pc.is_in(before["group"], pa.array(changed, pa.string()))))
+    at = kept.schema.get_field_index("timestamp")
+    column = kept.schema.field(at)
+    newest = pc.max_element_wise(kept["timestamp"].cast(pa.int64()), 1000 * end_ms)
+    return kept.set_column(at, column, newest.cast(column.type))

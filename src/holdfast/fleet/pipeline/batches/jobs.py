@@ -36,7 +36,12 @@ import pyarrow.compute as pc
 from holdfast.fleet.analysis.findings.stored import EXAMINED, Examined
 from holdfast.fleet.analysis.source_times import Since, window_end_ms
 from holdfast.fleet.columnar import Batches, BatchTask
-from holdfast.fleet.pipeline.batches.examined import changed_groups, findings_step, listed_tables
+from holdfast.fleet.pipeline.batches.examined import (
+    changed_groups,
+    findings_step,
+    kept_findings,
+    listed_tables,
+)
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
 from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, restated, unmistakable
@@ -330,12 +335,11 @@ class Job:
         """
         root, known = self.tables.root, None if replaces else Examined.of(self.tables)
         new = {name: data_files(root, self.files.get(name, [])) for name in TABLES}
-        files = {name: list(found) for name, found in new.items()}
+        files = dict(new)
         if not replaces:
             for name in TABLES.keys() - {"lag", "findings"}:
-                files[name] += [
-                    file for file in self.tables.data_files(name) if file.name not in self.amended
-                ]
+                past = [f for f in self.tables.data_files(name) if f.name not in self.amended]
+                files[name] = past + new[name]  # as a reader has them after the commit
         stored = listed_tables(root, files)
         end_ms = window_end_ms(stored, notes) or 0
         window = Examined(end_ms=end_ms, since_ms=None if since is None else since(end_ms))
@@ -345,8 +349,7 @@ class Job:
             before, is_open = self.tables.stored("findings"), window.since_ms is None
             changed = changed_groups(listed_tables(root, new), before, is_open=is_open)
             groups = tuple(changed)
-            is_changed = pc.is_in(before["group"], pa.array(changed, pa.string()))
-            kept = before.filter(pc.invert(is_changed))
+            kept = kept_findings(before, changed, end_ms)
         self._run(findings_step(root, self.batch, files, groups, window))
         self.files.setdefault("findings", []).extend(self._write("findings", kept))
         return {EXAMINED: window.as_note()}

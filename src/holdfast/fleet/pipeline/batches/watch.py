@@ -455,7 +455,10 @@ class _CatchingUp:
             return None
         if self.into.before_batch is not None:
             self.into.before_batch(n_offsets(by_spark or here), count_new(self.into.tables, ends))
-        part = self.feed.here(here, waiting) if here else self.feed.on_spark(by_spark)
+        if here:
+            part = self.feed.here(here, waiting)
+        else:  # Spark reads nothing of partitions with waiting records: they wait on
+            part = replace(self.feed.on_spark(by_spark), waiting=waiting)
         if part.missing_until and self.knows_all:
             self._delete(part.missing_until, done, waiting)
         return part
