@@ -16,6 +16,7 @@ from tests.tables.test_commits import written
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches import history
 from holdfast.fleet.pipeline.batches.views import frame
+from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.serving import served_fleet
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
@@ -73,9 +74,8 @@ def test_watch_follows_a_broker_and_writes_to_remote_storage(spark, lived, bucke
     for _ in range(2):
         done = cli("watch", "-b", cluster.bootstrap, "--group", group, "-o", place, "-q")
         assert done.code == 0, done.err
-    once = history.run(
-        lambda: spark, cluster, tmp_path / "once", selection=Selection(groups=[group])
-    )
+    feed = KafkaFeed(cluster=cluster, session=lambda: spark)
+    once = history.run(feed.session, feed, tmp_path / "once", selection=Selection(groups=[group]))
     kept = Tables(storage_path(place))
     for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert kept.table(name).equals(once.table(name)), name
