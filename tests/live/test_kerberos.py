@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from typing import Any
 
 import pytest
 from tests.cli.running import run
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
+from tests.live.every_command import CODES, run_all
 from tests.live.kdc import SERVER, SERVICE, USER, running_kdc, tool
 from tests.live.run_broker import ShortLived
 from tests.live.small_group import small_group
@@ -152,6 +155,20 @@ def test_commands_log_in(kerberos_broker, kdc, tmp_path, spelling):
     assert config.code == 0, config.err
     assert f"there is a ticket for {USER}" in config.out
     assert "its client gets the same login" in config.out
+
+
+def test_every_command_logs_in(kerberos_broker, kdc, tmp_path):
+    file = written(tmp_path, librdkafkas(kdc))
+    path = os.pathsep.join(sys.path)  # that of this process: python-gssapi may be in any folder
+    with small_group(kerberos_broker.bootstrap, fresh("group")):
+        codes, ended = run_all(
+            kerberos_broker.bootstrap_of("KRB"),
+            file,
+            tmp_path / "out",
+            tmp_path / "log",
+            PYTHONPATH=path,
+        )
+    assert codes == CODES, ended.stderr
 
 
 WRONG = {
