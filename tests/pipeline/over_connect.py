@@ -53,7 +53,7 @@ into = Stream(
     max_records=THIRD,
     after_batch=lambda _, batch: seen.append(batch),
 )
-feed = DumpFeed(spark, Dump.open(dump))
+feed = DumpFeed(Dump.open(dump))
 follow(feed, into)
 said = {
     "session": type(spark).__module__,

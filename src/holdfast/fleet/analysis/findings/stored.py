@@ -29,6 +29,7 @@ from holdfast.fleet.analysis.findings.finding import (
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.columnar import GroupedTable
+from holdfast.fleet.tables.columns.holdable import LAST_US
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.reading import Tables
 
@@ -91,7 +92,8 @@ def _rows(examination: Examination) -> Iterable[dict[str, Any]]:
 
 
 def _us(ms: int | None) -> int | None:
-    return None if ms is None or ms < 0 else 1000 * ms
+    """Return microseconds, within the years that a table holds: a record may state any time."""
+    return None if ms is None or ms < 0 else min(1000 * ms, LAST_US)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
