@@ -1,9 +1,9 @@
 """What claims cost the leader that reads them, and an assignment its member, in counted work.
 
 **Rules.** Of a group of 20, the honest turn is the one in which a member joins. Claims of any size
-cost three honest turns in calls (four of the cheapest ones); no other part of a message costs more than ten, in calls or in
-memory. Calls are those of Python and C functions, memory is the peak by ``tracemalloc``; both are
-the same in every run.
+cost three honest turns in calls (four of the cheapest ones); no other part of a message costs more
+than ten, in calls or in memory. Calls are those of Python and C functions, memory is the peak by
+``tracemalloc``; both are the same in every run.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _rows(examination: Examination) -> Iterable[dict[str, Any]]:
 
 def _us(ms: int | None) -> int | None:
     """Return microseconds, within the years that a table holds: a record may state any time."""
-    return None if ms is None or ms < 0 else min(1000 * ms, LAST_US)
+    return None if ms is None or ms < 0 else 1000 * min(ms, LAST_US // 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
