@@ -11,11 +11,11 @@ from holdfast.core.machine.events import (
     CommitAnswered,
     CommitRefused,
     Drained,
-    ListenerCall,
     ListenerReturned,
     RejoinRequested,
 )
 from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
+from holdfast.core.machine.shared_values import ListenerCall
 
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST
 

@@ -35,7 +35,6 @@ from holdfast.core.machine.events import (
     JoinAnswered,
     LeaveAnswered,
     LeaveRequested,
-    ListenerCall,
     ListenerReturned,
     MetadataChanged,
     Polled,
@@ -48,6 +47,7 @@ from holdfast.core.machine.events import (
 from holdfast.core.machine.leader.assignor_protocol import choose_rebalance_protocol
 from holdfast.core.machine.leader.counts import key_of
 from holdfast.core.machine.member.member_data import MemberOptions
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ConfigError, LocalProtocolError
 

@@ -23,12 +23,12 @@ from holdfast.core.machine.events import (
     HeartbeatAnswered,
     LeaveAnswered,
     LeaveRequested,
-    ListenerCall,
     Polled,
     RejoinRequested,
     RequestFailed,
     Tick,
 )
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import MemberState
 from holdfast.core.wire.layouts.frames import Leaving
 

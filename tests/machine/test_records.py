@@ -13,8 +13,9 @@ from tests.proof import copies
 
 import holdfast.core.machine.coordinator
 from holdfast.core.machine.coordinator import coordinator, group_data, rounds
-from holdfast.core.machine.events import Identity, RejoinRequested
+from holdfast.core.machine.events import RejoinRequested
 from holdfast.core.machine.member.holdings import Holdings, Limit, Revocation, RevocationStep
+from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import GROUP_TRANSITIONS, GroupState
 
 

@@ -7,7 +7,7 @@ import threading
 from dataclasses import fields
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.events import Identity, ListenerCall
+from holdfast.core.machine.shared_values import Identity, ListenerCall
 from holdfast.core.machine.states import MemberState
 
 A = (("a", 0),)

@@ -14,7 +14,8 @@ from tests.members.fake_member import FakeAdapter, Listener, Member, Record
 
 from holdfast import Consumer
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.events import LeaveRequested, ListenerCall, RejoinRequested
+from holdfast.core.machine.events import LeaveRequested, RejoinRequested
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.session.membership import Membership
 

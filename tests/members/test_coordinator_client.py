@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from tests.members.fake_connections import FakeConnections
 
-from holdfast.core.machine.events import Identity
-from holdfast.members.runtime.coordinator_client import CoordinatorClient, OffsetToCommit
+from holdfast.core.machine.shared_values import Identity
+from holdfast.members.runtime.coordinator_client import CoordinatorClient
+from holdfast.members.runtime.offsets import OffsetToCommit
 
 
 class Answers(FakeConnections):

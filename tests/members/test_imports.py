@@ -67,7 +67,11 @@ def test_nobody_loads_what_only_a_leader_needs(statement):
 @pytest.mark.parametrize("statement", [s for s in ITS_CLIENT if s.startswith("import ")])
 def test_a_drop_in_loads_the_machine_of_a_member_with_the_first_consumer(statement):
     assert not loaded(statement) & {
+        "holdfast.members.runtime.coordinator_client",
         "holdfast.members.runtime.member_thread",
+        "holdfast.cluster.keystores",
+        "holdfast.core.machine.actions",
+        "holdfast.core.machine.events",
         "holdfast.core.machine.leader.designs",
         "holdfast.core.machine.member.member",
         "holdfast.core.wire.one.reader",

@@ -26,7 +26,7 @@ from tests.members.configured import NEEDED, settings_of
 from tests.members.fake_member import done, failed, make_session
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.errors import ClientError, RemoteProtocolError
 from holdfast.members.clients.confluent import adapter as confluent_adapter
 from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter

@@ -8,7 +8,7 @@ import pytest
 from tests.members.fake_machine import COMMIT, A, FakeCoordinator, Notes, Script, bare
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.events import Identity, ListenerCall
+from holdfast.core.machine.shared_values import Identity, ListenerCall
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ClientError, RemoteProtocolError
 

@@ -14,7 +14,7 @@ from tests.members.configured import NEEDED
 
 from holdfast import AsyncStopEvent, Resource, StopEvent, Worker
 from holdfast.core.machine import actions
-from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.members.resources import runners
 
 ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerCall.LOST

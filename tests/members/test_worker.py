@@ -11,8 +11,8 @@ from tests.live.waiting import until
 from tests.members.worker_group import round_of
 
 from holdfast import Consumer, Resource, Worker
-from holdfast.core.machine.events import ListenerCall
 from holdfast.core.machine.leader.assignor_protocol import MemberView
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
     decode_member_assignment,

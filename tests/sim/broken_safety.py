@@ -14,10 +14,10 @@ from tests.proof.rules.running import RunningRules
 from tests.sim.history import History, override, override_all, together
 
 from holdfast.core.machine.actions import JoinCompleted, StartFetching
-from holdfast.core.machine.events import ListenerCall
 from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment

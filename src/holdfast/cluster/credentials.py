@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cluster import aws, kerberos
-from holdfast.cluster.keystores import is_pem, read_keystore
 from holdfast.cluster.oidc import HANDLER, URL, TokenEndpoint, oidc_tokens, quoted
 from holdfast.cluster.tokens import Tokens, provider_named
 from holdfast.errors import ConfigError
@@ -203,6 +202,8 @@ def _take_stores(rest: dict[str, object], found: dict[str, object]) -> None:
             if kind not in (None, "PEM"):
                 raise ConfigError(f"{begin}.type: a store of type {kind} needs {begin}.location")
             continue
+        from holdfast.cluster.keystores import is_pem, read_keystore  # few logins have a store
+
         if is_pem(path := Path(str(location))):
             if password:
                 raise ConfigError(f"{begin}.password: a PEM store has no password")

@@ -15,7 +15,6 @@ References: RFC 4752 (GSSAPI in SASL); RFC 4120 (Kerberos); MIT krb5, "Credentia
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -161,6 +160,8 @@ def ticket_of(service: Service) -> tuple[Any, str]:
 
 
 def _credentials(service: Service) -> Any:
+    import hashlib
+
     import gssapi
 
     name = None

@@ -29,7 +29,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from holdfast.cluster import kerberos
-from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
 from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener

@@ -24,7 +24,7 @@ from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import checked_pairs
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.runtime.coordinator_client import Offsets, OffsetToCommit
+from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.commits import CommitOrigin, group_metadata
 from holdfast.members.session.poll_session import PollSession
 

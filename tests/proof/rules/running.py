@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.ownership_log import OwnershipLog
 

@@ -31,13 +31,13 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
     HeartbeatAnswered,
     JoinAnswered,
-    ListenerCall,
     MetadataChanged,
     SyncAnswered,
 )
 from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView
 from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import GroupState, MemberState
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.offsets_records import decode_record

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from holdfast.core.machine.events import JoinedMember, ListenerCall
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 
 

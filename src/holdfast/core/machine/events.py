@@ -13,7 +13,6 @@ References: Kafka's ConsumerCoordinator; CLIENTS of the group protocol: KIP-62, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.core.model.limits import NO_GENERATION
@@ -220,20 +219,3 @@ Event: TypeAlias = (
     | CommitRefused
 )
 """Every event of a member."""
-
-
-class ListenerCall(StrEnum):
-    """A callback of a listener (KIP-429)."""
-
-    ASSIGNED = "assigned"
-    REVOKED = "revoked"
-    LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The identity under which a member commits: OffsetCommit's fields (KIP-345)."""
-
-    generation: int
-    member_id: str
-    instance_id: str | None

@@ -2,8 +2,9 @@
 
 ``member_runtime`` opens and closes all of it. ``member_thread`` runs the machine on its own thread;
 ``application_tasks`` are done by the application's thread, and has the mailbox in which both get
-their work. ``coordinator_client`` sends the machine's requests and returns the answers.
-``leader_planner`` plans rounds for a member that leads, ``lags`` gets the lags that a plan may use,
-and ``metadata_watch`` keeps partition counts up to date. ``closing`` has what ends a member: a
-close, a signal; and a fork. ``readiness`` keeps the file for a probe, ``member_log`` logs.
+their work. ``coordinator_client`` sends the machine's requests and returns the answers, with the
+values of ``offsets``. ``leader_planner`` plans rounds for a member that leads, ``lags`` gets the
+lags that a plan may use, and ``metadata_watch`` keeps partition counts up to date. ``closing`` has
+what ends a member: a close, a signal; and a fork. ``readiness`` keeps the file for a probe,
+``member_log`` logs.
 """

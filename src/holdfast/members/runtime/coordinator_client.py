@@ -17,7 +17,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cluster.connections import (
     Connections,
@@ -30,11 +30,11 @@ from holdfast.cluster.connections import (
 from holdfast.cluster.versions import REQUESTS
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode, describe
-from holdfast.core.model.partitions import Resource
 from holdfast.errors import RemoteProtocolError
+from holdfast.members.runtime.offsets import OffsetToCommit
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.events import Identity
+    from holdfast.core.machine.shared_values import Identity
 
 
 _GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
@@ -292,27 +292,3 @@ def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, OffsetToCommit]) 
             )
         )
     return [kind(name=name, partitions=parts) for name, parts in topics.items()]
-
-
-class OffsetToCommit(NamedTuple):
-    """The committed offset of one partition.
-
-    The metadata and the epoch go to the broker with the offset, or not at all.
-
-    Attributes
-    ----------
-    offset : int
-        The next offset to read.
-    metadata : str
-        Metadata of the application, stored with the offset.
-    epoch : int
-        Epoch of the leader that gave the record, -1 for none (KIP-320).
-    """
-
-    offset: int
-    metadata: str = ""
-    epoch: int = -1
-
-
-Offsets = Mapping[Resource, OffsetToCommit]
-"""The offsets of a commit, by partition."""

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from holdfast.core.machine.events import Identity
+from holdfast.core.machine.shared_values import Identity
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.members.config.settings import Settings
 

@@ -27,9 +27,9 @@ from typing import NamedTuple, Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.events import Identity, ListenerCall
 from holdfast.core.machine.leader.designs import led_round
 from holdfast.core.machine.member.member import Member
+from holdfast.core.machine.shared_values import Identity, ListenerCall
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError

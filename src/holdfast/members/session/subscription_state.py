@@ -32,7 +32,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.coordinator_client import OffsetToCommit
+from holdfast.members.runtime.offsets import OffsetToCommit
 
 
 @dataclass(slots=True, kw_only=True)

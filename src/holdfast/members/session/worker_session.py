@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics

@@ -13,9 +13,10 @@ from typing import Any
 
 from holdfast.core.machine import actions
 from holdfast.core.machine.coordinator.group_messages import SendCommit
-from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerCall, ListenerReturned
+from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerReturned
 from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
 from holdfast.core.machine.leader.designs import compute
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.broker import SimulatedBroker
 from holdfast.sim.world.connections import Hooks, Requests

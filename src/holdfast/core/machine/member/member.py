@@ -60,7 +60,6 @@ from holdfast.core.machine.events import (
     Drained,
     Event,
     HeartbeatAnswered,
-    Identity,
     JoinAnswered,
     LeaveAnswered,
     LeaveRequested,
@@ -100,6 +99,7 @@ from holdfast.core.machine.member.steps import (
     want,
     watch_metadata,
 )
+from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import LocalProtocolError

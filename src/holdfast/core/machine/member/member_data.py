@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.machine.events import Identity, LeaveRequested
+from holdfast.core.machine.events import LeaveRequested
 from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
 from holdfast.core.machine.member.holdings import Holdings, ordered
+from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import Resource

@@ -25,7 +25,7 @@ from holdfast.core.machine.codes import COMMIT_FAILED
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.errors import of_connection, translated
 from holdfast.members.clients.kafka.adapter import as_theirs, ours
-from holdfast.members.runtime.coordinator_client import Offsets
+from holdfast.members.runtime.offsets import Offsets
 from holdfast.members.session.poll_session import PollSession
 
 TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]

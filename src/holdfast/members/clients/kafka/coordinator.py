@@ -27,7 +27,7 @@ from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
 from holdfast.core.machine import states as machine_states
-from holdfast.core.machine.events import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.members.clients.errors import translated
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, SubscriptionAdapter
 from holdfast.members.clients.kafka.commits import GroupCommits, OnCommit, TheirOffsets

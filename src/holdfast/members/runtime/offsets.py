@@ -1,0 +1,36 @@
+"""The offsets of a commit, as values.
+
+This module is apart from the coordinator client: a program that has imported a consumer, and has
+not subscribed yet, loads no protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast.core.model.partitions import Resource
+
+
+class OffsetToCommit(NamedTuple):
+    """The committed offset of one partition.
+
+    The metadata and the epoch go to the broker with the offset, or not at all.
+
+    Attributes
+    ----------
+    offset : int
+        The next offset to read.
+    metadata : str
+        Metadata of the application, stored with the offset.
+    epoch : int
+        Epoch of the leader that gave the record, -1 for none (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    epoch: int = -1
+
+
+Offsets = Mapping[Resource, OffsetToCommit]
+"""The offsets of a commit, by partition."""
