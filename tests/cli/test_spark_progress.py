@@ -229,7 +229,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     )
     monkeypatch.setattr("holdfast.cluster.cluster.LiveCluster", lambda **_: cluster)
     monkeypatch.setattr("holdfast.fleet.pipeline.session.get_session", lambda **_: object())
-    for slow in ("batches.history.run", "ingest.dump.write_dump", "batches.watch.watch"):
+    for slow in ("batches.history.run", "batches.history.dump_of", "batches.watch.watch"):
         monkeypatch.setattr(f"holdfast.fleet.pipeline.{slow}", stop)
     for module in ("histories", "commands.dump", "commands.watch"):
         monkeypatch.setattr(f"holdfast.cli.{module}.spark_bar", bar)

@@ -22,8 +22,7 @@ from holdfast.fleet.tables.columns.names import means
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
-    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed, KafkaFeed
-    from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
+    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
@@ -115,23 +114,6 @@ def report_open_in(tables: Tables, note: Any) -> None:
     report_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
 
 
-def _feed_of(
-    stack: ExitStack,
-    cluster: LiveCluster,
-    engine: options.Engine,
-    selection: Selection,
-    *,
-    bar: Callable[..., Any],
-    note: Any,
-) -> Feed:
-    """Return the records of a cluster, which a plain consumer or Spark reads."""
-    held = count_readable(cluster, engine, lambda: count_records(cluster, selection), note)
-    if held is None:
-        return polled_feed(cluster, selection)
-    reading = reading_cluster(cluster, engine, held, partial(bar, n_records=held), note)
-    return stack.enter_context(reading)
-
-
 def make_history(
     source_options: options.SourceOptions,
     out_dir: StoragePath,
@@ -157,7 +139,10 @@ def make_history(
     note, groups = notes(source_options.quiet), source_options.group or []
     check_target(out_dir, overwrite=overwrite)
     selection = Selection(groups=groups, all_groups=all_groups)
-    bar = partial(spark_bar, what="history", quiet=source_options.quiet)
+
+    def bar(n_records: int) -> Callable[[Any], AbstractContextManager[None]]:
+        return partial(spark_bar, what="history", n_records=n_records, quiet=source_options.quiet)
+
     with ExitStack() as stack:
         if source_options.source is None:
             cluster = live_cluster(
@@ -168,16 +153,16 @@ def make_history(
                 before()
             check_logs(broker_logs)
             where: Dump | Feed
-            engine = source_options.engine
-            where = feed = _feed_of(stack, cluster, engine, selection, bar=bar, note=note)
+            opened = open_feed(cluster, source_options.engine, selection, bar=bar, note=note)
+            where = feed = stack.enter_context(opened)
             session, known = feed.session, cluster.group_names
         else:
             where = dump = dump or Dump.open(source_options.source)
             check_logs(broker_logs)
             dump.check_read()
             note(f"reading {source_options.source}")
-            with_count = partial(bar, n_records=dump.n_records())
-            session = stack.enter_context(session_of(source_options.engine, with_count, note=note))
+            shown = bar(dump.n_records())
+            session = stack.enter_context(session_of(source_options.engine, shown, note=note))
             known = dump.group_names
         made = rebuild(
             session,
@@ -260,14 +245,6 @@ def check_logs(logs: Sequence[Path]) -> None:
             raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
 
 
-def count_records(cluster: LiveCluster, selection: Selection) -> int:
-    """Return an upper bound of the records of a cluster's offsets topic: its offsets."""
-    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-
-    ends = cluster.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
-    return sum(one.end - one.begin for one in ends.values())
-
-
 POLLED: Final = (
     "coordinators are polled in place of the offsets topic: changes between two polls, and times "
     "more exact than the interval, are not known; generations are counted by these polls"
@@ -275,16 +252,65 @@ POLLED: Final = (
 """Text about what a history by polls does not show."""
 
 
-def count_readable(
+@contextmanager
+def open_feed(
+    cluster: LiveCluster,
+    engine: options.Engine,
+    selection: Selection,
+    *,
+    bar: Callable[[int], Callable[[Any], AbstractContextManager[None]]],
+    note: Callable[[str], None],
+    tables: Tables | None = None,
+) -> Iterator[Feed]:
+    """Yield the records of a cluster for an engine, and report what reads them.
+
+    Coordinators are polled instead of the offsets topic on request, where the tables were made by
+    polls, and where a cluster has groups and no readable topic.
+
+    Parameters
+    ----------
+    bar : callable
+        Takes the number of records; returns what shows Spark's progress.
+    tables : Tables, optional
+        Tables of a stream, which the feed continues: only records that are new to them count.
+
+    Raises
+    ------
+    SourceError
+        The topic cannot be read and no group can be polled, or the tables are of another feed.
+    """
+    from holdfast.fleet.pipeline.batches.watch import count_new, is_polled
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
+    from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
+    from holdfast.fleet.pipeline.steps import HERE_ROWS
+
+    def count() -> int:
+        if tables is not None:
+            return count_new(tables, cluster.partition_ends(OFFSETS_TOPIC))
+        ends = cluster.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
+        return sum(one.end - one.begin for one in ends.values())
+
+    if tables is not None and is_polled(tables):
+        engine = options.Engine.COORDINATORS
+    held = _count_readable(cluster, engine, count, note)
+    if held is None:
+        yield feed_of(cluster, selection, tables)
+        return
+    most_here = 0 if engine is options.Engine.SPARK else HERE_ROWS
+    with session_of(engine, bar(held), note=note, kafka=True) as session:
+        feed = KafkaFeed(cluster=cluster, session=session, most_here=most_here)
+        reader = "Spark" if feed.needs_spark(held) else "this process"
+        note(f"reading {cluster.bootstrap}: up to {held:,} records, by {reader}")
+        yield feed
+
+
+def _count_readable(
     cluster: LiveCluster,
     engine: options.Engine,
     count: Callable[[], int],
     note: Callable[[str], None],
 ) -> int | None:
-    """Return the number of records to read; None if coordinators are to be polled instead.
-
-    Groups are polled on request, or where a cluster has groups and no readable offsets topic.
-    """
+    """Return the number of records to read; None if coordinators are to be polled instead."""
     if engine is options.Engine.COORDINATORS:
         note(POLLED)
         return None
@@ -296,47 +322,6 @@ def count_readable(
         note(f"{error}")
         note(POLLED)
         return None
-
-
-def polled_feed(
-    cluster: LiveCluster, selection: Selection, tables: Tables | None = None
-) -> PolledFeed:
-    """Return a feed of polls, which continues ``tables`` of an earlier one.
-
-    Raises
-    ------
-    SourceError
-        The tables are of another kind of feed.
-    """
-    from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
-
-    return feed_of(cluster, selection, tables)
-
-
-@contextmanager
-def reading_cluster(
-    cluster: LiveCluster,
-    engine: options.Engine,
-    n_records: int,
-    bar: Callable[[Any], AbstractContextManager[None]],
-    note: Callable[[str], None],
-) -> Iterator[KafkaFeed]:
-    """Yield the records of a cluster for an engine, and report which engine reads how many.
-
-    Parameters
-    ----------
-    n_records : int
-        Result of :func:`count_records`.
-    """
-    from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
-    from holdfast.fleet.pipeline.steps import HERE_ROWS
-
-    most_here = 0 if engine is options.Engine.SPARK else HERE_ROWS
-    with session_of(engine, bar, note=note, kafka=True) as session:
-        feed = KafkaFeed(cluster=cluster, session=session, most_here=most_here)
-        reader = "Spark" if feed.needs_spark(n_records) else "this process"
-        note(f"reading {cluster.bootstrap}: up to {n_records:,} records, by {reader}")
-        yield feed
 
 
 @contextmanager

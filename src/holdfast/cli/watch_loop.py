@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,10 +11,8 @@ from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms, window_begin
 from holdfast.cli.histories import (
     check_logs,
-    count_readable,
     live_cluster,
-    polled_feed,
-    reading_cluster,
+    open_feed,
     report_notes,
     report_open,
 )
@@ -24,7 +22,6 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.errors import SourceError
-    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
@@ -137,8 +134,7 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
     ConfigError, SourceError, OperationalError
         As :meth:`WatchTask.check`; or the cluster cannot be read, or Spark cannot start.
     """
-    from holdfast.fleet.pipeline.batches.watch import count_new, is_polled, watch
-    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
+    from holdfast.fleet.pipeline.batches.watch import watch
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.tables.reading import Tables
 
@@ -147,20 +143,14 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
     cluster.check()
     selection = Selection(groups=watch_options.group or (), all_groups=watch_options.all_groups)
     tables = Tables(task.output.absolute())
-    engine = options.Engine.COORDINATORS if is_polled(tables) else watch_options.engine
-    held = count_readable(
+    with open_feed(
         cluster,
-        engine,
-        lambda: count_new(tables, cluster.partition_ends(OFFSETS_TOPIC)),
-        watcher.note,
-    )
-    with ExitStack() as stack:
-        feed: Feed
-        if held is None:
-            feed = polled_feed(cluster, selection, tables)
-        else:
-            reading = reading_cluster(cluster, engine, held, watcher.shown, watcher.note)
-            feed = stack.enter_context(reading)
+        watch_options.engine,
+        selection,
+        bar=lambda _: watcher.shown,
+        note=watcher.note,
+        tables=tables,
+    ) as feed:
         watch(
             feed,
             task.output,

@@ -119,10 +119,6 @@ class LagRows:
         """Lag of each partition that may be records: 0 if no record is unread."""
         return np.where(self.has_unread == 0, np.minimum(self.lag, 0), self.lag)
 
-    def owned_by(self, member: str) -> Mask:
-        """Return which rows a member owns."""
-        return self.rows.equal("member_id", member)
-
     def waiting_since(self, end_ms: int) -> I64:
         """Return when each partition was last committed, or when its records came if later; ms."""
         came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)

@@ -171,11 +171,21 @@ def _open(
     if isinstance(source, str | StoragePath):
         return Dump.open(source), None
     own = root / f"{DUMP_FOLDER}-{uuid4().hex}"  # another run on this folder leaves it alone
-    if isinstance(source, PolledFeed):
-        return source.dump(own), source.cluster.first_unread
-    assert isinstance(source, KafkaFeed)
-    dump = write_dump(source, own, groups=selection.groups, note=note)
+    dump = dump_of(source, own, groups=selection.groups, note=note)
     return dump, source.cluster.first_unread
+
+
+def dump_of(
+    feed: Feed, folder: StoragePath | str, *, groups: Sequence[str] = (), note: Note | None = None
+) -> Dump:
+    """Write what a feed has as a dump: of polls, what coordinators answer now.
+
+    Parameters and errors are those of :func:`~holdfast.fleet.pipeline.ingest.dump.write_dump`.
+    """
+    if isinstance(feed, PolledFeed):
+        return feed.dump(storage_path(folder).absolute())
+    assert isinstance(feed, KafkaFeed)
+    return write_dump(feed, folder, groups=groups, note=note)
 
 
 def taken_at_us(dump: Dump) -> int:
