@@ -243,27 +243,44 @@ def data_files(root: StoragePath, files: Files) -> list[DataFile]:
     SourceError
         A file does not exist, is reached through a link, or is not Parquet.
     """
+    return _each(root, files, _committed_file)
+
+
+def files_in_progress(root: StoragePath, files: Files) -> list[DataFile]:
+    """Return files of a batch before its commit, as :func:`data_files`, but with no time.
+
+    The time of a file is a request on remote storage, and the commit sends it anyway.
+    """
+    return _each(root, files, _file_in_progress)
+
+
+def _each(
+    root: StoragePath, files: Files, read: Callable[[str, StoragePath], DataFile]
+) -> list[DataFile]:
     names = [name for name, _ in files]
     found = zip(names, checked_files(root, names), strict=True)
-    return file_system_of(root).each(lambda one: _data_file(*one), found)
+    return file_system_of(root).each(lambda one: read(*one), found)
 
 
-def _data_file(name: str, path: StoragePath) -> DataFile:
-    fs = file_system_of(path)
+def _committed_file(name: str, path: StoragePath) -> DataFile:
+    found, written_ns = _file_in_progress(name, path), file_system_of(path).written_ns()
+    if not written_ns:
+        raise _gone(path)
+    return replace(found, written_ms=written_ns // 1_000_000)
+
+
+def _file_in_progress(name: str, path: StoragePath) -> DataFile:
     try:
         opened = BoundedParquet(path)
     except FileNotFoundError as error:
         raise _gone(path) from error
-    written_ns = fs.written_ns()
-    if not written_ns:
-        raise _gone(path)
     about = opened.metadata
     lowest, highest = _bounds(about)
     return DataFile(
         name=name,
         rows=about.num_rows,
         size=opened.size,
-        written_ms=written_ns // 1_000_000,
+        written_ms=0,
         lowest=lowest,
         highest=highest,
     )

@@ -66,7 +66,7 @@ class DataFile:
     name : str
         Below the folder of the tables.
     written_ms : int
-        When it was written, UTC.
+        When it was written, UTC; 0 before its commit.
     lowest, highest : dict
         Bounds of columns of :data:`BOUNDED`, as JSON has them; a column that is not named has none.
     """
