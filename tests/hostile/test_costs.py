@@ -1,9 +1,9 @@
 """What claims cost the leader that reads them, and an assignment its member, in counted work.
 
 **Rules.** Of a group of 20, the honest turn is the one in which a member joins. Claims of any size
-cost three honest turns in calls (four of the cheapest ones); no other part of a message costs more
-than ten, in calls or in memory. Calls are those of Python and C functions, memory is the peak by
-``tracemalloc``; both are the same in every run.
+cost three honest turns in calls; no other part of a message costs more than ten, in calls or in
+memory. Calls are those of Python and C functions, memory is the peak by ``tracemalloc``; both are
+the same in every run.
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ from holdfast.core.wire.layouts.container import (
 )
 
 MOST_FOR_CLAIMS, MOST = 3, 10
-OF_THE_CHEAPEST = 4
-"""For ``cooperative-sticky``, whose honest turn writes its assignments in columns: claims cost what
-they cost under the others, and the turn a quarter less."""
 SIZES = (7_500, 250_000)
 """The largest message that is read as it is, and one that is not."""
 ALL = grouped(sorted(EVERYTHING))
@@ -128,8 +125,7 @@ def test_no_claim_costs_a_leader_more_than_three_honest_turns(name: str, n_bytes
                 topics=tuple(TOPICS), owned=owned, generation=group.generation - age
             )
             found = cost_of_turn(group, encode_subscription(said))
-            most = OF_THE_CHEAPEST if name == "cooperative-sticky" else MOST_FOR_CLAIMS
-            assert found.n_calls <= most * honest.n_calls, (kind, found, honest)
+            assert found.n_calls <= MOST_FOR_CLAIMS * honest.n_calls, (kind, found, honest)
             assert found.peak_bytes <= MOST * honest.peak_bytes, (kind, found, honest)
 
 

@@ -56,6 +56,22 @@ class _Arcs:
     n_nodes: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offers:
+    """What stays while partitions move: every partition that has an owner keeps having one.
+
+    ``owned`` are these partitions. Entry i of ``offer`` is the offer that partition
+    ``owned[rows[i]]`` is in. Member ``reader[i]`` can take offer ``taken[i]`` for nothing.
+    """
+
+    owned: I32
+    rows: I64
+    offer: I64
+    reader: I64
+    taken: I64
+    n_offers: int
+
+
 def prefer_previous(claims: Claims, target: I32, first: Certificate) -> Certificate | None:
     """Change ``target`` in place; return a certificate that includes previous owners.
 
@@ -71,9 +87,9 @@ def prefer_previous(claims: Claims, target: I32, first: Certificate) -> Certific
     Certificate or None
         None where the goal is not proven.
     """
-    left = MAX_WORK
+    left, offers = MAX_WORK, _offers(claims.group, target, first)
     while True:
-        arcs = _arcs(claims, target, first)
+        arcs = _arcs(claims, target, first, offers)
         cycles, distance, work = _negative_cycles(arcs, left)
         left -= work
         if left < 0:
@@ -92,32 +108,45 @@ def _is_stranger(claims: Claims, target: I32) -> Mask:
     return stranger
 
 
-def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
+def _offers(group: Group, target: I32, first: Certificate) -> _Offers:
+    """Return the offers of all partitions with an owner, and the members that can take each."""
+    owned = np.flatnonzero(target != NO_OWNER).astype(np.int32)
+    spot, value, rows = _offered(group, owned, first.partition[owned], first.rack_weight)
+    offers, offer = np.unique(np.stack((spot, value)), axis=1, return_inverse=True)
+    reader = np.repeat(np.arange(group.n_members), row_sizes(group.sub_start))
+    at, known = _find(offers, np.stack((_spot_of(group, reader), first.member[reader])))
+    return _Offers(
+        owned=owned,
+        rows=rows,
+        offer=offer,
+        reader=reader[known],
+        taken=at[known],
+        n_offers=offers.shape[1],
+    )
+
+
+def _arcs(claims: Claims, target: I32, first: Certificate, offers: _Offers) -> _Arcs:
     """Return the arcs from each member to the pool of load, to offers, and to previous owners."""
     group, price = claims.group, first.member
     n = group.n_members
     is_out = _is_stranger(claims, target).astype(np.int64)
-    owned = np.flatnonzero(target != NO_OWNER).astype(np.int32)
-    holder, paid = target[owned].astype(np.int64), first.partition
-    spot, value, rows = _offered(group, owned, paid[owned], first.rack_weight)
-    offers, offer = np.unique(np.stack((spot, value)), axis=1, return_inverse=True)
+    owned, rows, offer = offers.owned, offers.rows, offers.offer
+    holder = target[owned].astype(np.int64)
     # Of a member's partitions in one offer a stranger's goes first.
     order = np.lexsort((-is_out[owned[rows]], offer, holder[rows]))
     by_holder, by_offer = holder[rows][order], offer[order]
     firsts = np.append(True, (np.diff(by_holder) != 0) | (np.diff(by_offer) != 0))[: len(order)]
     given = order[firsts]
-    reader = np.repeat(np.arange(n), row_sizes(group.sub_start))
-    at, known = _find(offers, np.stack((_spot_of(group, reader), price[reader])))
     back_tp, back = _takers(group, first, target, 0, (owned, claims.owner[owned]))
     pair_tp, pair = _takers(group, first, target, 1, claims.all_previous)
     load, weight = loads(target, n), first.load_weight
     full = np.flatnonzero(price == weight * (2 * load + 1))
     spare = np.flatnonzero((load > 0) & (price == weight * (2 * load - 1)))
     given_tp = owned[rows[given]].astype(np.int64)
-    zero, one = np.zeros(n, np.int64), np.ones(len(reader), np.int64)
+    zero, one = np.zeros(n, np.int64), np.ones(len(offers.reader), np.int64)
     parts = (
         (target[given_tp].astype(np.int64), n + 1 + offer[given], -is_out[given_tp], given_tp),
-        (n + 1 + at[known], reader[known], one[known], None),
+        (n + 1 + offers.taken, offers.reader, one, None),
         (target[back_tp].astype(np.int64), back, -is_out[back_tp], back_tp),
         (target[pair_tp].astype(np.int64), pair, -is_out[pair_tp], pair_tp),
         (full, np.full(len(full), n), zero[full], None),
@@ -128,7 +157,7 @@ def _arcs(claims: Claims, target: I32, first: Certificate) -> _Arcs:
         head=np.concatenate([p[1] for p in parts]),
         cost=np.concatenate([p[2] for p in parts]),
         tp=np.concatenate([np.full(len(p[0]), -1) if p[3] is None else p[3] for p in parts]),
-        n_nodes=n + 1 + offers.shape[1],
+        n_nodes=n + 1 + offers.n_offers,
     )
 
 
