@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.running import run as cli
+from tests.live.run_broker import started
 from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
 
@@ -241,22 +242,28 @@ def test_a_stream_reads_log_ends_though_nobody_commits(lived, tmp_path):
     assert lags[-1] >= lags[0] + 7
 
 
+@pytest.fixture
+def alone(certificates):
+    """A cluster in which nobody else writes while the test runs; one group has been there."""
+    with started(certificates) as broker, small_group(broker.bootstrap, "one"):
+        yield LiveCluster(bootstrap=broker.bootstrap)
+
+
 @pytest.mark.every
 @pytest.mark.spark
-def test_the_watch_job_under_spark_submit(lived, tmp_path):
+def test_the_watch_job_under_spark_submit(alone, tmp_path):
     """The connector and its conf by the command line, as on a cluster; tables as those of a run."""
-    cluster, _, _ = lived
     key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching=true"
     jars = ",".join(str(jar) for jar in connector_jars(pyspark.__version__))
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     job = Path(__file__).parents[2] / "jobs" / "watch.py"
     options = ["--master", "local[1]", "--conf", key, "--conf", "spark.ui.enabled=false"]
     out = tmp_path / "out"
-    command = [str(submit), *options, "--jars", jars, str(job), cluster.bootstrap, str(out)]
+    command = [str(submit), *options, "--jars", jars, str(job), alone.bootstrap, str(out)]
     said = [submitted(command, PYSPARK_DRIVER_PYTHON=sys.executable)[-1] for _ in range(2)]
     assert re.match(r"[1-9]\d* batches, ", said[0])
     assert said[0] == said[1]  # the second run finds nothing new, and adds nothing
-    once = run(None, KafkaFeed(cluster=cluster), tmp_path / "once")
+    once = run(None, KafkaFeed(cluster=alone), tmp_path / "once")
     for name in ("generations", "movements", "rebalances", "ownership_gaps", "offset_commits"):
         assert Tables(out).table(name).equals(once.table(name))
 
