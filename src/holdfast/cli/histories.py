@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.assignor_options import import_from_here
@@ -106,10 +106,13 @@ def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> N
         )
 
 
-def report_open_in(tables: Tables, note: Any) -> None:
-    """Report transactions that were open when the newest batch of tables was read."""
+def report_source(tables: Tables, note: Any) -> None:
+    """Report that tables come from polls, and transactions that were open at their last batch."""
+    from holdfast.fleet.analysis.source_times import polls_text
     from holdfast.fleet.pipeline.ingest.transactions import from_notes
 
+    if text := polls_text(tables):
+        note(text)
     kept = tables.newest_notes()
     report_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
 
@@ -131,6 +134,7 @@ def make_history(
     ``dump`` is what was made of a ``source`` that is a text.
     ``before`` is called once a cluster has answered, before its records are read.
     """
+    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
     from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -161,6 +165,8 @@ def make_history(
             check_logs(broker_logs)
             dump.check_read()
             note(f"reading {source_options.source}")
+            if dump.is_polled:
+                note(f"it is a poll of coordinators: {NOT_KNOWN_BY_POLLS}")
             shown = bar(dump.n_records())
             session = stack.enter_context(session_of(source_options.engine, shown, note=note))
             known = dump.group_names
@@ -245,13 +251,6 @@ def check_logs(logs: Sequence[Path]) -> None:
             raise SourceError(f"{log}: no such file; --broker-log takes a broker's server.log")
 
 
-POLLED: Final = (
-    "coordinators are polled in place of the offsets topic: changes between two polls, and times "
-    "more exact than the interval, are not known; generations are counted by these polls"
-)
-"""Text about what a history by polls does not show."""
-
-
 @contextmanager
 def open_feed(
     cluster: LiveCluster,
@@ -279,7 +278,7 @@ def open_feed(
     SourceError
         The topic cannot be read and no group can be polled, or the tables are of another feed.
     """
-    from holdfast.fleet.pipeline.batches.watch import count_new, is_polled
+    from holdfast.fleet.pipeline.batches.watch import count_new
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
     from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
     from holdfast.fleet.pipeline.steps import HERE_ROWS
@@ -290,7 +289,7 @@ def open_feed(
         ends = cluster.partition_ends(OFFSETS_TOPIC, selection.log_partitions)
         return sum(one.end - one.begin for one in ends.values())
 
-    if tables is not None and is_polled(tables):
+    if tables is not None and tables.is_polled:
         engine = options.Engine.COORDINATORS
     held = _count_readable(cluster, engine, count, note)
     if held is None:
@@ -311,8 +310,11 @@ def _count_readable(
     note: Callable[[str], None],
 ) -> int | None:
     """Return the number of records to read; None if coordinators are to be polled instead."""
+    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
+
+    polled = f"coordinators are polled in place of the offsets topic: {NOT_KNOWN_BY_POLLS}"
     if engine is options.Engine.COORDINATORS:
-        note(POLLED)
+        note(polled)
         return None
     try:
         return count()
@@ -320,7 +322,7 @@ def _count_readable(
         if engine is not options.Engine.AUTO or not cluster.group_names():
             raise
         note(f"{error}")
-        note(POLLED)
+        note(polled)
         return None
 
 

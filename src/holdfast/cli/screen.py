@@ -74,7 +74,8 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
         cost = _cost(**head["cost_partition_seconds"], n_owned=verdict.n_owned)
         window = _window(head["window"]["from"], head["window"]["to"])
         rounds = count(head["rebalances"], "rebalance")
-        _indented(console, f"{window} UTC: {rounds}, downtime {cost}", 2, style="dim")
+        by = " by polls" if head["polled"] else ""
+        _indented(console, f"{window} UTC{by}: {rounds}, downtime {cost}", 2, style="dim")
 
 
 def _now(now: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli import options
 from holdfast.cli.arrow import load_arrow
 from holdfast.cli.durations import parse_duration_ms, read_window
-from holdfast.cli.histories import live_cluster, make_history, report_open_in
+from holdfast.cli.histories import live_cluster, make_history, report_source
 from holdfast.cli.output import notes
 from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
@@ -189,7 +189,7 @@ def _stored(
     from holdfast.fleet.tables.reading import open_tables
 
     snapshot = open_tables(given.path).at_snapshot()
-    report_open_in(snapshot, notes(source_options.quiet))
+    report_source(snapshot, notes(source_options.quiet))
     chosen = snapshot.choose(source_options.group)
     tables = snapshot.load(chosen) if in_memory else snapshot
     return OpenedTables(tables=tables, topics={}, groups=chosen, given=given, are_stored=True)

@@ -1,4 +1,4 @@
-"""When the source of tables was read: the end of every window, and the age of the tables."""
+"""The source of tables: when it was read, and what it cannot tell."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ def window_end_ms(tables: Tables, notes: Mapping[str, Any] | None = None) -> int
     read_us = to_us(str(notes.get(COMPLETE_AT, notes.get("taken_at"))))
     found.append(None if read_us is None else read_us // 1000)
     return max((ms for ms in found if ms is not None), default=None)
+
+
+NOT_KNOWN_BY_POLLS = (
+    "rebalances between two polls, when a commit was made, and any time more exactly than the "
+    "poll interval (so also downtimes) are not known; generations of classic groups are counted "
+    "by the polls"
+)
+"""Text about what tables of polls do not show."""
+
+
+def polls_text(tables: Tables) -> str:
+    """Return what is to be known about tables that come from polls of coordinators; else empty."""
+    if not tables.is_polled:
+        return ""
+    every_s = float(tables.newest_notes().get("every_seconds") or 0.0)
+    interval = f" every {every_s:g} s" if every_s else ""
+    return (
+        f"These tables come from polls of the coordinators{interval}, not from the offsets topic: "
+        f"{NOT_KNOWN_BY_POLLS}."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import (
     MANIFEST,
+    POLLED,
     Batch,
     Manifest,
     has_manifest,
@@ -263,6 +264,11 @@ class Tables:
         """Return the notes of the newest batch; none for in-memory tables without a folder."""
         kept = self.committed()
         return kept[-1].notes if kept else {}
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the rows come from polls of coordinators, not from the offsets topic."""
+        return bool(self.newest_notes().get(POLLED))
 
     def next_batch(self) -> int:
         """Return the smallest id above all committed ones."""

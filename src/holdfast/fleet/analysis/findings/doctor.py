@@ -164,6 +164,7 @@ def summary(history: GroupHistory) -> dict[str, Any]:
             "from": moment(history.begin_ms) if last >= 0 else None,
             "to": moment(history.end_ms) if last >= 0 else None,
         },
+        "polled": history.is_polled,
         "rebalances": history.n_rebalances,
         "downtime_seconds": _rounded(history.downtime_s),
         "cost_partition_seconds": _bounds(*r.total_downtime_s),

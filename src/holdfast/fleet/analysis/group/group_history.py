@@ -68,6 +68,8 @@ class GroupHistory:
         Origin of the tables, for suggested commands.
     commits : CommitTimes, optional
         Without it, the cost of a move is unknown.
+    is_polled : bool
+        Whether the rows come from polls of coordinators.
     """
 
     stored: GroupTables
@@ -77,6 +79,7 @@ class GroupHistory:
     source: GivenSource = NOT_KNOWN
     age: Age = NOT_UPDATED
     commits: CommitTimes | None = None
+    is_polled: bool = False
 
     @property
     def name(self) -> str:
@@ -412,5 +415,6 @@ def read_group(
 
 def read_groups(tables: Tables, groups: Sequence[str], **options: Any) -> Iterator[GroupHistory]:
     """Yield the histories of groups; options are those of :class:`GroupHistory`."""
+    is_polled = tables.is_polled
     for stored in tables.each_group(groups):
-        yield GroupHistory(stored=stored, **options)
+        yield GroupHistory(stored=stored, is_polled=is_polled, **options)

@@ -72,7 +72,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     next_span,
     spans,
 )
-from holdfast.fleet.pipeline.ingest.polled_feed import POLLED, PolledFeed
+from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
@@ -88,7 +88,7 @@ from holdfast.fleet.tables.folder.maintenance import (
     RETENTION_DAYS,
     maintain,
 )
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED, Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
@@ -299,12 +299,6 @@ def check_watched(tables: Tables) -> None:
     known = tables.committed()
     if known and ("query" not in known[-1].notes or ends_of_batch(known[-1]) is None):
         raise _of_another_run(tables.root)
-
-
-def is_polled(tables: Tables) -> bool:
-    """Return whether the batches of a folder come from polls of coordinators."""
-    known = tables.committed()
-    return bool(known) and bool(known[-1].notes.get(POLLED))
 
 
 def count_new(tables: Tables, ends: LogEnds) -> int:

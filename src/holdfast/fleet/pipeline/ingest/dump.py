@@ -44,7 +44,7 @@ from holdfast.fleet.pipeline.ingest.transactions import WAITING, OpenTransaction
 from holdfast.fleet.pipeline.steps import Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import contents_of
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED
 from holdfast.fleet.tables.storage.clients import translated_errors
 from holdfast.fleet.tables.storage.file_system import is_draft
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
@@ -124,7 +124,11 @@ def write_dump(
 
 
 def write_log(
-    folder: StoragePath | str, columns: Mapping[str, object], snapshot: ClusterSnapshot
+    folder: StoragePath | str,
+    columns: Mapping[str, object],
+    snapshot: ClusterSnapshot,
+    *,
+    polled: bool = False,
 ) -> Dump:
     """Write records in memory, such as a simulation's, as a dump; needs no Spark.
 
@@ -134,6 +138,8 @@ def write_log(
         New or empty, or a dump, which is replaced; workers write there too.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
+    polled : bool
+        Whether they come from a poll of coordinators; recorded.
 
     Raises
     ------
@@ -142,7 +148,8 @@ def write_log(
     """
     root = storage_path(folder).absolute()
     make_room(root)
-    write_parts(root, snapshot, [_write(root / "records", from_columns("records", columns))])
+    file = _write(root / "records", from_columns("records", columns))
+    write_parts(root, snapshot, [file], polled=polled)
     return Dump.open(root)
 
 
@@ -156,6 +163,7 @@ def write_parts(
     read: Mapping[int, tuple[int, int]] | None = None,
     open_transactions: Sequence[OpenTransaction] = (),
     deleted: pa.Table | None = None,
+    polled: bool = False,
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records.
 
@@ -175,6 +183,7 @@ def write_parts(
         "records": sorted(records),
         **({"groups": list(groups)} if groups else {}),
         **({COMPLETE_AT: complete_at} if complete_at else {}),
+        **({POLLED: True} if polled else {}),
         **({} if read is None else {"read": {str(p): span for p, span in sorted(read.items())}}),
     }
     if open_transactions:

@@ -100,6 +100,12 @@ def merge_dumps(sources: Sequence[StoragePath | str], folder: StoragePath | str)
         raise SourceError(
             f"{root} is one of the dumps to merge: name another folder for the result"
         )
+    for dump in dumps:
+        if dump.is_polled:
+            raise SourceError(
+                f"{dump.path} is a poll of coordinators, whose records have no offsets of a topic: "
+                "it cannot be merged; `watch` keeps a history of polls"
+            )
     ids = {dump.cluster_id: dump.path for dump in dumps if dump.cluster_id}
     if len(ids) > 1:
         (one, at), (other, beside), *_ = ids.items()

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 RECORDED: Final = frozenset({GroupType.CLASSIC, GroupType.CONSUMER})
 """Types of groups whose members and commits become records."""
 
-POLLED: Final = "polled"
-"""Note of a batch whose records come from polls."""
 _LOG_PARTITION: Final = 0
 _DELETED: Final = "Dead"
 _GENERATIONS: Final = ("group", "generation", "state", "log_offset")
@@ -208,7 +206,7 @@ class PolledFeed:
         found = self.cluster.snapshot()
         offsets = [row for row in found.offsets if row[0] != OFFSETS_TOPIC]
         columns = {name: self._log[name] for name in RECORDS.names}
-        return write_log(folder, columns, replace(found, offsets=offsets))
+        return write_log(folder, columns, replace(found, offsets=offsets), polled=True)
 
     def _append(self, records: Sequence[KeyValue], at_us: int) -> None:
         n = len(records)
@@ -239,7 +237,7 @@ def feed_of(cluster: LiveCluster, selection: Selection, tables: Tables | None = 
     batches = [] if tables is None else tables.committed()
     if tables is None or not batches:
         return PolledFeed(cluster=cluster, selection=selection)
-    if not batches[-1].notes.get(POLLED):
+    if not tables.is_polled:
         raise SourceError(
             f"{tables.root} has the records of the offsets topic, and cannot continue with polls "
             "of coordinators: name a new folder"

@@ -28,7 +28,7 @@ from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.fleet.tables.columns.steps import DUMP_TABLES
 from holdfast.fleet.tables.folder.contents import checked_files, parsed
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.paths import (
     StoragePath,
@@ -67,6 +67,8 @@ class Dump:
         Partition -> span of the log that was read; None if unknown.
     open_transactions : tuple of OpenTransaction
         Open transactions at the time of the dump, whose records are not in it.
+    is_polled : bool
+        Whether the records come from a poll of coordinators, not from the offsets topic.
     """
 
     path: StoragePath
@@ -77,6 +79,7 @@ class Dump:
     complete_at: str = ""
     read: Mapping[int, tuple[int, int]] | None = None
     open_transactions: tuple[OpenTransaction, ...] = ()
+    is_polled: bool = False
 
     @classmethod
     def open(cls, path: StoragePath | str) -> Dump:
@@ -102,6 +105,7 @@ class Dump:
             complete_at=str(document.get(COMPLETE_AT) or ""),
             read=_read_spans(folder, document.get("read")),
             open_transactions=_read_transactions(folder, document.get("open_transactions")),
+            is_polled=document.get(POLLED) is True,
         )
 
     def records(self, spark: SparkSession) -> DataFrame:

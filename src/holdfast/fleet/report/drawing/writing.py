@@ -25,6 +25,7 @@ from holdfast.fleet.analysis.findings.examination import Examination, worst_firs
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.source_times import polls_text
 from holdfast.fleet.analysis.spans import NONE
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
@@ -159,6 +160,7 @@ def render(
     several = len(examined) > 1
     main = tag(
         "main",
+        origin(tables),
         tag("div", _fleet_figures(tables, examined), id="figures"),
         Markup(lean(asset("timeline.html")).replace("\n", ""))  # where the script draws
         if is_drawn
@@ -174,7 +176,7 @@ def render(
     # browser's main thread, overlaps with reading and laying out everything else.
     first, later = elements[:3], elements[3:]
     top = [*first, shown_script(loader), *([bar] if served else []), _header(title, examined)]
-    bottom = [page_footer(served=served), *later, *map(shown_script, follower)]
+    bottom = [page_footer(tables, served=served), *later, *map(shown_script, follower)]
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
@@ -348,11 +350,19 @@ def _group_section(group: Examination, index: int, *, several: bool) -> Markup:
     )
 
 
-def page_footer(*, served: bool = False) -> Markup:
+def origin(tables: Tables) -> Markup | None:
+    """Return what is not known, for tables that come from polls of coordinators."""
+    text = polls_text(tables)
+    return tag("p", text, class_="lead", id="origin") if text else None
+
+
+def page_footer(tables: Tables, *, served: bool = False) -> Markup:
     """Return the last element of a page."""
     alone = "This page sends requests to its own server only."
     if not served:
         alone = "This file is complete: it loads nothing from the network."
     made = "Made by holdfast from the group's own records in the offsets topic."
+    if tables.is_polled:
+        made = "Made by holdfast from polls of the group's coordinator."
     text = f"{made} {alone} Times are UTC."
     return tag("footer", tag("p", text))

@@ -29,6 +29,7 @@ from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
 from holdfast.fleet.analysis.findings.doctor import examinations, moment, to_json, worst_of
 from holdfast.fleet.analysis.findings.finding import RULES
+from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
 from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
     SEVERITIES,
@@ -49,6 +50,8 @@ from holdfast.fleet.tables.reading import flatten
 MOST_ROWS: Final = 1_000
 SHOWN: Final = tuple(name for name in TABLES if name not in {*NOT_SHOWN, "bad_records"})
 """Tables with rows of groups that are in memory."""
+
+_LISTS: Final = (DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST)
 
 Schema = dict[str, Any]
 
@@ -81,6 +84,12 @@ def _object(properties: Schema, doc: str = "", *, only: bool = True) -> Schema:
         **closed,
     }
 
+
+_POLLED: Final[Schema] = {
+    "type": "boolean",
+    "description": "Whether the rows come from polls of coordinators, not from the offsets topic: "
+    f"{NOT_KNOWN_BY_POLLS}.",
+}
 
 _FOUND = _object(
     {
@@ -123,6 +132,7 @@ _GROUP = _object(
         "group": {"type": "string"},
         "state": {"type": "string"},
         "members": {"type": "integer"},
+        "polled": _POLLED,
         "rebalances": {"type": "integer"},
         "downtime_seconds": {"type": "number"},
         "findings": {"type": "array", "items": {"type": "object"}},
@@ -135,6 +145,7 @@ _GROUP = _object(
 def _page_of(row: Schema) -> Schema:
     return _object(
         {
+            "polled": _POLLED,
             "total": {"type": "integer", "minimum": 0, "description": "Rows on all pages."},
             "page": {"type": "integer", "minimum": 1},
             "size": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
@@ -209,7 +220,9 @@ OF_GROUP = _RANGE
 def of_rows(table: Table) -> tuple[Parameter, ...]:
     """Return the parameters of a table's rows: lists do not sort."""
     named = zip(table.columns, table.flat_names, strict=True)
-    columns = [name for column, name in named if column.dtype is not DType.STRING_LIST]
+    columns = [  # the elements of a list have a name of their own
+        name for column, name in named if column.dtype not in _LISTS or name != column.name
+    ]
     sort = Parameter("sort", {"type": "string", "enum": columns}, "Column; by default its order.")
     return (*_RANGE, sort, *_PAGES)
 
@@ -249,7 +262,9 @@ def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
             falls=words.get("order", "desc") == "desc",
         ),
     )
-    return _cut(rows, words, lambda some: (_group_row(index, verdicts, since_s, i) for i in some))
+    return _cut(
+        fleet, rows, words, lambda some: (_group_row(index, verdicts, since_s, i) for i in some)
+    )
 
 
 def _group_row(
@@ -316,18 +331,25 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
     def written(some: Sequence[int]) -> Iterator[Schema]:
         return _plain(found.take(pa.array(some, pa.int64())))
 
-    return _cut(order.to_numpy(), words, written)
+    return _cut(fleet, order.to_numpy(), words, written)
 
 
 def _range_of(fleet: ServedFleet, words: Mapping[str, str]) -> TimeRange:
     return fleet.range_of(words) or ALL
 
 
-def _cut(found: I64, words: Mapping[str, str], written: Any) -> Schema:
+def _cut(fleet: ServedFleet, found: I64, words: Mapping[str, str], written: Any) -> Schema:
     """Return one page of rows; a page behind the last one has none."""
     page, size = int(words.get("page", 1)), int(words.get("size", 100))
     some = found[(page - 1) * size : page * size].tolist()
-    return {"total": len(found), "page": page, "size": size, "rows": list(written(some))}
+    polled = fleet.served.tables.is_polled
+    return {
+        "polled": polled,
+        "total": len(found),
+        "page": page,
+        "size": size,
+        "rows": list(written(some)),
+    }
 
 
 def _plain(found: pa.Table) -> Iterator[Schema]:

@@ -40,7 +40,7 @@ from holdfast.fleet.report.drawing.sections import (
     when,
 )
 from holdfast.fleet.report.drawing.words import downtime, first_words, number, spark
-from holdfast.fleet.report.drawing.writing import page_footer
+from holdfast.fleet.report.drawing.writing import origin, page_footer
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
     SORTS,
@@ -228,6 +228,7 @@ def index_page(
     title = f"Consumer groups of {state.where}"
     main = tag(
         "main",
+        origin(served.tables),
         tag(
             "div",
             _fleet_words(index, verdicts, since_s, worst_first),
@@ -252,7 +253,7 @@ def index_page(
     )
     header = tag("header", tag("h1", title))
     bar = bar_of(served, state, live, view.words, group=False)
-    body = join([bar, header, main, page_footer(served=True), shown_script(script)])
+    body = join([bar, header, main, page_footer(served.tables, served=True), shown_script(script)])
     return document(", ".join([title, *_covered(index)]), body, [script], served=True)
 
 

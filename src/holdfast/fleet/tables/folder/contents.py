@@ -134,6 +134,13 @@ def seconds(value: object) -> float:
     return float(value)
 
 
+def truth(value: object) -> bool:
+    """Check a truth value."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{_shown(value)}, expected true or false")
+    return value
+
+
 def text_of(value: object) -> str:
     """Check a text that can be written again."""
     if not isinstance(value, str) or (not value.isascii() and _has_surrogates(value)):

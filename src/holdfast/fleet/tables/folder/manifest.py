@@ -26,7 +26,7 @@ from typing import Any, Final
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.names import is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import fields_of, parsed, seconds, text_of, whole
+from holdfast.fleet.tables.folder.contents import fields_of, parsed, seconds, text_of, truth, whole
 from holdfast.fleet.tables.folder.delta_log import log_folder
 from holdfast.fleet.tables.folder.last_writer import LastWriter, from_json
 from holdfast.fleet.tables.storage.file_system import FileSystem, is_draft
@@ -47,6 +47,9 @@ COMPLETE_AT: Final = "complete_at"
 """Note of a batch, and key of a dump: the moment up to which every record was read, in ISO 8601.
 
 Empty in a batch of a stream that has not read that far yet."""
+
+POLLED: Final = "polled"
+"""Note of a batch, and key of a dump: true if its records come from polls of coordinators."""
 
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
@@ -337,6 +340,7 @@ _NOTES: Final[Mapping[str, Callable[[object], object]]] = {
     "query": text_of,
     "taken_at": text_of,
     COMPLETE_AT: text_of,
+    POLLED: truth,
     "cluster_id": text_of,
     "every_seconds": seconds,
     "started_with": _texts,
