@@ -25,7 +25,11 @@ from tests.pipeline.kinds import printed
 from tests.pipeline.test_kinds import said_partitions
 from tests.ports import free_port
 
-from holdfast.fleet.tables.reading import Tables
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.batches.watch import watch
+from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.tables.reading import Tables, open_tables
 from holdfast.local.jars import KAFKA_VERSION, broker_coordinates, resolve
 
 COORDINATES = [
@@ -217,6 +221,41 @@ class Members(Processes):
 
 
 PARTS = ("config", "offset", "status")
+
+
+def compare_polled(bootstrap: str, folder: Path, group: str, tables: Tables) -> None:
+    """Compare a group's last generation by the topic with that by polls, which are continued.
+
+    An answer has no time-outs, and no number of a classic generation.
+    """
+    cluster, into = LiveCluster(bootstrap=bootstrap), folder / "polled"
+    chosen, known = Selection(groups=[group]), into.exists()
+    for _ in range(2):  # a poll that starts on tables of another one repeats no generation
+        before = open_tables(into).rows("generations") if known else 0
+        feed = feed_of(cluster, chosen, open_tables(into) if known else None)
+        polled, known = watch(feed, into, selection=chosen), True
+    assert polled.rows("generations") == before
+    assert _last_generation(polled, group) == _last_generation(tables, group)
+    positions = [
+        {(row["topic"], row["partition"]) for row in rows_of(one, "lag", group)}
+        for one in (polled, tables)
+    ]
+    assert positions[0] == positions[1]
+
+
+def _last_generation(tables: Tables, group: str) -> list[list[dict[str, Any]]]:
+    """The last generation of a group with its members and assignments, without times."""
+    last = max(rows_of(tables, "generations", group), key=lambda row: row["log_offset"])
+    left_out = {"timestamp", "log_partition", "log_offset", "rebalance_timeout_ms", "leader"}
+    left_out |= {"session_timeout_ms", "record_bytes"}
+    left_out |= {"generation"} if last["group_type"] == "classic" else set()
+    found = []
+    for name in ("generations", "members", "assignments"):
+        own = [r for r in rows_of(tables, name, group) if r["generation"] == last["generation"]]
+        own = [last] if name == "generations" else own
+        kept = [{key: one for key, one in row.items() if key not in left_out} for row in own]
+        found.append(sorted(kept, key=repr))
+    return found
 
 
 def settled(records: Any, quiet_s: float = 6, limit_s: float = 90) -> None:

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from tests.live.kinds import Members, ask, assigned, rows_of, streams_tasks, tables_of
+from tests.live.kinds import (
+    Members,
+    ask,
+    assigned,
+    compare_polled,
+    rows_of,
+    streams_tasks,
+    tables_of,
+)
 from tests.live.processes import create_topic
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
+
+from holdfast.fleet.tables.reading import open_tables
 
 pytestmark = pytest.mark.broker
 
@@ -56,6 +66,8 @@ def test_a_share_group(broker, tmp_path):
         for name in ("a", "b"):
             crew.kill(name)
         tables = tables_of(bootstrap, tmp_path, group)
+        compare_polled(bootstrap, tmp_path, group, tables)
+    polled = rows_of(open_tables(tmp_path / "polled"), "lag", group)
     generation = last(tables, group)
     assert (generation["group_type"], generation["n_members"]) == ("share", 3)
     assert generation["n_partitions"] == 2
@@ -68,6 +80,9 @@ def test_a_share_group(broker, tmp_path):
         start, lag = said[row["topic"], row["partition"]]
         assert (str(row["current_offset"]), str(row["lag"])) == (start, lag)
     assert len(found) == 2
+    assert [(r["current_offset"], r["lag"]) for r in polled] == [
+        (r["current_offset"], r["lag"]) for r in found
+    ]
 
 
 @pytest.mark.every
@@ -89,6 +104,7 @@ def test_a_streams_group(broker, tmp_path):
         )
         said = active()
         tables = tables_of(bootstrap, tmp_path, group)
+        compare_polled(bootstrap, tmp_path, group, tables)
     generation = last(tables, group)
     assert (generation["group_type"], generation["n_members"]) == ("streams", 2)
     assert assigned(tables, generation) == said

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import pytest
 from kafka import KafkaAdminClient
-from tests.live.kinds import Members, ask, assigned, await_spread, rows_of, tables_of
+from tests.live.kinds import (
+    Members,
+    ask,
+    assigned,
+    await_spread,
+    compare_polled,
+    rows_of,
+    tables_of,
+)
 from tests.live.processes import create_topic
 from tests.live.test_kinds import last, produce
 from tests.live.test_worker import Desk, close_all, shared
@@ -64,6 +72,7 @@ def test_a_classic_streams_group(broker, tmp_path):
         assert assigned(tables, generation) == {
             member: {(place[name], number) for name, number in tps} for member, tps in said.items()
         }
+        compare_polled(bootstrap, tmp_path, group, tables)
         return tables, generation
 
     with Members(bootstrap, tmp_path) as crew:
@@ -127,6 +136,7 @@ def test_a_connect_group(broker, tmp_path):
         )
         both = running("w1")
         tables, rows, given = read()
+        compare_polled(bootstrap, tmp_path, group, tables)
         assert given(rows[-1]) == both
         assert (rows[-1]["protocol_type"], rows[-1]["n_members"]) == ("connect", 2)
         assert rows[-1]["protocol"] in ("compatible", "sessioned")
@@ -156,6 +166,7 @@ def test_a_group_that_migrates_to_kip_848_and_back(broker, tmp_path):
         generation = max(rows, key=lambda row: row["log_offset"])
         assert (generation["group_type"], generation["n_members"]) == (kind, len(said))
         assert assigned(tables, generation) == said
+        compare_polled(bootstrap, tmp_path, group, tables)
         rows = rows_of(tables, "rebalances", group)
         return [(r["group_type"], r["cause"], r["n_joined"], r["n_left"]) for r in rows]
 
@@ -225,6 +236,7 @@ def test_a_group_of_our_own_workers(broker, tmp_path):
         assert found.keys() == ids
         assert sorted(map(sorted, found.values())) == held
         assert {generation["generation"]} == generations
+        compare_polled(bootstrap, tmp_path, group, tables)
         return tables
 
     try:

@@ -17,7 +17,7 @@ from holdfast.cluster.snapshot import JOINING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds.kind import GroupType
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.ingest.polled_feed import KnownGroups
+from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups
 from holdfast.fleet.tables.reading import open_tables
 
 POLL = ("--engine", "coordinators")
@@ -76,16 +76,8 @@ def test_a_group_that_rebalances_keeps_its_generation():
     assert records(known, seen(3, {"a": [0], "b": []})) == [(2, ["a", "b"])]
 
 
-@pytest.mark.parametrize(
-    ("poll", "why"),
-    [
-        (seen(1, {}, state="Empty"), "it has never had a member"),
-        (seen(1, {"a": [0]}, commits={0: 1}, kind=GroupType.SHARE), "share groups commit nothing"),
-    ],
-    ids=["empty", "share"],
-)
-def test_a_group_without_generations_is_not_recorded(poll, why):
-    assert records(KnownGroups(), poll) == [], why
+def test_a_group_that_never_had_a_member_is_not_recorded():
+    assert records(KnownGroups(), seen(1, {}, state="Empty")) == []
 
 
 def test_commits_that_are_not_known_are_not_deleted():

@@ -293,7 +293,7 @@ def open_feed(
         engine = options.Engine.COORDINATORS
     held = _count_readable(cluster, engine, count, note)
     if held is None:
-        yield feed_of(cluster, selection, tables)
+        yield feed_of(cluster, selection, tables, note)
         return
     most_here = 0 if engine is options.Engine.SPARK else HERE_ROWS
     with session_of(engine, bar(held), note=note, kafka=True) as session:

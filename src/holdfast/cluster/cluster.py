@@ -203,8 +203,13 @@ class LiveCluster:
             found: str = send("Metadata", lambda lookup: lookup.topics([])).cluster_id
             return found
 
-    def snapshot(self) -> ClusterSnapshot:
+    def snapshot(self, *, share_state: bool = True) -> ClusterSnapshot:
         """Return every topic with its id, and the begin and end offset of each partition.
+
+        Parameters
+        ----------
+        share_state : bool
+            Read the records of ``__share_group_state`` too, where the cluster has any.
 
         Raises
         ------
@@ -215,7 +220,7 @@ class LiveCluster:
             answer = send("Metadata", lambda lookup: lookup.topics())
             offsets = offsets_of(send, {topic.name: led(topic) for topic in answer.found})
         taken_at = datetime.now(UTC).isoformat()
-        share = [topic for topic in answer.found if topic.name == SHARE_TOPIC]
+        share = [one for one in answer.found if share_state and one.name == SHARE_TOPIC]
         return ClusterSnapshot(
             share_state=self._records(SHARE_TOPIC, led(share[0])) if share else (),
             cluster_id=answer.cluster_id,

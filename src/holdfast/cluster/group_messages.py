@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.cluster.connections import raise_code
+from holdfast.cluster.epoch_groups import epochs_of
 from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
@@ -66,7 +67,19 @@ def seen_group(kind: GroupType, one: Any) -> SeenGroup:
             )
             for member in one.members
         ),
+        protocol_type=getattr(one, "protocol_type", "") or CONSUMER_PROTOCOL,
+        messages=_messages(one) if kind is GroupType.CLASSIC else {},
+        epochs=epochs_of(kind, one),
     )
+
+
+def _messages(group: Any) -> dict[str, tuple[bytes, bytes]]:
+    """Return the subscription and the assignment of members with both."""
+    found = {
+        one.member_id: (bytes(one.member_metadata or b""), bytes(one.member_assignment or b""))
+        for one in group.members
+    }
+    return {member_id: both for member_id, both in found.items() if all(both)}
 
 
 def describe_request(kind: GroupType, groups: list[str]) -> Any:

@@ -56,6 +56,9 @@ class PolledGroups:
     seen: SeenGroups
     # Group -> (topic, partition) -> committed offset; a group whose commits are unknown is missing.
     commits: Mapping[str, Mapping[tuple[str, int], int]]
+    share_starts: Sequence[Position] = ()  # of share groups, which commit nothing
+    # Groups without members or positions in this answer, with the reasons.
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
@@ -225,7 +228,14 @@ def polled_groups(
             commits[one.group][one.topic, one.partition] = one.offset
         for name in questions.refused:  # unknown, and not without commits
             commits.pop(name, None)
-    return PolledGroups(seen=seen, commits=commits)
+        shared = sorted(seen.groups.keys() - {*names})
+        starts: list[Position] = []
+        if shared:
+            starts = send("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
+    refused = {name: one.refused for name, one in seen.groups.items() if one.refused}
+    return PolledGroups(
+        seen=seen, commits=commits, share_starts=starts, refused={**questions.refused, **refused}
+    )
 
 
 def _listed(send: SendRequest) -> GroupQuestions:

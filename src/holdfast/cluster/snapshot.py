@@ -9,11 +9,14 @@ References: KIP-518 (states in ListGroups), KIP-848, KIP-1071.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.partitions import TopicPartitions
+
+if TYPE_CHECKING:
+    from holdfast.cluster.epoch_groups import GroupEpochs
 
 ShareRecord: TypeAlias = tuple[int, int, int, bytes | None, bytes | None]
 """Partition, offset, timestamp in microseconds, key and value of a record."""
@@ -70,6 +73,10 @@ class SeenGroup:
     # None if not requested, or if the coordinator refused.
     members: tuple[SeenMember, ...] | None = None
     refused: str = ""  # why it was not described; empty if it was, or if not requested
+    # Of a classic group: its protocol type, and member id -> bytes of subscription and assignment.
+    protocol_type: str = CONSUMER_PROTOCOL
+    messages: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    epochs: GroupEpochs | None = None  # of a group whose assignments the broker computes
 
     @property
     def is_rebalancing(self) -> bool:

@@ -26,7 +26,8 @@ from typing import Final
 
 from holdfast.core.wire.one.reader import Reader
 from holdfast.core.wire.one.reasons import Reason
-from holdfast.core.wire.one.topic_ids import topic_id_text
+from holdfast.core.wire.one.topic_ids import read_topic_id, topic_id_text
+from holdfast.core.wire.one.writer import Writer
 
 SNAPSHOT, UPDATE = 0, 1
 _BATCH_MIN: Final = 20
@@ -64,6 +65,25 @@ def decode_share_state(key: bytes, value: bytes | None) -> ShareState:
         start_offset=start,
         n_delivered=delivered,
     )
+
+
+def encode_share_snapshot(state: ShareState) -> tuple[bytes, bytes]:
+    """Write the key and the value of a snapshot without batches."""
+    key, value = Writer("ShareStateKey", 0), Writer("ShareSnapshotValue", 0)
+    key.int16(SNAPSHOT, "type")
+    key.string(state.group, "groupId")
+    key.uuid(read_topic_id(state.topic_id))
+    key.int32(state.partition, "partition")
+    value.int16(0, "version")
+    for name in ("snapshotEpoch", "stateEpoch", "leaderEpoch"):
+        value.int32(0, name)
+    value.int64(-1 if state.start_offset is None else state.start_offset, "startOffset")
+    for name in ("createTimestamp", "writeTimestamp"):
+        value.int64(0, name)
+    value.compact_array((), "stateBatches", lambda *_: None)
+    count = "deliveryCompleteCount"
+    value.tagged([(0, count, lambda inner: inner.int32(state.n_delivered, count))])
+    return key.done(), value.done()
 
 
 def _value(value: bytes, kind: int) -> tuple[int, int]:

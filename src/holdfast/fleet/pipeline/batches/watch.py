@@ -354,7 +354,7 @@ def watch(
     check_watched(tables)
     into = Stream(
         tables=tables,
-        snapshot=cluster.snapshot,
+        snapshot=feed.snapshot if isinstance(feed, PolledFeed) else cluster.snapshot,
         selection=selection or Selection(),
         auto_offset_reset=auto_offset_reset,
         broker_logs=[log.absolute() for log in broker_logs],

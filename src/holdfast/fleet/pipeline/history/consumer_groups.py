@@ -295,7 +295,7 @@ def _append(
                 "client_id": member["clientId"],
                 "client_host": member["clientHost"],
                 "rack": member["rackId"],
-                "rebalance_timeout_ms": member.get("rebalanceTimeoutMs"),
+                "rebalance_timeout_ms": member.get("rebalanceTimeoutMs") or None,  # 0: unknown
                 "session_timeout_ms": None,
                 # The broker resolves a regular expression; its records do not contain the topics.
                 "subscribed_topics": None

@@ -1,15 +1,20 @@
 """Records of the offsets topic, made of what coordinators answer about groups.
 
-Every described group becomes a classic group of protocol type ``consumer``: an answer has neither
-the metadata of members nor their time-outs, and does not say which generation it describes.
+**Rules.** An answer does not say which generation of a classic group it describes, nor the
+time-outs of members: the caller counts generations, and a time-out is 0, which means unknown. A
+classic member without the bytes of its subscription subscribes to every topic of which any member
+was given a partition. A topic that was deleted is named by its id.
+
+References: KIP-848, "Records"; KIP-932; KIP-1071.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL
+from holdfast.cluster.epoch_groups import EPOCH_RECORDS, Fields, GroupEpochs
+from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -23,7 +28,7 @@ from holdfast.core.wire.layouts.offsets_schemas import RecordType
 KeyValue = tuple[bytes, bytes | None]
 """Key and value of a record; no value: a tombstone."""
 
-_VERSION = 3  # of both values: the newest one without tagged fields
+_CLASSIC_VERSION = 3  # of the values of classic groups: the newest one without tagged fields
 
 
 class Described(Protocol):
@@ -51,27 +56,35 @@ class Described(Protocol):
 
 
 def generation_record(
-    group: str, generation: int, members: Iterable[Described], at_ms: int, protocol: str = ""
+    group: str,
+    generation: int,
+    members: Iterable[Described],
+    at_ms: int,
+    *,
+    protocol: str = "",
+    protocol_type: str = CONSUMER_PROTOCOL,
+    messages: Mapping[str, tuple[bytes, bytes]] | None = None,
 ) -> KeyValue:
-    """Return the record of one generation of a group.
+    """Return the record of one generation of a classic group.
 
-    A member subscribes, in the record, to every topic of which any member was given a partition.
+    ``messages`` has the subscription and the assignment of members, where they are known.
     """
     found = tuple(members)
     topics = tuple(sorted({topic for one in found for topic, _ in one.partitions}))
+    known = messages or {}
     value = {
-        "protocolType": CONSUMER_PROTOCOL,
+        "protocolType": protocol_type,
         "generation": generation,
         "protocol": protocol or None,
         "leader": None,
         "currentStateTimestamp": at_ms,
-        "members": [_member(one, topics) for one in found],
+        "members": [_member(one, known.get(one.member_id) or _made(one, topics)) for one in found],
     }
     return _encoded(RecordType.GROUP_METADATA, {"group": group}, value)
 
 
 def deleted_group(group: str) -> KeyValue:
-    """Return the tombstone of a group."""
+    """Return the tombstone of a classic group."""
     return _encoded(RecordType.GROUP_METADATA, {"group": group}, None)
 
 
@@ -85,7 +98,67 @@ def commit_record(
     return _encoded(RecordType.OFFSET_COMMIT, key, None if offset is None else value)
 
 
-def _member(one: Described, topics: tuple[str, ...]) -> dict[str, object]:
+def epoch_records(kind: GroupType, group: str, epochs: GroupEpochs) -> Iterator[KeyValue]:
+    """Yield the records of one epoch: members, topology, epoch, and the target assignment.
+
+    A share group's answer has no target: the present assignment of its members stands for it.
+    """
+    records, key = EPOCH_RECORDS[kind], {"groupId": group}
+    for member_id, one in sorted(epochs.members.items()):
+        yield _encoded(records.member, {**key, "memberId": member_id}, one.metadata)
+    if records.topology is not None and epochs.topology is not None:
+        yield _encoded(records.topology, key, epochs.topology)
+    yield _encoded(records.epoch, key, {"epoch": epochs.group, "metadataHash": 0})
+    if not epochs.members:
+        return
+    for member_id, one in sorted(epochs.members.items()):
+        target = one.assigned if one.target is None else one.target
+        yield _encoded(records.target, {**key, "memberId": member_id}, target)
+    yield _encoded(records.target_epoch, key, {"assignmentEpoch": epochs.assignment})
+
+
+def current_record(kind: GroupType, group: str, member_id: str, value: Fields | None) -> KeyValue:
+    """Return the record of what a member has now, or its tombstone.
+
+    Parameters
+    ----------
+    value : mapping or None
+        ``memberEpoch``, and the lists that an answer reports, those of revocations included.
+    """
+    record, key = EPOCH_RECORDS[kind].current, {"groupId": group, "memberId": member_id}
+    if value is None:
+        return _encoded(record, key, None)
+    rest: dict[str, Any] = {"previousMemberEpoch": value["memberEpoch"], "state": 0}
+    if kind is GroupType.STREAMS:
+        lists = ("standbyTasks", "warmupTasks")
+        rest |= {f"{name}PendingRevocation": [] for name in lists}
+    return _encoded(record, key, {**rest, **value})
+
+
+def departed_member(kind: GroupType, group: str, member_id: str) -> Iterator[KeyValue]:
+    """Yield the tombstones of a member, in a broker's order."""
+    records, key = EPOCH_RECORDS[kind], {"groupId": group, "memberId": member_id}
+    for record in (records.current, records.target, records.member):
+        yield _encoded(record, key, None)
+
+
+def deleted_epochs(kind: GroupType, group: str, members: Iterable[str]) -> Iterator[KeyValue]:
+    """Yield the tombstones of a group whose assignments the broker computed."""
+    records = EPOCH_RECORDS[kind]
+    for member_id in members:
+        yield from departed_member(kind, group, member_id)
+    for record in (records.target_epoch, records.topology, records.epoch):
+        if record is not None:
+            yield _encoded(record, {"groupId": group}, None)
+
+
+def _made(one: Described, topics: tuple[str, ...]) -> tuple[bytes, bytes]:
+    assignment = AssignmentMessage(partitions=one.partitions)
+    return encode_subscription(Subscription(topics=topics)), encode_assignment(assignment)
+
+
+def _member(one: Described, messages: tuple[bytes, bytes]) -> dict[str, object]:
+    subscription, assignment = messages
     return {
         "memberId": one.member_id,
         "groupInstanceId": one.instance_id,
@@ -93,14 +166,19 @@ def _member(one: Described, topics: tuple[str, ...]) -> dict[str, object]:
         "clientHost": one.client_host,
         "rebalanceTimeout": 0,
         "sessionTimeout": 0,
-        "subscription": encode_subscription(Subscription(topics=topics)),
-        "assignment": encode_assignment(AssignmentMessage(partitions=one.partitions)),
+        "subscription": subscription,
+        "assignment": assignment,
     }
 
 
-def _encoded(kind: RecordType, key: dict[str, object], value: dict[str, object] | None) -> KeyValue:
-    version = None if value is None else _VERSION
+def _encoded(kind: RecordType, key: Mapping[str, object], value: Fields | None) -> KeyValue:
+    is_classic = kind in (RecordType.GROUP_METADATA, RecordType.OFFSET_COMMIT)
+    version = None if value is None else _CLASSIC_VERSION if is_classic else 0
     record = Record(
-        record_type=kind, name=kind.schema_name, key=key, value_version=version, value=value
+        record_type=kind,
+        name=kind.schema_name,
+        key={**key},
+        value_version=version,
+        value=None if value is None else {**value},
     )
     return encode_record(record)

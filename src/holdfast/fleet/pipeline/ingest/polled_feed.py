@@ -1,145 +1,51 @@
 """A feed without the offsets topic: what coordinators answer, poll by poll, as its records.
 
-**Rules.** A poll appends a record for each generation that differs from the known one, for each
-commit that moved, and a tombstone for each group and commit that was deleted. A group that
-rebalances keeps its known generation until the rebalance ends: its members have no assignments
-meanwhile. Offsets count appended records. A feed that starts on tables of an earlier one continues
-from them, so a restart appends nothing that was already known.
-
-What a poll cannot know: rebalances between two polls, and any time more exactly than the poll
-interval. Generations are counted here, one for each change that a poll found. KIP-848 groups are
-recorded as classic ones; share and Streams groups are not recorded.
+**Rules.** Offsets count appended records. A feed that starts on tables of an earlier one continues
+from them. What a poll cannot know:
+:data:`~holdfast.fleet.analysis.source_times.NOT_KNOWN_BY_POLLS`.
 
 **Strategy.** All later steps are those of the offsets topic: the records are of its form
-(:mod:`holdfast.fleet.pipeline.ingest.described_records`).
+(:mod:`~holdfast.fleet.pipeline.ingest.described_records`), and are of what differs from the known
+groups (:mod:`~holdfast.fleet.pipeline.ingest.known_groups`). The positions of share groups are
+written in the form of their own topic, ``__share_group_state``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.cluster.groups_now import polled_groups
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.names import shown_name
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.ingest.described_records import (
-    KeyValue,
-    commit_record,
-    deleted_group,
-    generation_record,
-)
-from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.fleet.pipeline.ingest.described_records import KeyValue
+from holdfast.fleet.pipeline.ingest.dump import Note, write_log
+from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, LogPart, ends_of_batch
 from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.share_positions import records_of
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.columns.schemas import from_columns
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
-    from holdfast.cluster.groups_now import PolledGroups
-    from holdfast.cluster.snapshot import SeenGroup, SeenMember
+    from holdfast.cluster.group_messages import Position
+    from holdfast.cluster.snapshot import ClusterSnapshot
     from holdfast.fleet.pipeline.ingest.offsets_topic import LogEnds
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.topic_reader import Span
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
-RECORDED: Final = frozenset({GroupType.CLASSIC, GroupType.CONSUMER})
-"""Types of groups whose members and commits become records."""
-
+MOST_NAMED: Final = 10
+"""Groups that a line names."""
 _LOG_PARTITION: Final = 0
-_DELETED: Final = "Dead"
-_GENERATIONS: Final = ("group", "generation", "state", "log_offset")
-_MEMBERS: Final = ("group", "generation", "member_id")
-_OWNERS: Final = (*_MEMBERS, "topic", "partition")
-_COMMITS: Final = ("group", "topic", "partition", "current_offset")
-
-Owned = frozenset[tuple[str, str, int]]
-"""Member, topic and partition of each partition with an owner; a member without one: ("", -1)."""
-
-
-@dataclass(slots=True)
-class KnownGroups:
-    """Generations and commits that are recorded already.
-
-    Parameters
-    ----------
-    generations : dict
-        Group -> number of the newest generation, and its owners; None after a tombstone.
-    commits : dict
-        Group -> (topic, partition) -> committed offset.
-    """
-
-    generations: dict[str, tuple[int, Owned | None]] = field(default_factory=dict)
-    commits: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tables: Tables) -> KnownGroups:
-        """Return what the tables of an earlier feed hold; nothing of an empty folder."""
-        known = cls()
-        if not tables.committed():
-            return known
-        newest = _newest(tables)
-        owned: dict[str, set[tuple[str, str, int]]] = {group: set() for group in newest}
-        for group, generation, member in _rows(tables, "members", _MEMBERS):
-            if generation == newest[group][0]:
-                owned[group].add((member, "", -1))
-        for group, generation, member, topic, partition in _rows(tables, "assignments", _OWNERS):
-            if generation == newest[group][0]:
-                owned[group].add((member, topic, partition))
-        for group, (generation, state) in newest.items():
-            is_deleted = state == _DELETED
-            known.generations[group] = generation, None if is_deleted else frozenset(owned[group])
-        for group, topic, partition, offset in _rows(tables, "lag", _COMMITS):
-            if offset is not None:
-                known.commits.setdefault(group, {})[topic, partition] = offset
-        return known
-
-    def changes(self, polled: PolledGroups) -> Iterator[KeyValue]:
-        """Yield records of what differs from the known groups, which then are the polled ones."""
-        at_ms, groups = polled.seen.queried_ms, polled.seen.groups
-        for name, group in sorted(groups.items()):
-            if group.kind in RECORDED and group.members is not None and not group.is_rebalancing:
-                yield from self._generation(name, group, at_ms)
-        for name, commits in sorted(polled.commits.items()):
-            if name in groups and groups[name].kind in RECORDED:
-                yield from self._commits(name, commits, at_ms)
-        for name in sorted(polled.seen.gone):
-            yield from self._deleted(name, at_ms)
-
-    def _generation(self, name: str, group: SeenGroup, at_ms: int) -> Iterator[KeyValue]:
-        members = group.members or ()
-        number, before = self.generations.get(name, (0, None))
-        owned = _owned(members)
-        if owned != before and (owned or before is not None):
-            self.generations[name] = number + 1, owned
-            yield generation_record(name, number + 1, members, at_ms, group.protocol)
-
-    def _commits(
-        self, name: str, commits: Mapping[tuple[str, int], int], at_ms: int
-    ) -> Iterator[KeyValue]:
-        known = self.commits.setdefault(name, {})
-        for (topic, partition), offset in sorted(commits.items()):
-            if known.get((topic, partition)) != offset:
-                known[topic, partition] = offset
-                yield commit_record(name, topic, partition, offset, at_ms)
-        for topic, partition in sorted(known.keys() - commits.keys()):
-            del known[topic, partition]
-            yield commit_record(name, topic, partition, None, at_ms)
-
-    def _deleted(self, name: str, at_ms: int) -> Iterator[KeyValue]:
-        yield from self._commits(name, {}, at_ms)
-        number, owned = self.generations.get(name, (0, None))
-        if owned is not None:
-            self.generations[name] = number, None
-            yield deleted_group(name)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,13 +60,18 @@ class PolledFeed:
         The records that are known already (:meth:`KnownGroups.of`).
     next_offset : int
         Offset of the next record: the end of the batches in the tables.
+    note : callable, optional
+        Takes a line about groups that are not recorded, when they change.
     """
 
     cluster: LiveCluster
     selection: Selection
     known: KnownGroups = field(default_factory=KnownGroups)
     next_offset: int = 0
+    note: Note | None = None
     session: None = None
+    _refused: Mapping[str, str] = field(default_factory=dict)
+    _starts: Sequence[Position] = ()
     _log: pa.Table = field(default_factory=RECORDS.empty_table)
 
     def ends(self) -> LogEnds:
@@ -174,6 +85,8 @@ class PolledFeed:
         from holdfast.cluster.cluster import PartitionEnds
 
         polled = polled_groups(self.cluster, self._chosen, known=self.known.generations.keys())
+        self._report(polled.refused)
+        self._starts = polled.share_starts
         self._append([*self.known.changes(polled)], polled.seen.queried_ms * 1000)
         begin = self.next_offset - self._log.num_rows
         return {_LOG_PARTITION: PartitionEnds(begin, self.next_offset, self.next_offset)}
@@ -200,13 +113,27 @@ class PolledFeed:
         """Never called: no record of a poll is missing, and none waits for a transaction."""
         raise NotImplementedError
 
+    def snapshot(self) -> ClusterSnapshot:
+        """Return topics and offsets, and the positions of share groups by the last poll."""
+        found = self.cluster.snapshot(share_state=False)
+        return replace(found, share_state=records_of(self._starts, found))
+
     def dump(self, folder: StoragePath) -> Dump:
         """Poll once, and write what was found as a dump."""
         self.ends()
-        found = self.cluster.snapshot()
+        found = self.snapshot()
         offsets = [row for row in found.offsets if row[0] != OFFSETS_TOPIC]
         columns = {name: self._log[name] for name in RECORDS.names}
         return write_log(folder, columns, replace(found, offsets=offsets), polled=True)
+
+    def _report(self, refused: Mapping[str, str]) -> None:
+        """Report groups that are not recorded, once."""
+        if refused and refused != self._refused and self.note is not None:
+            names = sorted(refused)[:MOST_NAMED]
+            rest = len(refused) - len(names)
+            shown = ", ".join(f"{shown_name(name)} ({refused[name]})" for name in names)
+            self.note(f"not recorded: {shown}{f', and {rest} more' if rest else ''}")
+        self._refused = refused
 
     def _append(self, records: Sequence[KeyValue], at_us: int) -> None:
         n = len(records)
@@ -226,7 +153,12 @@ class PolledFeed:
         return ordered if keep is None else [ordered[i] for i in np.flatnonzero(keep)]
 
 
-def feed_of(cluster: LiveCluster, selection: Selection, tables: Tables | None = None) -> PolledFeed:
+def feed_of(
+    cluster: LiveCluster,
+    selection: Selection,
+    tables: Tables | None = None,
+    note: Note | None = None,
+) -> PolledFeed:
     """Return a feed that continues the tables of an earlier one, or starts a new history.
 
     Raises
@@ -236,7 +168,7 @@ def feed_of(cluster: LiveCluster, selection: Selection, tables: Tables | None = 
     """
     batches = [] if tables is None else tables.committed()
     if tables is None or not batches:
-        return PolledFeed(cluster=cluster, selection=selection)
+        return PolledFeed(cluster=cluster, selection=selection, note=note)
     if not tables.is_polled:
         raise SourceError(
             f"{tables.root} has the records of the offsets topic, and cannot continue with polls "
@@ -248,21 +180,5 @@ def feed_of(cluster: LiveCluster, selection: Selection, tables: Tables | None = 
         selection=selection,
         known=KnownGroups.of(tables),
         next_offset=done.get(_LOG_PARTITION, 0),
+        note=note,
     )
-
-
-def _owned(members: Sequence[SeenMember]) -> Owned:
-    found = {(one.member_id, "", -1) for one in members}
-    found |= {(one.member_id, t, p) for one in members for t, ps in one.partitions for p in ps}
-    return frozenset(found)
-
-
-def _newest(tables: Tables) -> dict[str, tuple[int, str]]:
-    """Return the number and the state of each group's newest generation."""
-    rows = sorted(_rows(tables, "generations", _GENERATIONS), key=itemgetter(3))
-    return {group: (generation, state) for group, generation, state, _ in rows}
-
-
-def _rows(tables: Tables, name: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    found = tables.table(name)
-    return zip(*(found[column].to_pylist() for column in columns), strict=True)

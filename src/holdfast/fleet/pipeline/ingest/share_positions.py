@@ -12,17 +12,25 @@ References: KIP-932, KIP-1226.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from holdfast.core.wire.layouts.share_state import ShareState, decode_share_state
+from holdfast.core.wire.layouts.share_state import (
+    ShareState,
+    decode_share_state,
+    encode_share_snapshot,
+)
 from holdfast.errors import WireError
 from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import POSITION
-from holdfast.fleet.tables.columns.holdable import holdable_times
+from holdfast.fleet.tables.columns.holdable import holdable_times, to_us
+
+if TYPE_CHECKING:
+    from holdfast.cluster.group_messages import Position
+    from holdfast.cluster.snapshot import ClusterSnapshot, ShareRecord
 
 NOT_KNOWN = -1
 ShareKey: TypeAlias = tuple[str, str, int]
@@ -68,6 +76,28 @@ def share_positions(
     table = pa.Table.from_pylist(rows, schema=POSITION)
     keep = selection.keep_groups(pa.array([row["group"].encode() for row in rows], pa.binary()))
     return (table if keep is None else table.filter(pa.array(keep))), n_bad
+
+
+def records_of(starts: Sequence[Position], snapshot: ClusterSnapshot) -> list[ShareRecord]:
+    """Return positions that coordinators answered, as records of ``__share_group_state``."""
+    ids = {topic: topic_id for topic_id, topic, _ in snapshot.topics}
+    ends = {(topic, partition): end for topic, partition, _, end in snapshot.offsets}
+    at_us = to_us(snapshot.taken_at) or 0
+    found: list[ShareRecord] = []
+    for offset, one in enumerate(starts):
+        end = ends.get((one.topic, one.partition), -1)
+        is_known = end >= 0 and one.share_lag is not None and one.share_lag >= 0
+        state = ShareState(
+            group=one.group,
+            topic_id=ids.get(one.topic, ""),
+            partition=one.partition,
+            is_update=False,
+            start_offset=one.offset,
+            n_delivered=max(end - one.offset - (one.share_lag or 0), 0) if is_known else NOT_KNOWN,
+        )
+        if state.topic_id:  # a topic that was deleted meanwhile has no position
+            found.append((0, offset, at_us, *encode_share_snapshot(state)))
+    return found
 
 
 def _apply(
