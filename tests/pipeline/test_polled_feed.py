@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 from tests.cli.running import run as cli
 from tests.live.crew import Topic
+from tests.live.kinds import compare_polled, tables_of
 from tests.live.polled import Polled
 from tests.live.waiting import until
 from tests.live.working import committed
@@ -146,3 +147,38 @@ def test_one_poll_is_enough_for_history_and_doctor(broker, tmp_path):
         assert done.code == 0, done.err
         (row,) = run(None, tmp_path / "dump", tmp_path / "out").table("members").to_pylist()
         assert (row["group"], row["n_partitions"]) == (group, 2)
+
+
+@pytest.mark.broker
+def test_a_group_of_kip_848_keeps_its_kind_its_epochs_and_its_members(broker, tmp_path):
+    """A classic member joins and leaves again; each step equals the tables of the topic."""
+    group, topic = f"polled-{uuid.uuid4().hex}", Topic(broker.bootstrap, 4)
+
+    def member(name, protocol):
+        return Polled("confluent", broker.bootstrap, group, topic.name, is_original=True,
+                      client_id=name, group_protocol=protocol)  # fmt: skip
+
+    def compare(*counts):
+        until(
+            lambda: sorted(len(one.owns) for one in crew) == [*counts],
+            lambda: [one.owns for one in crew],
+        )
+        tables = tables_of(broker.bootstrap, tmp_path / f"{counts}", group)
+        compare_polled(broker.bootstrap, tmp_path, group, tables)
+
+    crew = []
+    with member("a", "consumer") as first:
+        crew.append(first)
+        compare(4)
+        with member("b", "classic") as second:
+            crew.append(second)
+            compare(2, 2)
+        crew.pop()
+        compare(4)
+    crew.pop()
+    compare()
+    rows = open_tables(tmp_path / "polled").table("generations").to_pylist()
+    assert {(row["group_type"], row["protocol"]) for row in rows} <= {
+        ("consumer", "uniform"),
+        ("consumer", None),
+    }
