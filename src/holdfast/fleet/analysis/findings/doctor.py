@@ -111,6 +111,7 @@ def examinations(
     begin_ms = NEVER if since_ms is None else since_ms
     is_stored = last is not None and Examined.of(tables) == Examined(end_ms=last, since_ms=since_ms)
     findings = StoredFindings.of(tables, source) if is_stored else None
+    is_polled = tables.is_polled
     for name, stored in zip(track(names), tables.each_group(names), strict=True):
         history = GroupHistory(
             stored=stored,
@@ -120,6 +121,7 @@ def examinations(
             source=source,
             age=age,
             commits=commits,
+            is_polled=is_polled,
         )
         if findings is None or history.live is not None:
             yield examine(history)

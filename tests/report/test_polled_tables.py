@@ -1,0 +1,62 @@
+"""Tables of polls say so wherever they are shown; those of the offsets topic do not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.running import run as cli
+from tests.report.served import following
+from werkzeug.test import Client
+
+from holdfast.cluster.snapshot import ClusterSnapshot, SeenMember
+from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.ingest.described_records import generation_record
+from holdfast.fleet.pipeline.ingest.dump import write_log
+from holdfast.fleet.report.serving.application import ServedPages
+
+SAID = "rebalances between two polls, when a commit was made"
+HOUR_MS = 3_600_000
+FOOTER = "own records in the offsets topic"
+
+
+def write(folder, *, polled):
+    member = SeenMember(member_id="m", instance_id=None, client_id="c", client_host="/h",
+                        partitions=(("t", (0,)),))  # fmt: skip
+    key, value = generation_record("g", 1, [member], HOUR_MS)
+    columns = {"partition": [0], "offset": [0], "timestamp": [1000 * HOUR_MS], "key": [key],
+               "value": [value]}  # fmt: skip
+    snapshot = ClusterSnapshot(
+        cluster_id="one", topics=[], offsets=[], taken_at="1970-01-01T01:01:00+00:00"
+    )
+    write_log(folder / "dump", columns, snapshot, polled=polled)
+    run(None, folder / "dump", folder / "tables")
+
+
+@pytest.mark.parametrize("polled", [True, False])
+def test_pages_the_api_and_commands_say_that_tables_come_from_polls(tmp_path, polled):
+    write(tmp_path, polled=polled)
+    with following(tmp_path / "tables") as fleet:
+        client = Client(ServedPages(fleet, is_local=False))
+        pages = [client.get(path).text for path in ("/", "/group?name=g")]
+        for path in ("/api/groups", "/api/groups/g", "/api/groups/g/members"):
+            assert client.get(path).json["polled"] is polled
+    page = tmp_path / "report.html"
+    for source in ("tables", "dump"):
+        done = cli("report", "--input", tmp_path / source, "-o", page)
+        assert done.code == 0 and (SAID in done.err) is polled, done.err
+        pages.append(page.read_text())
+    for text in pages:
+        assert (SAID in text, FOOTER in text) == (polled, not polled)
+    for source in ("tables", "dump"):
+        done = cli("doctor", "--input", tmp_path / source, "--format", "json")
+        assert json.loads(done.out)["groups"][0]["polled"] is polled
+        assert (SAID in done.err) is polled
+    done = cli("doctor", "--input", tmp_path / "tables")
+    assert (" UTC by polls: " in done.out) is polled
+
+
+def test_a_dump_of_polls_is_not_merged(tmp_path):
+    write(tmp_path, polled=True)
+    done = cli("merge", tmp_path / "dump", tmp_path / "dump", "-o", tmp_path / "merged")
+    assert done.code == 3 and "is a poll of coordinators" in done.err
