@@ -134,7 +134,6 @@ def make_history(
     ``dump`` is what was made of a ``source`` that is a text.
     ``before`` is called once a cluster has answered, before its records are read.
     """
-    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
     from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -164,9 +163,7 @@ def make_history(
             where = dump = dump or Dump.open(source_options.source)
             check_logs(broker_logs)
             dump.check_read()
-            note(f"reading {source_options.source}")
-            if dump.is_polled:
-                note(f"it is a poll of coordinators: {NOT_KNOWN_BY_POLLS}")
+            note(f"reading {source_options.source}{_if_polled(dump)}")
             shown = bar(dump.n_records())
             session = stack.enter_context(session_of(source_options.engine, shown, note=note))
             known = dump.group_names
@@ -184,6 +181,13 @@ def make_history(
     check_groups(made, groups, note, known)
     report_unread(made, note)
     return made
+
+
+def _if_polled(dump: Dump) -> str:
+    """Return what is to be known about a dump of polls; else empty."""
+    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
+
+    return f", a poll of coordinators: {NOT_KNOWN_BY_POLLS}" if dump.is_polled else ""
 
 
 def check_groups(

@@ -101,7 +101,7 @@ def commit_record(
 def epoch_records(kind: GroupType, group: str, epochs: GroupEpochs) -> Iterator[KeyValue]:
     """Yield the records of one epoch: members, topology, epoch, and the target assignment.
 
-    A share group's answer has no target: the present assignment of its members stands for it.
+    A share group's answer has no target: the present assignment of its members is used as one.
     """
     records, key = EPOCH_RECORDS[kind], {"groupId": group}
     for member_id, one in sorted(epochs.members.items()):
