@@ -75,7 +75,12 @@ class LagRows:
         """Age of the first unread record by its own time, or a lower bound; NaN if unknown."""
         of_record = self.rows.equal("lag_seconds_basis", "record")
         of_record |= self.rows.equal("lag_seconds_basis", "at_least")
-        return np.where(of_record, self.rows.floats("lag_seconds"), np.nan)
+        return np.where(of_record, self.seconds, np.nan)
+
+    @cached_property
+    def seconds(self) -> F64:
+        """Time lag in seconds, on any basis; NaN if unknown."""
+        return self.rows.floats("lag_seconds")
 
     @cached_property
     def has_unread(self) -> I64:
@@ -123,3 +128,23 @@ class LagRows:
         """Return when each partition was last committed, or when its records came if later; ms."""
         came_ms = end_ms - 1000 * np.nan_to_num(self.age_s, nan=end_ms / 1000)
         return np.maximum(self.commit_ms, came_ms.astype(np.int64))
+
+    def oldest_s(self, of: I64, n: int) -> F64:
+        """Return the time lag of each of ``n`` parts of the rows, in seconds; NaN if unknown.
+
+        Parameters
+        ----------
+        of : int64[n_rows]
+            Part of each row; below 0 for none.
+
+        Notes
+        -----
+        A 0 beside a partition that is behind by an unknown time is not known.
+        """
+        counts = (of >= 0) & ~self.not_subscribed
+        oldest_s = np.full(n, -1.0)
+        np.maximum.at(oldest_s, of[counts], np.nan_to_num(self.seconds[counts], nan=-1.0))
+        is_hidden = np.isnan(self.seconds[counts]) & (self.lag[counts] > 0)
+        n_hidden = np.bincount(of[counts], weights=is_hidden, minlength=n)
+        is_unknown = (oldest_s < 0) | ((oldest_s == 0) & (n_hidden > 0))
+        return np.where(is_unknown, np.nan, oldest_s)

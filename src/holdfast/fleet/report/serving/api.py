@@ -40,7 +40,7 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_until
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
@@ -236,8 +236,8 @@ def check(words: Mapping[str, str], parameters: Sequence[Parameter]) -> None:
 def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
     """Return the rows of groups for a query; raise ConfigError as :func:`check`."""
     check(words, OF_GROUPS)
-    index, live = fleet.index_in(_range_of(fleet, words)), fleet.live
-    verdicts, since_s = fleet.verdicts, rebalancing_s(index, live)
+    view = fleet.view(words)
+    index, verdicts, since_s = view.index, view.verdicts, rebalancing_s(view.index, view.live)
     rows = select(
         index,
         verdicts,
@@ -290,11 +290,11 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         return None
     within = _range_of(fleet, words)
     found = examinations(
-        tables_of(served.tables, name, within),
+        tables_until(served.tables, within, [name]),
         [name],
         served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,
-        live=live,
+        live=fleet.live_in(within),
         source=fleet.given,
     )
     document: Schema = to_json(worst_of(found))["groups"][0]

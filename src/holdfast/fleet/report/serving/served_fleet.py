@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError
 from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Limits
-from holdfast.fleet.analysis.group.live import LiveGroups
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
@@ -50,6 +50,7 @@ from holdfast.fleet.report.serving.live import (
     of_records,
     verdicts_now,
 )
+from holdfast.fleet.report.serving.range_verdicts import RangeVerdicts, RangeWords
 from holdfast.fleet.report.serving.time_range import TimeRange, read_range
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables import window
@@ -166,6 +167,24 @@ class _ShownIndex:
     index: GroupIndex
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetView:
+    """What pages show of a fleet in one time range.
+
+    Parameters
+    ----------
+    live : LiveGroups
+        Present states; none for a range that has ended.
+    n_examined : int
+        Groups with a verdict on the newest tables in this range.
+    """
+
+    index: GroupIndex
+    verdicts: Verdicts
+    live: LiveGroups
+    n_examined: int
+
+
 @dataclass(slots=True)
 class _FleetProgress:
     """Shared state of the two threads."""
@@ -247,6 +266,9 @@ class ServedFleet:
         now = time.monotonic()
         self._now = _FleetProgress(served=served, seen=seen, looked_at=now, requested_at=now)
         self._shown: dict[TimeRange | None, _ShownIndex] = {}
+        self._ranges = RangeVerdicts(
+            lambda: self._now.served.number, self._examined_in, self._notify
+        )
 
     def _has_begun(self) -> bool:
         """Return whether there is anything to read: an updater may not have committed yet."""
@@ -259,6 +281,7 @@ class ServedFleet:
             if work != self._query_first:  # it may wait for a cluster, and computes nothing
                 self._threads.append(thread)
             thread.start()
+        self._threads.append(self._ranges.start())
         self._answers.start()
 
     def close(self) -> None:
@@ -269,6 +292,7 @@ class ServedFleet:
         self._closed.set()
         self._wake.set()
         self._answers.close()
+        self._ranges.close()
         with self._changed:
             self._changed.notify_all()
         deadline = time.monotonic() + END_S
@@ -294,34 +318,46 @@ class ServedFleet:
     def _rests(self) -> bool:
         return time.monotonic() - self._now.requested_at > IDLE_S
 
-    @property
-    def verdicts(self) -> Verdicts:
-        """Last verdicts of the doctor on each group, and which groups rebalance now."""
-        return verdicts_now(self._now.verdicts, self.index, self.live)
-
-    @property
-    def index(self) -> GroupIndex:
-        """Index of the newest tables in the usual time range, with present states."""
-        return self.index_in(None)
-
     def range_of(self, words: Mapping[str, str]) -> TimeRange | None:
         """Return the time range of a query; None for the usual one."""
         if not (words.get("from") or words.get("to")):
             return None
         served = self._now.served
-        return read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
+        found = read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
+        return None if found == TimeRange(from_ms=served.since_ms) else found
 
     def index_in(self, within: TimeRange | None) -> GroupIndex:
         """Return the index of a time range, the usual one for None; made once for all requests."""
-        served, live, shown = self._now.served, self.live, self._shown.get(within)
+        served, live, shown = self._now.served, self.live_in(within), self._shown.get(within)
         if shown is None or shown.served is not served or shown.live is not live:
             index = served.index
             if within is not None:
-                index = of_range(index, read_index(served.tables, within))
+                found = read_index(tables_until(served.tables, within), within)
+                index = of_range(index, found) if within.to_ms is None else found
             shown = _ShownIndex(served=served, live=live, index=index_now(index, live))
             kept = [(key, one) for key, one in self._shown.items() if one.served is served]
             self._shown = dict([*kept[-MOST_RANGES:], (within, shown)])
         return shown.index
+
+    def live_in(self, within: TimeRange | None) -> LiveGroups:
+        """Return present answers of coordinators; none for a range that has ended."""
+        return NOT_QUERIED if within is not None and within.to_ms is not None else self.live
+
+    def view(self, words: Mapping[str, str]) -> FleetView:
+        """Return what pages show in the time range of a query; it is examined from now on."""
+        within = self.range_of(words)
+        index, live = self.index_in(within), self.live_in(within)
+        if within is None:
+            found, n_examined = self._now.verdicts, self.state.n_examined
+        else:
+            found, n_examined = self._ranges.of(_range_words(words))
+        verdicts = verdicts_now(found, index, live)
+        return FleetView(index=index, verdicts=verdicts, live=live, n_examined=n_examined)
+
+    def wait_for_range(self, words: Mapping[str, str], timeout_s: float) -> bool:
+        """Wait until every group is examined in a range; False if it is not in time."""
+        n_groups = len(self.view(words).index.names)
+        return self._ranges.wait(_range_words(words), n_groups, timeout_s)
 
     @property
     def live(self) -> LiveGroups:
@@ -426,6 +462,7 @@ class ServedFleet:
             if read is not None:
                 self._now.served, self._now.seen = read, seen
             self._changed.notify_all()
+        self._ranges.wake()
 
     def _examine(self) -> None:
         """Examine the newest tables, each once."""
@@ -475,6 +512,22 @@ class ServedFleet:
                 self._changed.notify_all()
             yield examination
 
+    def _examined_in(self, words: RangeWords) -> Iterator[Examination]:
+        """Examine the newest tables in a range."""
+        served, within = (
+            self._now.served,
+            self.range_of(dict(zip(("from", "to"), words, strict=True))),
+        )
+        within = within or TimeRange(from_ms=served.since_ms)
+        order = select(self.index_in(within), self._now.verdicts, IndexView())
+        return examinations(
+            tables_until(served.tables, within),
+            [self.index_in(within).names[i] for i in order],
+            served.last_ms if within.to_ms is None else within.to_ms,
+            since_ms=within.from_ms,
+            source=self.given,
+        )
+
     def _until_closed(self, names: Sequence[str]) -> Iterator[str]:
         for name in names:
             if self._closed.is_set():
@@ -482,11 +535,17 @@ class ServedFleet:
             yield name
 
 
-def tables_of(tables: Tables, group: str, within: TimeRange | None) -> Tables:
-    """Return the tables; those of one group alone for a range that ends earlier."""
+def tables_until(
+    tables: Tables, within: TimeRange | None, groups: Sequence[str] | None = None
+) -> Tables:
+    """Return the tables as of the end of a range; for one that ends earlier, of some groups."""
     if within is None or within.to_ms is None:
         return tables
-    return window.within(tables.load([group]), None, 1000 * within.to_ms)
+    return window.within(tables.load(groups), None, 1000 * within.to_ms)
+
+
+def _range_words(words: Mapping[str, str]) -> RangeWords:
+    return words.get("from", ""), words.get("to", "")
 
 
 def _now_ms() -> int:
