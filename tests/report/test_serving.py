@@ -295,7 +295,7 @@ def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> Non
 def test_one_finding_of_many_groups_is_one_tag_that_finds_them(tmp_path: Path) -> None:
     many = [bounced(f"etl-{i:02}") for i in range(20)]
     with following(write_tables(tables(*many), tmp_path)) as found:
-        assert found.wait_for_range({"from": "6h"}, PATIENCE_S)
+        assert found.ranges.wait({"from": "6h"}, PATIENCE_S)
         text = Client(ServedPages(found, is_local=True)).get("/?from=6h", headers=LOCAL).text
     wrong = text.split("What is wrong")[1].split("</section>")[0]
     assert re.findall(r'href="([^"]*)"[^>]*>([^<]*)</a>', wrong) == [
@@ -380,7 +380,7 @@ def test_tags_of_the_list_are_those_of_the_groups_page_in_every_range(
     seen = set()
     for query in ranges:
         words = dict(parse_qsl(query))
-        assert fleet.range_of(words) is None or fleet.wait_for_range(words, PATIENCE_S)
+        assert fleet.ranges.range_of(words) is None or fleet.ranges.wait(words, PATIENCE_S)
         text = client.get("/?find=etl&" + query, headers=LOCAL).text.split("<tbody>")[1]
         tags = re.findall(r'class="(lozenge [^"]*)"[^>]*>(HF\d+)<', text.split("</tbody>")[0])
         found = client.get("/api/groups/etl?" + query, headers=LOCAL).json["findings"]
@@ -502,7 +502,7 @@ def test_the_costliest_groups_are_examined_first(tmp_path: Path) -> None:
     fleet = ServedFleet(folder, print)
     order = [e.history.name for e in fleet._examined(fleet.served)]
     index = fleet.served.index
-    shown = [index.names[i] for i in select(index, fleet.view({}).verdicts, IndexView())]
+    shown = [index.names[i] for i in select(index, fleet.ranges.view({}).verdicts, IndexView())]
     assert order == shown == ["c", "b", "a"]
 
 

@@ -330,7 +330,7 @@ def codes_section(codes: Iterable[str]) -> Markup | None:
 
 
 def _meaning(rule: Rule) -> Markup:
-    """Return what a code means; what helps stands apart in a finding."""
+    """Return what a code means; in a finding, what helps is shown apart."""
     return join([tag("p", rule.what), _reasons(rule), _what_helps(rule)])
 
 

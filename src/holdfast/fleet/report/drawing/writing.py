@@ -158,24 +158,12 @@ def render(
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     is_drawn = any(len(history.timeline.row_partition) for history in drawn)
     elements = _packed(script, drawn if is_drawn else None)
-    several = len(examined) > 1
-    main = tag(
-        "main",
-        tag("div", _fleet_figures(tables, examined), id="figures"),
-        *([] if several else [_now_section(e, 0) for e in shown]),
+    timeline = (
         Markup(lean(asset("timeline.html")).replace("\n", ""))  # where the script draws
         if is_drawn
-        else tag("p", "No partition has had an owner: nothing to draw."),
-        _fleet_table(shown, examined) if several else None,
-        policy_section(policies),
-        *(
-            section
-            for i, e in enumerate(shown)
-            for section in ([_now_section(e, i, several=True)] if several else [])
-            + [_group_section(e, i)]
-        ),
-        codes_section(f.code for e in examined for f in e.findings) if several else None,
+        else tag("p", "No partition has had an owner: nothing to draw.")
     )
+    main = _main(tables, shown, examined, timeline, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
     # The first group's columns and the script come first: unpacking, which is not done on the
@@ -186,6 +174,29 @@ def render(
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
+
+
+def _main(
+    tables: Tables,
+    shown: Sequence[Examination],
+    examined: Sequence[Examination],
+    timeline: Markup,
+    policies: Sequence[Mapping[str, Any]],
+) -> Markup:
+    """Return what a page shows: of one group state and findings first, of several a table."""
+    several = len(examined) > 1
+    figures = tag("div", _fleet_figures(tables, examined), id="figures")
+    policy = policy_section(policies)
+    if not several:
+        now = [_now_section(e, 0) for e in shown]
+        return tag("main", figures, *now, timeline, policy, *(_group_section(e, 0) for e in shown))
+    groups = [
+        section
+        for i, e in enumerate(shown)
+        for section in (_now_section(e, i, several=True), _group_section(e, i))
+    ]
+    codes = codes_section(f.code for e in examined for f in e.findings)
+    return tag("main", figures, timeline, _fleet_table(shown, examined), policy, *groups, codes)
 
 
 def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:

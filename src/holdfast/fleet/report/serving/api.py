@@ -40,7 +40,8 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_until
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
@@ -236,7 +237,7 @@ def check(words: Mapping[str, str], parameters: Sequence[Parameter]) -> None:
 def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
     """Return the rows of groups for a query; raise ConfigError as :func:`check`."""
     check(words, OF_GROUPS)
-    view = fleet.view(words)
+    view = fleet.ranges.view(words)
     index, verdicts, since_s = view.index, view.verdicts, rebalancing_s(view.index, view.live)
     rows = select(
         index,
@@ -294,7 +295,7 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         [name],
         served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,
-        live=fleet.live_in(within),
+        live=fleet.ranges.live_in(within),
         source=fleet.given,
     )
     document: Schema = to_json(worst_of(found))["groups"][0]
@@ -320,7 +321,7 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
 
 
 def _range_of(fleet: ServedFleet, words: Mapping[str, str]) -> TimeRange:
-    return fleet.range_of(words) or ALL
+    return fleet.ranges.range_of(words) or ALL
 
 
 def _cut(found: I64, words: Mapping[str, str], written: Any) -> Schema:

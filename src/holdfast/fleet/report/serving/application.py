@@ -42,12 +42,9 @@ from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving import api
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.fleet.report.serving.index_page import bar_of, index_page, updater_text
-from holdfast.fleet.report.serving.served_fleet import (
-    FleetView,
-    ServedFleet,
-    ServedState,
-    tables_until,
-)
+from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, ServedState
+from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
 if TYPE_CHECKING:
@@ -172,7 +169,7 @@ class ServedPages:
 
     def _index(self, request: Request) -> Response:
         served, view = self._fleet.served, view_of(request.args)
-        found = self._fleet.view(view.words)
+        found = self._fleet.ranges.view(view.words)
         return _page(index_page(served, self._state_in(found), view, found))
 
     def _state_in(self, found: FleetView) -> ServedState:
@@ -184,7 +181,7 @@ class ServedPages:
     def _group(self, request: Request) -> Response:
         served, state = self._fleet.served, self._fleet.state
         name = request.args.get("name", "")
-        live, within = self._fleet.want(name), self._fleet.range_of(request.args)
+        live, within = self._fleet.want(name), self._fleet.ranges.range_of(request.args)
         if name not in served.tables.groups and name not in live.names:
             raise NotFound("unknown group in these tables")
         page = render(
@@ -194,7 +191,7 @@ class ServedPages:
             last_ms=served.last_ms if within is None or within.to_ms is None else within.to_ms,
             since_ms=served.since_ms if within is None else within.from_ms,
             drawn_since_ms=served.since_ms if within is None else within.from_ms,
-            live=self._fleet.live_in(within),
+            live=self._fleet.ranges.live_in(within),
             given=self._fleet.given,
             bar=bar_of(served, state, live, request.args, group=True),
         )
@@ -222,7 +219,7 @@ class ServedPages:
     def _state(self, request: Request) -> Response:
         state = self._fleet.state
         if "name" not in request.args:  # the page of a group examines that group alone
-            state = self._state_in(self._fleet.view(request.args))
+            state = self._state_in(self._fleet.ranges.view(request.args))
         described = {
             "version": state.version,
             "groups": state.n_groups,

@@ -52,7 +52,9 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import FleetView, ServedState, ServedTables
+from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.served_fleet import ServedState
+from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.time_range import RANGES
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 

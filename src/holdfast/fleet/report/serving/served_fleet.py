@@ -21,7 +21,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,34 +29,26 @@ from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
 from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.analysis.findings.finding import Limits
-from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
+from holdfast.fleet.analysis.group.live import LiveGroups
+from holdfast.fleet.analysis.source_times import Since
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
-    GroupIndex,
     IndexView,
-    Verdicts,
     followed,
-    of_range,
-    read_index,
     select,
 )
 from holdfast.fleet.report.serving.live import (
     NOW_S,
     LiveAnswers,
     LiveQuery,
-    index_now,
     of_records,
-    verdicts_now,
 )
-from holdfast.fleet.report.serving.range_verdicts import RangeVerdicts, RangeWords
-from holdfast.fleet.report.serving.time_range import TimeRange, read_range
+from holdfast.fleet.report.serving.ranges import FleetRanges
+from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.updater_state import UpdaterState
-from holdfast.fleet.tables import window
 from holdfast.fleet.tables.columns.stored import NOT_SHOWN
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
-from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
+from holdfast.fleet.tables.reading import open_tables, read_tables
 from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
 
 LOOK_S: Final = 1.0
@@ -69,61 +61,6 @@ END_S: Final = 5.0
 """How long the end waits for the threads that read and examine."""
 PATIENCE_S: Final = 2.0
 """Longest wait of the first request after a rest for a poll of the folder."""
-
-
-MOST_RANGES: Final = 16
-"""Time ranges whose indexes are kept until the next batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ServedTables:
-    """Tables that were read at one moment.
-
-    Parameters
-    ----------
-    tables : Tables
-        In-memory tables.
-    last_ms, since_ms : int or None
-        End and begin of every window; None without one.
-    number : int
-        1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
-        the lag from coordinators.
-    """
-
-    tables: Tables
-    last_ms: int | None
-    since_ms: int | None
-    index: GroupIndex
-    number: int
-    read_ms: int
-    age: Age
-
-    @classmethod
-    def of(
-        cls, tables: Tables, number: int, read_ms: int, since: Since | None = None
-    ) -> ServedTables:
-        """Make served tables, with the figures of all groups."""
-        last_ms = window_end_ms(tables)
-        since_ms = None if since is None or last_ms is None else since(last_ms)
-        return cls(
-            tables=tables,
-            last_ms=last_ms,
-            since_ms=since_ms,
-            index=read_index(tables, TimeRange(from_ms=since_ms)),
-            number=number,
-            read_ms=read_ms,
-            age=read_age(tables, read_ms),
-        )
-
-    @property
-    def is_from_coordinators(self) -> bool:
-        """Whether the groups come from coordinators, before the first batch."""
-        return not self.number and bool(self.index.names)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether ``watch``, which updates them, has stopped."""
-        return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,33 +93,6 @@ class ServedState:
     is_updated_here: bool
     updater_state: UpdaterState
     where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ShownIndex:
-    """An index, and what it was made of."""
-
-    served: ServedTables
-    live: LiveGroups
-    index: GroupIndex
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FleetView:
-    """What pages show of a fleet in one time range.
-
-    Parameters
-    ----------
-    live : LiveGroups
-        Present states; none for a range that has ended.
-    n_examined : int
-        Groups with a verdict on the newest tables in this range.
-    """
-
-    index: GroupIndex
-    verdicts: Verdicts
-    live: LiveGroups
-    n_examined: int
 
 
 @dataclass(slots=True)
@@ -265,9 +175,12 @@ class ServedFleet:
             seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
         self._now = _FleetProgress(served=served, seen=seen, looked_at=now, requested_at=now)
-        self._shown: dict[TimeRange | None, _ShownIndex] = {}
-        self._ranges = RangeVerdicts(
-            lambda: self._now.served.number, self._examined_in, self._notify
+        self.ranges = FleetRanges(
+            lambda: self._now.served,
+            lambda: self.live,
+            lambda: (self._now.verdicts, self.state.n_examined),
+            self.given,
+            notify,
         )
 
     def _has_begun(self) -> bool:
@@ -281,7 +194,7 @@ class ServedFleet:
             if work != self._query_first:  # it may wait for a cluster, and computes nothing
                 self._threads.append(thread)
             thread.start()
-        self._threads.append(self._ranges.start())
+        self._threads.append(self.ranges.start())
         self._answers.start()
 
     def close(self) -> None:
@@ -292,7 +205,7 @@ class ServedFleet:
         self._closed.set()
         self._wake.set()
         self._answers.close()
-        self._ranges.close()
+        self.ranges.close()
         with self._changed:
             self._changed.notify_all()
         deadline = time.monotonic() + END_S
@@ -317,47 +230,6 @@ class ServedFleet:
 
     def _rests(self) -> bool:
         return time.monotonic() - self._now.requested_at > IDLE_S
-
-    def range_of(self, words: Mapping[str, str]) -> TimeRange | None:
-        """Return the time range of a query; None for the usual one."""
-        if not (words.get("from") or words.get("to")):
-            return None
-        served = self._now.served
-        found = read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
-        return None if found == TimeRange(from_ms=served.since_ms) else found
-
-    def index_in(self, within: TimeRange | None) -> GroupIndex:
-        """Return the index of a time range, the usual one for None; made once for all requests."""
-        served, live, shown = self._now.served, self.live_in(within), self._shown.get(within)
-        if shown is None or shown.served is not served or shown.live is not live:
-            index = served.index
-            if within is not None:
-                found = read_index(tables_until(served.tables, within), within)
-                index = of_range(index, found) if within.to_ms is None else found
-            shown = _ShownIndex(served=served, live=live, index=index_now(index, live))
-            kept = [(key, one) for key, one in self._shown.items() if one.served is served]
-            self._shown = dict([*kept[-MOST_RANGES:], (within, shown)])
-        return shown.index
-
-    def live_in(self, within: TimeRange | None) -> LiveGroups:
-        """Return present answers of coordinators; none for a range that has ended."""
-        return NOT_QUERIED if within is not None and within.to_ms is not None else self.live
-
-    def view(self, words: Mapping[str, str]) -> FleetView:
-        """Return what pages show in the time range of a query; it is examined from now on."""
-        within = self.range_of(words)
-        index, live = self.index_in(within), self.live_in(within)
-        if within is None:
-            found, n_examined = self._now.verdicts, self.state.n_examined
-        else:
-            found, n_examined = self._ranges.of(_range_words(words))
-        verdicts = verdicts_now(found, index, live)
-        return FleetView(index=index, verdicts=verdicts, live=live, n_examined=n_examined)
-
-    def wait_for_range(self, words: Mapping[str, str], timeout_s: float) -> bool:
-        """Wait until every group is examined in a range; False if it is not in time."""
-        n_groups = len(self.view(words).index.names)
-        return self._ranges.wait(_range_words(words), n_groups, timeout_s)
 
     @property
     def live(self) -> LiveGroups:
@@ -462,7 +334,7 @@ class ServedFleet:
             if read is not None:
                 self._now.served, self._now.seen = read, seen
             self._changed.notify_all()
-        self._ranges.wake()
+        self.ranges.wake()
 
     def _examine(self) -> None:
         """Examine the newest tables, each once."""
@@ -512,40 +384,11 @@ class ServedFleet:
                 self._changed.notify_all()
             yield examination
 
-    def _examined_in(self, words: RangeWords) -> Iterator[Examination]:
-        """Examine the newest tables in a range."""
-        served, within = (
-            self._now.served,
-            self.range_of(dict(zip(("from", "to"), words, strict=True))),
-        )
-        within = within or TimeRange(from_ms=served.since_ms)
-        order = select(self.index_in(within), self._now.verdicts, IndexView())
-        return examinations(
-            tables_until(served.tables, within),
-            [self.index_in(within).names[i] for i in order],
-            served.last_ms if within.to_ms is None else within.to_ms,
-            since_ms=within.from_ms,
-            source=self.given,
-        )
-
     def _until_closed(self, names: Sequence[str]) -> Iterator[str]:
         for name in names:
             if self._closed.is_set():
                 return
             yield name
-
-
-def tables_until(
-    tables: Tables, within: TimeRange | None, groups: Sequence[str] | None = None
-) -> Tables:
-    """Return the tables as of the end of a range; for one that ends earlier, of some groups."""
-    if within is None or within.to_ms is None:
-        return tables
-    return window.within(tables.load(groups), None, 1000 * within.to_ms)
-
-
-def _range_words(words: Mapping[str, str]) -> RangeWords:
-    return words.get("from", ""), words.get("to", "")
 
 
 def _now_ms() -> int:
