@@ -210,7 +210,10 @@ OF_GROUP = _RANGE
 def of_rows(table: Table) -> tuple[Parameter, ...]:
     """Return the parameters of a table's rows: lists do not sort."""
     named = zip(table.columns, table.flat_names, strict=True)
-    columns = [name for column, name in named if column.dtype is not DType.STRING_LIST]
+    lists = (DType.STRING_LIST, DType.INT32_LIST, DType.INT64_LIST)
+    columns = [
+        name for column, name in named if column.name == table.explode or column.dtype not in lists
+    ]
     sort = Parameter("sort", {"type": "string", "enum": columns}, "Column; by default its order.")
     return (*_RANGE, sort, *_PAGES)
 
