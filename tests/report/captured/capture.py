@@ -29,9 +29,9 @@ from typing import Any
 from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.live.offsets_log import columns_of
 from tests.live.raw_member import RawMember
 from tests.pipeline import local
-from tests.pipeline.captured.capture import records
 
 from holdfast import Consumer
 from holdfast.cluster.cluster import LiveCluster
@@ -715,7 +715,7 @@ def _write_down(bootstrap: str) -> None:
     """The dump, and the times of the records that the doctor asks for."""
     cluster = LiveCluster(bootstrap=bootstrap)
     shutil.rmtree(HERE / "dump", ignore_errors=True)
-    write_log(HERE / "dump", records(bootstrap), cluster.snapshot())
+    write_log(HERE / "dump", columns_of(bootstrap), cluster.snapshot())
     ages: dict[str, int | None] = {}
 
     def unread(wanted: Sequence[Wanted]) -> list[FirstUnread]:
