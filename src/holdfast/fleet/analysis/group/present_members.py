@@ -15,6 +15,7 @@ import numpy as np
 
 from holdfast.core.machine.clients import client_of
 from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import NEVER, lag_sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,25 +114,23 @@ def _recorded(history: GroupHistory, row: int) -> PresentMember:
 
 
 def _behind(history: GroupHistory) -> dict[str, dict[str, Any]]:
-    """Return last commit and lag by the member that owns the partitions; unknown ones are left out.
+    """Return last commit and lag by the member that owns the partitions.
 
     Partitions of topics that no member subscribes to have no owner, so no commit of them counts.
     """
     lag, (owner, names) = history.lag, history.lag.owner_codes
-    if history.kind.is_shared or not len(names):
+    if history.kind.is_shared:
         return {}
-    owned, n = owner >= 0, len(names)
-    of = owner[owned]
-    records, commit_ms = np.zeros(n, np.int64), np.full(n, -1, np.int64)
-    np.add.at(records, of, np.maximum(lag.lag[owned], 0))
-    np.maximum.at(commit_ms, of, lag.commit_ms[owned])
-    n_known = np.bincount(of, weights=lag.lag[owned] >= 0, minlength=n)
-    oldest_s = lag.oldest_s(owner.astype(np.int64), n)
+    commit_ms = np.full(len(names), NEVER, np.int64)
+    np.maximum.at(commit_ms, owner[owner >= 0], lag.commit_ms[owner >= 0])
+    last = dict(zip(names, commit_ms.tolist(), strict=True))
+    sums = lag_sums(lag.stored, ["member_id"])
     return {
-        name: {
-            "commit_ms": int(commit_ms[i]) if commit_ms[i] >= 0 else None,
-            "lag": int(records[i]) if n_known[i] else None,
-            "lag_s": None if np.isnan(oldest_s[i]) else float(oldest_s[i]),
+        row["member_id"]: {
+            "commit_ms": last[row["member_id"]] if last[row["member_id"]] >= 0 else None,
+            "lag": row["lag"],
+            "lag_s": row["lag_seconds"],
         }
-        for i, name in enumerate(names)
+        for row in sums.to_pylist()
+        if row["member_id"] is not None
     }

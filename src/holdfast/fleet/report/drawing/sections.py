@@ -25,6 +25,7 @@ from holdfast.fleet.analysis.findings.finding import (
 )
 from holdfast.fleet.analysis.findings.finding import count as counted
 from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.spans import NONE, seconds, span
 from holdfast.fleet.report.drawing.markup import Markup, escape, join, tag
@@ -179,8 +180,8 @@ def group_figures(history: GroupHistory) -> Markup:
 
 def _oldest(history: GroupHistory) -> str:
     """Return how old the oldest unread record is; empty if unknown."""
-    (oldest_s,) = history.lag.oldest_s(np.zeros(len(history.lag), np.int64), 1)
-    return f", {span(oldest_s)}" if oldest_s > 0 else ""
+    (oldest_s,) = lag_sums(history.lag.stored, ["group"])["lag_seconds"].to_pylist()
+    return f", {span(oldest_s)}" if oldest_s else ""
 
 
 def downtime_figure(lower_s: float, upper_s: float, where: object = "a partition") -> Figure:
