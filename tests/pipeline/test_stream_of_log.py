@@ -39,7 +39,7 @@ REBALANCES = st.tuples(st.just("round"), GROUPS, st.integers(0, 1), st.integers(
 
 
 READERS = st.sampled_from(["python", "spark"])
-SINCE = ("position_timestamp", "lag_seconds", "lag_per_second", "catch_up_seconds")
+SINCE = ("position_timestamp", "lag_seconds", "lag_per_second", "catch_up_seconds", "lag_history")
 """Of a position that was left in a transaction, and taken again before the transaction ended, a
 stream does not know since when it stands."""
 NARROWED = ("last_seen", "gap_upper_seconds")

@@ -43,12 +43,13 @@ from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
+from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
 from holdfast.fleet.tables.reading import flatten
 
 MOST_ROWS: Final = 1_000
-SHOWN: Final = tuple(name for name in TABLES if name not in {*NOT_SHOWN, "bad_records"})
-"""Tables with rows of groups that are in memory."""
+_NOT_SHOWN: Final = frozenset({"offset_commits", "movements", "bad_records"})
+SHOWN: Final = tuple(name for name in TABLES if name not in _NOT_SHOWN)
+"""Tables with rows of groups that are in memory, or read for one request."""
 
 Schema = dict[str, Any]
 
@@ -305,7 +306,11 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
     """Return the rows of a group in a table; a table without times is whole in every range."""
     definition, sort = TABLES[table], words.get("sort", "")
     check(words, of_rows(definition))
-    found, within = fleet.served.tables.of_group(name, table), _range_of(fleet, words)
+    within, tables = _range_of(fleet, words), fleet.served.tables
+    if table in NOT_LOADED:
+        found = tables.stored(table, groups=[name], columns=definition.names)
+    else:
+        found = tables.of_group(name, table)
     if "timestamp" in definition.names:
         found = rows_within(found, within)
     found = flatten(found, definition)

@@ -53,7 +53,7 @@ from holdfast.fleet.report.serving.live import (
 from holdfast.fleet.report.serving.time_range import TimeRange, read_range
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables import window
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
@@ -376,7 +376,7 @@ class ServedFleet:
 
     def _read(self, number: int) -> ServedTables:
         read_ms = _now_ms()
-        tables = open_tables(self.folder).at_snapshot().load(without=NOT_SHOWN)
+        tables = open_tables(self.folder).at_snapshot().load(without=NOT_LOADED)
         return ServedTables.of(tables, number, read_ms, self._since)
 
     def _query_first(self) -> None:
