@@ -6,8 +6,8 @@ the subscription table. The claim columns hold no impossible claims
 (:mod:`holdfast.core.model.reported`).
 
 In a JSON snapshot, unknown keys are refused by name. A wrong value raises :class:`ModelError`,
-whose text begins with the path of the value. Impossible *claims* are no errors: they are data of the
-group, dropped and counted later.
+whose text begins with the path of the value. Impossible *claims* are no errors: they are data of
+the group, dropped and counted later.
 
 **Strategy.** :meth:`Group.build` is the only function that makes a group. Each source (a JSON
 snapshot, messages, tables) turns its subscriptions and claims into columns first.

@@ -6,7 +6,7 @@
 ``attempts``          the state of the work, the effects to perform, and how the work learns of its
                       end; the interface of each form of work
 ``failures``          failures: how often, the next attempt, what is reported to the group
-``runners``           a function on a thread of its own; callbacks with all resources of a round; a
-                      coroutine on one event loop
+``runners``           a function on a thread of its own; callbacks with all resources of a round
+``event_loop``        a coroutine on one event loop
 ====================  ============================================================================
 """

@@ -1,4 +1,4 @@
-"""Runs the work on resources: functions, callbacks with all resources, or coroutines.
+"""Runs the work on resources on threads: a function for each, or callbacks with all of them.
 
 **Rules.** :class:`ThreadRunner` has a thread for each attempt. The threads are daemons: a function
 that does not end keeps no process alive. A thread that cannot be started is a failure of its
@@ -10,10 +10,6 @@ thread. If ``on_assigned`` raises, ``on_revoked`` is called for the same resourc
 work ends, and each resource is retried by a call of its own. For resources whose ``on_assigned``
 was not called, no other callback is called.
 
-The loop of a :class:`LoopRunner` belongs to the worker: a program's own loop is not used. A
-coroutine past its deadline is cancelled. The loop ends with the worker; coroutines that still run
-are cancelled, too.
-
 **Strategy.** A listener's thread has a queue of calls. A call that has not begun can be dropped, in
 whole or in part.
 
@@ -23,14 +19,11 @@ References: Kafka Connect, which runs a task on a thread of its own; KIP-429
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from holdfast.members.resources.attempts import (
-    AsyncStopEvent,
     Attempt,
     Reports,
     Resource,
@@ -275,125 +268,3 @@ class ListenerRunner:
         except BaseException as error:
             return error
         return None
-
-
-_END_S = 1.0  # time for cancelled coroutines to end when the loop ends
-
-
-class LoopRunner:
-    """Runs a task of asyncio for each attempt.
-
-    Parameters
-    ----------
-    run : callable
-        Takes a :class:`Resource` and an :class:`AsyncStopEvent`; returns a coroutine.
-    reports : Reports
-        Gets the start and the end of attempts.
-    """
-
-    def __init__(
-        self, run: Callable[[Resource, AsyncStopEvent], Awaitable[object]], reports: Reports
-    ):
-        self._run = run
-        self._reports = reports
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
-        self._states: dict[Attempt, StopState] = {}
-        # The two below belong to the loop's thread.
-        self._events: dict[Attempt, asyncio.Event] = {}
-        self._tasks: dict[Attempt, asyncio.Task[BaseException | None]] = {}
-
-    def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Make a task for each attempt."""
-        if self._thread.ident is None:
-            self._thread.start()
-        for attempt in attempts:
-            self._states[attempt] = StopState()
-        self._loop.call_soon_threadsafe(self._make, tuple(attempts))
-
-    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
-        """Set the stop events of attempts."""
-        for state in self._known(attempts):
-            state.deadline_s = deadline_s
-            state.is_lost |= lost
-            state.is_set = True
-        self._loop.call_soon_threadsafe(self._set, tuple(attempts))
-
-    def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Mark the stop events of attempts as lost."""
-        for state in self._known(attempts):
-            state.is_lost = True
-
-    def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Mark the stop events of attempts as lost, and cancel their coroutines."""
-        self.lose(attempts)
-        self._loop.call_soon_threadsafe(self._cancel, tuple(attempts))
-
-    def is_inside(self) -> bool:
-        """Return whether the caller is a coroutine of the loop."""
-        return threading.get_ident() == self._thread.ident
-
-    def close(self) -> None:
-        """Request the end of the loop."""
-        if self._thread.ident is None:
-            self._loop.close()
-        else:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def _known(self, attempts: Sequence[Attempt]) -> list[StopState]:
-        found = (self._states.get(attempt) for attempt in attempts)
-        return [state for state in found if state is not None]
-
-    # The loop's thread
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.wait(left, timeout=_END_S))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()
-
-    def _make(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            event = self._events[attempt] = asyncio.Event()
-            if self._states[attempt].is_set:
-                event.set()
-            stop = AsyncStopEvent(self._states[attempt], event)
-            name = f"holdfast-{name_of(attempt.resource)}"
-            task = self._loop.create_task(self._call(attempt, stop), name=name)
-            task.add_done_callback(partial(self._done, attempt))
-            self._tasks[attempt] = task
-
-    async def _call(self, attempt: Attempt, stop: AsyncStopEvent) -> BaseException | None:
-        """Run the coroutine; return its error, also an exit, which would end the loop."""
-        try:
-            await self._run(Resource(*attempt.resource), stop)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            return error
-        return None
-
-    def _done(self, attempt: Attempt, task: asyncio.Task[BaseException | None]) -> None:
-        state = self._states.pop(attempt)
-        del self._events[attempt], self._tasks[attempt]
-        if not task.cancelled():
-            self._reports.ended(attempt, task.result())
-        else:
-            self._reports.ended(attempt, None if state.is_set else RuntimeError("cancelled"))
-
-    def _set(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            if (event := self._events.get(attempt)) is not None:
-                event.set()
-
-    def _cancel(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            if (task := self._tasks.get(attempt)) is not None:
-                task.cancel()
