@@ -21,7 +21,7 @@ import numpy as np
 
 from holdfast.core.model.columns import F64, I64
 from holdfast.core.names import shorten, shown_name
-from holdfast.fleet.analysis.spans import NONE
+from holdfast.fleet.analysis.spans import NONE, span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.words import number
 
