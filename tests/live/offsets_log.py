@@ -41,19 +41,6 @@ def read_group(bootstrap: str, group: str, topic: str) -> list[Generation | Comm
     return [found for record in _records(bootstrap) if (found := _read(record, group, topic))]
 
 
-def commits_by_group(bootstrap: str, topic: str) -> dict[str, list[Commit]]:
-    """Every commit of a topic, group by group, as the coordinator ordered them."""
-    found: dict[str, list[Commit]] = {}
-    for key, value in _records(bootstrap):
-        record = decode_record(key, value)
-        if record.name == "OffsetCommit" and record.value and record.key["topic"] == topic:
-            commit = Commit(
-                record.key["partition"], record.value["offset"], record.value["metadata"]
-            )
-            found.setdefault(record.key["group"], []).append(commit)
-    return found
-
-
 def leaders(bootstrap: str, group: str, topic: str) -> set[str]:
     """Client ids of the members that led a round."""
     log = read_group(bootstrap, group, topic)

@@ -115,7 +115,12 @@ class LagRows:
         """Age of the first unread record by its own time, or a lower bound; NaN if unknown."""
         of_record = self.rows.equal("lag_seconds_basis", "record")
         of_record |= self.rows.equal("lag_seconds_basis", "at_least")
-        return np.where(of_record, self.rows.floats("lag_seconds"), np.nan)
+        return np.where(of_record, self.seconds, np.nan)
+
+    @cached_property
+    def seconds(self) -> F64:
+        """Time lag in seconds, on any basis; NaN if unknown."""
+        return self.rows.floats("lag_seconds")
 
     @cached_property
     def has_unread(self) -> I64:

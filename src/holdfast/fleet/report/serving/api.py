@@ -40,7 +40,8 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
@@ -210,7 +211,10 @@ OF_GROUP = _RANGE
 def of_rows(table: Table) -> tuple[Parameter, ...]:
     """Return the parameters of a table's rows: lists do not sort."""
     named = zip(table.columns, table.flat_names, strict=True)
-    columns = [name for column, name in named if column.dtype is not DType.STRING_LIST]
+    lists = (DType.STRING_LIST, DType.INT32_LIST, DType.INT64_LIST)
+    columns = [
+        name for column, name in named if column.name == table.explode or column.dtype not in lists
+    ]
     sort = Parameter("sort", {"type": "string", "enum": columns}, "Column; by default its order.")
     return (*_RANGE, sort, *_PAGES)
 
@@ -237,8 +241,8 @@ def check(words: Mapping[str, str], parameters: Sequence[Parameter]) -> None:
 def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
     """Return the rows of groups for a query; raise ConfigError as :func:`check`."""
     check(words, OF_GROUPS)
-    index, live = fleet.index_in(_range_of(fleet, words)), fleet.live
-    verdicts, since_s = fleet.verdicts, rebalancing_s(index, live)
+    view = fleet.ranges.view(words)
+    index, verdicts, since_s = view.index, view.verdicts, rebalancing_s(view.index, view.live)
     rows = select(
         index,
         verdicts,
@@ -291,11 +295,11 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         return None
     within = _range_of(fleet, words)
     found = examinations(
-        tables_of(served.tables, name, within),
+        tables_until(served.tables, within, [name]),
         [name],
         served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,
-        live=live,
+        live=fleet.ranges.live_in(within),
         source=fleet.given,
     )
     document: Schema = to_json(worst_of(found))["groups"][0]
@@ -325,7 +329,7 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
 
 
 def _range_of(fleet: ServedFleet, words: Mapping[str, str]) -> TimeRange:
-    return fleet.range_of(words) or ALL
+    return fleet.ranges.range_of(words) or ALL
 
 
 def _cut(found: I64, words: Mapping[str, str], written: Any) -> Schema:

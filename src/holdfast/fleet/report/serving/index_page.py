@@ -52,7 +52,9 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
+from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.served_fleet import ServedState
+from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.time_range import RANGES
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 
@@ -204,24 +206,11 @@ def updater_text(updater_state: UpdaterState) -> str:
 
 
 def index_page(
-    served: ServedTables,
-    state: ServedState,
-    verdicts: Verdicts,
-    view: IndexView,
-    *,
-    index: GroupIndex,
-    live: LiveGroups,
+    served: ServedTables, state: ServedState, view: IndexView, found: FleetView
 ) -> HtmlPage:
-    """Return the whole page.
-
-    Parameters
-    ----------
-    verdicts : mapping of str to GroupVerdict
-        A missing group has not been examined yet.
-    index : GroupIndex
-        Index of the tables, with the coordinators' states.
-    """
+    """Return the whole page; a group without a verdict has not been examined yet."""
     script = script_of("live.js")
+    index, verdicts, live = found.index, found.verdicts, found.live
     since_s = rebalancing_s(index, live)
     worst_first = select(index, verdicts, IndexView())
     rows = worst_first if view == IndexView() else select(index, verdicts, view)
