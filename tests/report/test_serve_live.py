@@ -165,4 +165,4 @@ def test_an_open_page_says_for_how_long_a_group_rebalances_and_whom_it_waits_for
 
 def host_of(page: Any) -> str:
     """The host of the first member of the page's table."""
-    return str(page.locator("section.group table tbody tr td").nth(1).inner_text())
+    return str(page.locator("section.group table.full tbody tr td").nth(1).inner_text())

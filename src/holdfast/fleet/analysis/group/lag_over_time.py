@@ -185,7 +185,8 @@ def lag_by_part(
     found = np.full((len(names), n_parts), -1, np.int64)
     moments = np.unique(times_ms(readings, "timestamp"))
     part = np.clip((moments - begin_ms) * n_parts // max(end_ms - begin_ms, 1), 0, n_parts - 1)
-    is_last = np.append(part[1:] != part[:-1], [True] * bool(len(part)))
+    is_last = np.ones(len(part), np.bool_)
+    is_last[:-1] = part[1:] != part[:-1]
     rows = readings.filter(readings["lag"].is_valid())
     at = np.searchsorted(moments, times_ms(rows, "timestamp"))
     code, known = codes(rows, "group")

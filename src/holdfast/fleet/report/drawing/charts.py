@@ -82,11 +82,15 @@ def _round_step(least: float) -> float:
     return next(n * power for n in (1, 2, 5, 10) if n * power >= least * (1 - 1e-9))
 
 
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
 def short_number(value: float) -> str:
     """Format a number of an axis: ``900``, ``1.5k``, ``20M``."""
     for size, mark in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:.3g}{mark}"
+            return f"{_short(value / size)}{mark}"
     return f"{value:.3g}"
 
 
@@ -100,7 +104,7 @@ def _round_seconds(least: float) -> float:
 def _axis_span(value_s: float) -> str:
     for size, mark in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if value_s >= size:
-            return f"{value_s / size:.3g} {mark}"
+            return f"{_short(value_s / size)} {mark}"
     return f"{value_s:.3g} s"
 
 
@@ -231,7 +235,7 @@ def _hint(at: str, heads: Sequence[str], cells: Sequence[str]) -> str:
     if len(heads) == 1:
         return f"{at} UTC: {cells[0]}"
     named = (f"{shorten(shown_name(h), 40)}: {v}" for h, v in zip(heads, cells, strict=True))
-    return "\n".join([f"{at} UTC", *named])
+    return f"{at} UTC: {'; '.join(named)}"
 
 
 def _top(most: float, unit: Unit) -> float:
@@ -259,12 +263,14 @@ def _labels(top: float, unit: Unit) -> Iterator[Markup]:
 
 
 def _times(shown: Span) -> Iterator[Markup]:
-    """Yield the labels of the time axis; labels of whole days name the day."""
+    """Yield the labels of the time axis; a label at midnight names the day."""
     step_ms = _time_step_ms(shown, MOST_TIMES)
     at = np.arange(-(-shown.begin_ms // step_ms), shown.end_ms // step_ms + 1) * step_ms
-    form = "%m-%d" if step_ms >= _D else "%H:%M" if step_ms >= _MIN else "%H:%M:%S"
+    form, day = ("%H:%M" if step_ms >= _MIN else "%H:%M:%S"), "%m-%d"
+    if step_ms >= 112 * _D:
+        day = "%Y-%m-%d"
     for moment, share in zip(at.tolist(), shown.share(at).tolist(), strict=True):
-        text = datetime.fromtimestamp(moment / 1000, UTC).strftime(form)
+        text = datetime.fromtimestamp(moment / 1000, UTC).strftime(form if moment % _D else day)
         x = LEFT + WIDE * share
         yield tag("text", text, x=f"{x:.1f}%", y=TOP + HIGH + FOOT - 3, class_="x")
 
