@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.cluster.snapshot import SeenMember
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.finding import RULES, Finding, count, few
-from holdfast.fleet.analysis.findings.rules_now import CODE
+from holdfast.fleet.analysis.findings.rules_now import CODE, awaited_ids
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
@@ -39,11 +39,6 @@ _HEADS = (
     ("Time lag", True),
     ("Member id", False),
 )
-
-
-def awaited_ids(findings: Sequence[Finding]) -> frozenset[str]:
-    """Return ids of the members that a present rebalance waits for, of its finding."""
-    return frozenset(name for f in findings if f.code == CODE for name in f.evidence.members.shown)
 
 
 def name_now(code: str, since_s: float | None) -> str:
