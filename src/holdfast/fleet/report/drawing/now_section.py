@@ -53,9 +53,9 @@ def state_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup:
     live = history.live
     recorded = tag("p", _recorded(history), class_="lead" if live is not None else "now")
     if live is None:
-        return tag("div", tag("h3", "Now"), recorded)
+        return recorded
     words = state_words(live, history.settled_ms, awaited_ids(findings))
-    return tag("div", tag("h3", "Now"), tag("p", *words, class_="now"), recorded)
+    return join([tag("p", *words, class_="now"), recorded])
 
 
 def state_words(

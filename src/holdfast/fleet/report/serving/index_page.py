@@ -394,7 +394,7 @@ def _rows(
     if not len(shown):
         return join([_pager(view, len(rows), n_pages), tag("p", "No group is like that.")])
     return join(
-        [_pager(view, len(rows), n_pages), all_columns(len(SORTS)), wide, _legend(index, most)]
+        [_pager(view, len(rows), n_pages, _legend(index, most)), all_columns(len(SORTS)), wide]
     )
 
 
@@ -410,10 +410,10 @@ def _legend(index: GroupIndex, most_lag: int) -> Markup:
     if last and index.recent.any():
         length = span((last - first) / 1000 / SLICES)
         texts.append(f"Bars under rebalances: the time range in {SLICES} parts of {length}.")
-    return tag("p", " ".join(texts), class_="place legend")
+    return tag("span", " ".join(texts), class_="place legend")
 
 
-def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
+def _pager(view: IndexView, n_groups: int, n_pages: int, legend: Markup | None = None) -> Markup:
     words = count(n_groups, "group")
     if n_pages > 1:
         words += f", page {number(view.page)} of {number(n_pages)}"
@@ -423,7 +423,7 @@ def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
         for text, page in steps
         if 1 <= page <= n_pages and page != view.page
     ]
-    return tag("p", tag("span", words, class_="place"), *links, class_="bar pages")
+    return tag("p", tag("span", words, class_="place"), *links, legend, class_="bar pages")
 
 
 def _head(view: IndexView, column: str) -> Markup:
