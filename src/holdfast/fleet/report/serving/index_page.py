@@ -410,7 +410,7 @@ def _legend(index: GroupIndex, most_lag: int) -> Markup:
     if last and index.recent.any():
         length = span((last - first) / 1000 / SLICES)
         texts.append(f"Bars under rebalances: the time range in {SLICES} parts of {length}.")
-    return tag("span", " ".join(texts), class_="place legend")
+    return tag("span", " ".join(texts), class_="legend")
 
 
 def _pager(view: IndexView, n_groups: int, n_pages: int, legend: Markup | None = None) -> Markup:
