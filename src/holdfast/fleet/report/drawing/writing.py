@@ -408,7 +408,7 @@ def _now_section(group: Examination, index: int, *, several: bool = False) -> Ma
     """Return what a person looks for first: the state of a group, and its findings."""
     return tag(
         "section",
-        tag("h2", "Group ", name_of(group.history.name)),
+        tag("h2", *(["Group ", name_of(group.history.name)] if several else ["Now"])),
         group_figures(group.history) if several else None,
         _bounds_of(group.history) if several else None,
         state_section(group.history, group.findings),

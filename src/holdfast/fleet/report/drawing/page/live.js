@@ -53,7 +53,7 @@ setTimeout(again, Number(bar.dataset.every));
 
 pause.onclick = () => {
   paused = !paused;
-  pause.textContent = paused ? "Go on" : "Pause";
+  pause.textContent = paused ? "Resume" : "Pause";
   pause.setAttribute("aria-pressed", String(paused));
 };
 
