@@ -103,7 +103,7 @@ def run(
         Option(
             "--delay",
             metavar="DURATIONS",
-            help="Delays of deferred and incremental, separated by commas.",
+            help="Delays of deferred and incremental, separated by commas: longer than a restart.",
         ),
     ] = DELAY,
     batch: Batch = DEFAULTS.batch,

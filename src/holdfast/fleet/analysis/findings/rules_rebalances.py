@@ -347,7 +347,7 @@ def _avoidable(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 
 @rule(
     "HF111",
-    name="delay too short for restarts",
+    name="partitions moved away and back",
     severity=Severity.WARN,
     what="Partitions moved to another member while their owner was restarting, and then back.",
     why="Two moves and two ownership gaps per partition without a benefit.",
