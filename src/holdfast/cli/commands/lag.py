@@ -56,8 +56,7 @@ def run(
         Option(
             "--over",
             metavar="DURATION",
-            help="Time between two reads of a cluster's lags, to estimate when it is caught up; "
-            "default: one read, no estimate.",
+            help="Time between two reads of lags, to estimate the catch-up; default: one read.",
         ),
     ] = None,
     output: options.TablesFolder = None,
