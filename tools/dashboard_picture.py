@@ -1,9 +1,10 @@
-"""Draw ``docs/grafana.png``: ``python -m tools.dashboard_picture http://127.0.0.1:9090``.
+"""Draw ``docs/grafana.png``: ``python -m tools.dashboard_picture http://127.0.0.1:9090 [END]``.
 
-The address is that of a Prometheus that scrapes a ``holdfast serve``, as docs/grafana.md says. The
-picture has the queries of ``docs/examples/grafana.json`` over the last twenty minutes, as that
-Prometheus answers them, at Grafana's positions. Grafana itself is in no package registry that
-set-up uses: colours, fonts and axes are not Grafana's.
+The address is that of a Prometheus that scrapes a ``holdfast serve``, as docs/grafana.md says; END
+is in seconds since 1970, by default now. The picture has the queries of
+``docs/examples/grafana.json`` over ten minutes, as that Prometheus answers them, at Grafana's
+positions. Grafana itself is in no package registry that set-up uses: colours, fonts and axes are
+not Grafana's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from tests.report.browser import browser
 
 DOCS = Path(__file__).parents[1] / "docs"
-SECONDS, STEP = 1_200, 10
+SECONDS, STEP = 600, 10
 COLOURS = ("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#b877d9", "#56a64b", "#5794f2")
 COLUMN, ROW = 50, 28
 """Width of a column of Grafana's grid of 24, and height of a row, in pixels."""
@@ -34,7 +35,7 @@ LAST_PANEL = 12
 
 
 def query(address: str, expression: str, end: int, *, now_only: bool) -> list[Mapping[str, Any]]:
-    """Evaluate a query of the dashboard, over the twenty minutes or at their end."""
+    """Evaluate a query of the dashboard, over the ten minutes or at their end."""
     words = {"query": expression.replace("$group", ".*")}
     span = {"start": str(end - SECONDS), "end": str(end), "step": str(STEP)}
     words |= {"time": str(end)} if now_only else span
@@ -65,7 +66,7 @@ def shown(value: float, unit: str) -> str:
 def chart(
     found: list[tuple[str, list[list[Any]]]], width: int, height: int, end: int, unit: str
 ) -> str:
-    """Draw lines over the twenty minutes with both axes, and name the greatest ones."""
+    """Draw lines over the ten minutes with both axes, and name the greatest ones."""
     found.sort(key=lambda one: (-max(float(v) for _, v in one[1]), one[0]))
     found = [(name, values) for name, values in found if max(float(v) for _, v in values) > 0]
     marks = ticks(max((float(v) for _, values in found for _, v in values), default=1))
@@ -82,7 +83,7 @@ def chart(
         f'<text x="{LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{shown(mark, unit)}</text>'
         for mark in marks
     ]
-    for at in range(-(-(end - SECONDS) // 300) * 300, end, 300):
+    for at in range(-(-(end - SECONDS) // 120) * 120, end, 120):
         clock = time.strftime("%H:%M", time.gmtime(at))
         parts.append(f'<text x="{x(at):.1f}" y="{high + 24}" text-anchor="middle">{clock}</text>')
     for i, (_, values) in enumerate(found[: len(COLOURS)]):
@@ -137,9 +138,9 @@ path{stroke:#2c2f34}table{display:inline-table;font-size:12px;margin-right:24px;
 td{padding:1px 12px 1px 0;border-bottom:1px solid #2c2f34}"""
 
 
-def main(address: str) -> None:
+def main(address: str, until: str = "") -> None:
     """Draw the picture from a Prometheus."""
-    end = int(time.time()) // STEP * STEP
+    end = int(until or time.time()) // STEP * STEP
     panels = json.loads((DOCS / "examples" / "grafana.json").read_text())["panels"]
     body = "".join(panel_of(one, address, end) for one in panels if one["id"] <= LAST_PANEL)
     with browser() as chromium:

@@ -130,7 +130,7 @@ def connector_of(pyspark_version: str) -> str:
 def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
     """Return the jars for ``spark.jars`` for the ``delta`` format of a PySpark.
 
-    A session does without them, so there is one attempt, of two minutes at most.
+    A session does without them, so there is one attempt, of five minutes at most.
     """
     version = first_patch(pyspark_version)
     name = f"delta-spark_2.13-{version}"
@@ -139,7 +139,7 @@ def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
         name,
         without=_modules_of_pyspark(),
         note=note,
-        attempts_s=(120,),
+        attempts_s=(300,),
     )
 
 
