@@ -169,7 +169,7 @@ _SECTION = """\
 
 Of {n} groups with a known history, {sound} are sound; the others have a problem planted.
 {on_broker} were recorded on a real Kafka
-(`tests/report/captured/capture.py` describes each, `tests/pipeline/captured` and
+(`tests/report/captured/scenarios.py` describes each, `tests/pipeline/captured` and
 `tests/wire/captured` have the older ones); the others come from the simulation, with commits and
 log ends written beside its records. False findings are findings above info in a group that does not
 have the problem. `tests/report/test_labelled.py` checks the table. HF123 is about a folder and

@@ -24,7 +24,7 @@ from holdfast.fleet.analysis.group.lag import NEVER, LagRows
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.columnar import Batches, BatchTask, DecodedRows
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Step
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.snapshot import ListedFiles, SnapshotCache
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
@@ -41,7 +41,7 @@ _OF_LAG: Final = (
     "clamped",
 )
 """Columns of ``lag`` that say whether records wait, and whether a commit is outside of the log."""
-_NOT_READ: Final = frozenset({*NOT_SHOWN, "bad_records", "findings"})
+_NOT_READ: Final = frozenset({*NOT_LOADED, "bad_records", "findings"})
 
 
 def listed_tables(root: StoragePath, files: FindingsFiles) -> Tables:
