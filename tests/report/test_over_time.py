@@ -33,7 +33,7 @@ from holdfast.fleet.report.drawing.charts import (
     SECONDS,
     UNITS,
     Line,
-    Span,
+    ShownTime,
     column_chart,
     line_chart,
 )
@@ -68,7 +68,7 @@ def lines_of(*columns: list[float | None], step_s: int = 60) -> str:
         Line(name=f"t{i}" if len(columns) > 1 else "", values=np.array(column, float))
         for i, column in enumerate(columns)
     ]
-    shown = Span(begin_ms=BEGIN_MS, end_ms=int(at_ms[-1]))
+    shown = ShownTime(begin_ms=BEGIN_MS, end_ms=int(at_ms[-1]))
     return str(line_chart("Lag", at_ms, lines, shown, RECORDS))
 
 
@@ -77,7 +77,7 @@ def lines_of(*columns: list[float | None], step_s: int = 60) -> str:
 def test_an_axis_has_few_round_steps_and_reaches_the_greatest_value(unit, most):
     if unit is SECONDS:
         most = most / 1e6
-    shown = Span(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + 60_000)
+    shown = ShownTime(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + 60_000)
     values = np.array([0.0, most])
     at_ms = np.array([BEGIN_MS, BEGIN_MS + 60_000])
     svg = parsed(str(line_chart("Lag", at_ms, [Line(name="", values=values)], shown, unit)))
@@ -96,7 +96,7 @@ def test_a_line_has_a_gap_where_nothing_was_measured():
     (path,) = (p for p in parsed(lines_of(known)).iter("path") if p.get("class") == "l c0")
     assert path.get("d").count("M") == 2
     at_ms = BEGIN_MS + 1000 * np.array([0, 10, 20, 30, 200, 210])
-    shown = Span(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + 210_000)
+    shown = ShownTime(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + 210_000)
     text = str(line_chart("Lag", at_ms, [Line(name="", values=np.ones(6))], shown, RECORDS))
     (path,) = (p for p in parsed(text).iter("path") if p.get("class") == "l c0")
     assert [len(part.split("L")) for part in path.get("d").split("M")[1:]] == [4, 2]
@@ -129,14 +129,14 @@ def test_a_chart_says_in_words_and_in_a_table_what_it_draws():
     ],
 )
 def test_labels_of_time_are_round_and_few(hours, labels):
-    shown = Span(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + round(hours * HOUR_S * 1000))
+    shown = ShownTime(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + round(hours * HOUR_S * 1000))
     svg = parsed(str(column_chart("Rebalances", np.zeros(0, np.int64), shown)))
     assert [text.text for text in svg.iter("text") if text.get("class") == "x"] == labels
 
 
 def test_columns_count_each_event_once():
     at_ms = BEGIN_MS + 1000 * np.array([0, 1, 59, 60, 3_599, 3_600])
-    shown = Span(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR_S * 1000)
+    shown = ShownTime(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + HOUR_S * 1000)
     svg = parsed(str(column_chart("Rebalances", at_ms, shown)))
     bars = list(svg.iter("rect"))
     counts = [int(rect.find("title").text.rpartition(" ")[2]) for rect in bars]

@@ -50,7 +50,7 @@ TIME_STEPS_MS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ShownTime:
     """The time that a chart shows, in UTC milliseconds."""
 
     begin_ms: int
@@ -128,14 +128,16 @@ class _Frame:
     words: str
     top: float
     unit: Unit
-    shown: Span
+    shown: ShownTime
 
 
 Rows = Sequence[tuple[str, Sequence[str]]]
 """Moments, and the values of each."""
 
 
-def line_chart(title: str, at_ms: I64, lines: Sequence[Line], shown: Span, unit: Unit) -> Markup:
+def line_chart(
+    title: str, at_ms: I64, lines: Sequence[Line], shown: ShownTime, unit: Unit
+) -> Markup:
     """Draw lines over time.
 
     Parameters
@@ -165,7 +167,7 @@ def line_chart(title: str, at_ms: I64, lines: Sequence[Line], shown: Span, unit:
     return _figure(frame, [*paths, *hints], legend, _table(title, heads, rows))
 
 
-def column_chart(title: str, at_ms: I64, shown: Span) -> Markup:
+def column_chart(title: str, at_ms: I64, shown: ShownTime) -> Markup:
     """Draw how many events each part of a time has; ``at_ms`` are their moments."""
     step_ms = _time_step_ms(shown, COLUMNS)
     first = shown.begin_ms // step_ms
@@ -182,8 +184,8 @@ def column_chart(title: str, at_ms: I64, shown: Span) -> Markup:
         left, right = max(float(x[i]), 0.0) + 1, min(float(x[i + 1]), float(UNITS)) - 1
         high = HIGH * float(counts[i]) / top
         label = tag("title", f"{words} UTC: {number(int(counts[i]))}")
-        place = {"x": f"{left:.0f}", "y": f"{HIGH - high:.1f}", "height": f"{high:.1f}"}
-        bars.append(tag("rect", label, width=f"{max(right - left, 3.0):.0f}", **place))
+        box = {"x": f"{left:.0f}", "y": f"{HIGH - high:.1f}", "height": f"{high:.1f}"}
+        bars.append(tag("rect", label, width=f"{max(right - left, 3.0):.0f}", **box))
     words = f"{shown.words}: {number(len(inside))}, in parts of {_axis_span(step_ms / 1000)}"
     frame = _Frame(title=title, words=words, top=top, unit=RECORDS, shown=shown)
     return _figure(frame, [tag("g", *bars, class_="columns")], None, _table(title, [title], rows))
@@ -262,7 +264,7 @@ def _labels(top: float, unit: Unit) -> Iterator[Markup]:
         yield tag("text", text, x=f"{LEFT - 1.5:.1f}%", y=f"{y:.0f}", class_="y")
 
 
-def _times(shown: Span) -> Iterator[Markup]:
+def _times(shown: ShownTime) -> Iterator[Markup]:
     """Yield the labels of the time axis; a label at midnight names the day."""
     step_ms = _time_step_ms(shown, MOST_TIMES)
     at = np.arange(-(-shown.begin_ms // step_ms), shown.end_ms // step_ms + 1) * step_ms
@@ -275,7 +277,7 @@ def _times(shown: Span) -> Iterator[Markup]:
         yield tag("text", text, x=f"{x:.1f}%", y=TOP + HIGH + FOOT - 3, class_="x")
 
 
-def _time_step_ms(shown: Span, most: int) -> int:
+def _time_step_ms(shown: ShownTime, most: int) -> int:
     least = (shown.end_ms - shown.begin_ms) / most
     return next((step for step in TIME_STEPS_MS if step >= least), TIME_STEPS_MS[-1])
 
@@ -309,8 +311,8 @@ def _hints(x: F64, words: Sequence[str]) -> Iterator[Markup]:
     edges = np.concatenate([[0.0], (x[1:] + x[:-1]) / 2, [float(UNITS)]])
     for i, text in enumerate(words):
         wide = max(float(edges[i + 1] - edges[i]), 0.0)
-        place = {"x": f"{edges[i]:.0f}", "width": f"{wide:.0f}", "height": HIGH}
-        yield tag("rect", tag("title", text), class_="hint", **place)
+        box = {"x": f"{edges[i]:.0f}", "width": f"{wide:.0f}", "height": HIGH}
+        yield tag("rect", tag("title", text), class_="hint", **box)
 
 
 def _legend(names: Sequence[str]) -> Markup:

@@ -10,7 +10,7 @@ from holdfast.fleet.report.drawing.charts import (
     RECORDS,
     SECONDS,
     Line,
-    Span,
+    ShownTime,
     column_chart,
     line_chart,
 )
@@ -29,7 +29,9 @@ def charts(lag: LagOverTime, rebalances_ms: I64, begin_ms: int, end_ms: int) -> 
     begin_ms, end_ms : int
         The time that is shown; it has every reading.
     """
-    shown = Span(begin_ms=begin_ms, end_ms=max(end_ms, begin_ms + 1000, *lag.at_ms[-1:].tolist()))
+    shown = ShownTime(
+        begin_ms=begin_ms, end_ms=max(end_ms, begin_ms + 1000, *lag.at_ms[-1:].tolist())
+    )
     records = [Line(name=line.name, values=line.lag) for line in lag.lines]
     seconds = [Line(name=line.name, values=line.seconds) for line in lag.lines]
     drawn = [

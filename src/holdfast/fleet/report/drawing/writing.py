@@ -425,8 +425,8 @@ def _time_section(group: Examination, index: int, drawings: _Drawings) -> Markup
     if drawn is None:
         return None
     title = tag("h2", "Lag and rebalances of ", name_of(group.history.name))
-    place: dict[str, object] = {"id": f"time-{index}", "data_group": index}
-    return tag("section", title, drawn, class_="card group", **place)
+    named: dict[str, object] = {"id": f"time-{index}", "data_group": index}
+    return tag("section", title, drawn, class_="card group", **named)
 
 
 def _group_section(group: Examination, index: int) -> Markup:
