@@ -274,7 +274,7 @@ def history(
     Returns
     -------
     TableFrames
-        The eleven tables.
+        The twelve tables.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def watch(
     Returns
     -------
     TableFrames
-        The eleven tables; ``lag`` is as of the last poll.
+        The twelve tables; ``lag`` is as of the last poll.
 
     Raises
     ------

@@ -11,6 +11,7 @@ from tests.pipeline.fleet import write_dump
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
+from holdfast.fleet.pipeline.history.lag_history import COARSEST_S
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.schemas import arrow_schema
@@ -43,6 +44,7 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=(),
     """Tables of a dump, and more notes about its reading."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(session=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
+    job.resolution_s = COARSEST_S
     job.make(dump, records_of(dump), selection or Selection(all_groups=True), reset, logs)
     notes = {"taken_at": dump.taken_at, **job.notes, **dict(about)}
     notes |= job.examine(notes, replaces=True)
@@ -61,8 +63,8 @@ def rows(tables, name, *columns):
 
 
 def everything(tables, but=()):
-    """Every row of every table, without some columns."""
-    found = {n: tables.table(n) for n in TABLES}
+    """Every row of every table, without some columns and tables."""
+    found = {n: tables.table(n) for n in TABLES if n not in but}
     found = {n: t.drop_columns([c for c in but if c in t.column_names]) for n, t in found.items()}
     return {n: sorted(map(repr, t.to_pylist())) for n, t in found.items()}
 
@@ -76,6 +78,7 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     for batch, (low, high) in enumerate(pairwise([-(2**62), *sorted(cuts), 2**62])):
         job = LocalJob(session=None, tables=tables, batch=batch, keep_state=True, past=past)
         job.batch_rows = batch_rows
+        job.resolution_s = COARSEST_S if high == 2**62 else None  # the others leave records
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
         job.make(dump, fresh, Selection(all_groups=True), reset, logs)
         job.amend()

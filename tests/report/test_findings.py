@@ -19,7 +19,7 @@ from holdfast.fleet.analysis.findings.examination import Examination, all_rules
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.analysis.group import rebuilding
 from holdfast.fleet.analysis.group.group_history import GroupHistory
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import open_tables, read_tables
 
 TOPICS = {"t": 4}
@@ -612,7 +612,7 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
     monkeypatch.setattr(rebuilding, "MOST_COMMITS", at_once)
     monkeypatch.setattr(rebuilding, "MOST_SEARCHED", searched)
     folder = write_tables(tables(deploy_with_commits(0.5, 11.0)), tmp_path)
-    kept = open_tables(folder).load(groups, without=NOT_SHOWN)
+    kept = open_tables(folder).load(groups, without=NOT_LOADED)
     found = examine_all(kept, groups, last_ms=START_MS + 20 * MINUTES)
     texts = [f.text for e in found for f in e.findings if f.code == "HF102"]
     assert ["than usual" in text for text in texts] == [is_known]

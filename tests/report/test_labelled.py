@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.report.captured.capture import SCENARIOS
+from tests.report.captured.scenarios import SCENARIOS
 from tests.report.labelled import LIVE, captured, examined, ill, live, sound
 from tools.pages.doctor import MEASURED, N_GROUPS, N_ON_BROKER, N_SOUND, Measured
 

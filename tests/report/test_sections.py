@@ -20,7 +20,8 @@ def test_a_cause_that_a_broker_stated_differs_from_one_that_is_inferred() -> Non
     page = render(read_tables(tables(script)), "t")
     assert page.count("(stated)") == 1
     assert 'title="Adding new member a because of a rolling &lt;bounce&gt;"> (stated)' in page
-    assert page.count("(90%)") == len(script.rows["rebalances"]) - 1
+    assert page.count("inferred: right in 90%") == len(script.rows["rebalances"]) - 1
+    assert "%)" not in "".join(re.findall("<td[^>]*>([^<]*)", page))
 
 
 def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -295,6 +295,7 @@ def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> Non
 def test_one_finding_of_many_groups_is_one_tag_that_finds_them(tmp_path: Path) -> None:
     many = [bounced(f"etl-{i:02}") for i in range(20)]
     with following(write_tables(tables(*many), tmp_path)) as found:
+        assert found.ranges.wait({"from": "6h"}, PATIENCE_S)
         text = Client(ServedPages(found, is_local=True)).get("/?from=6h", headers=LOCAL).text
     wrong = text.split("What is wrong")[1].split("</section>")[0]
     assert re.findall(r'href="([^"]*)"[^>]*>([^<]*)</a>', wrong) == [
@@ -369,6 +370,28 @@ def test_a_time_range_is_in_every_address_and_in_every_number(client: Client) ->
     minute = "from=2025-11-21T08:01:00Z&to=2025-11-21T08:02:00Z"
     assert "to 2025-11-21 08:02:00 UTC</p>" in read("/group?name=etl&" + minute)
     assert client.get("/?from=soon", headers=LOCAL).status_code == 400
+
+
+def test_tags_of_the_list_are_those_of_the_groups_page_in_every_range(
+    fleet: ServedFleet, client: Client
+) -> None:
+    at = "2025-11-21T08:0"
+    ranges = ("", "from=all", "from=5m", "from=1m", f"to={at}2:00Z", f"from={at}2:00Z&to={at}3:00Z")
+    seen = set()
+    for query in ranges:
+        words = dict(parse_qsl(query))
+        assert fleet.ranges.range_of(words) is None or fleet.ranges.wait(words, PATIENCE_S)
+        text = client.get("/?find=etl&" + query, headers=LOCAL).text.split("<tbody>")[1]
+        tags = re.findall(r'class="(lozenge [^"]*)"[^>]*>(HF\d+)<', text.split("</tbody>")[0])
+        found = client.get("/api/groups/etl?" + query, headers=LOCAL).json["findings"]
+        assert {(code, "past" not in look) for look, code in tags} == {
+            (one["code"], any(o["active"] for o in found if o["code"] == one["code"]))
+            for one in found
+        }
+        rows = client.get("/api/groups?find=etl&" + query, headers=LOCAL).json["rows"]
+        assert [one["code"] for one in rows[0]["findings"]] == [code for _, code in tags]
+        seen.add(tuple(tags))
+    assert len(seen) > 2
 
 
 def test_each_page_has_navigation_version_theme_and_icon(client: Client) -> None:
@@ -479,7 +502,7 @@ def test_the_costliest_groups_are_examined_first(tmp_path: Path) -> None:
     fleet = ServedFleet(folder, print)
     order = [e.history.name for e in fleet._examined(fleet.served)]
     index = fleet.served.index
-    shown = [index.names[i] for i in select(index, fleet.verdicts, IndexView())]
+    shown = [index.names[i] for i in select(index, fleet.ranges.view({}).verdicts, IndexView())]
     assert order == shown == ["c", "b", "a"]
 
 

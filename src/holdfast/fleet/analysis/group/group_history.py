@@ -343,6 +343,12 @@ class GroupHistory:
         members = [(p.text("client_id", row) or "", p.text("rack", row)) for row in rows]
         return clients_of(self.name, self.generations.protocol[last], members)
 
+    @cached_property
+    def n_seen(self) -> int:
+        """Number of member ids in the window, those of its first moment included."""
+        first = int(np.searchsorted(self.generations.at_ms, self.begin_ms, side="right")) - 1
+        return len(np.unique(self.presence.member[self.presence.generation >= first]))
+
     @property
     def n_rebalances(self) -> int:
         """Number of rebalances; the first recorded generation is not counted."""

@@ -21,6 +21,7 @@ from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
+from holdfast.fleet.pipeline.history.lag_history import COARSEST_S
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.offsets_topic import Feed, KafkaFeed
 from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
@@ -101,7 +102,12 @@ def run(
         dump, unread = _open(source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
-        job = Job(session=session, tables=tables, batch=tables.next_batch())
+        job = Job(
+            session=session,
+            tables=tables,
+            batch=tables.next_batch(),
+            resolution_s=COARSEST_S,
+        )
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
         about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}

@@ -11,7 +11,7 @@ step       reads                                                   writes
 split      all records, once                                       offset_commits, bad_records
 groups     all other records, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
-lag        owners by the records, positions and end offsets        lag
+lag        owners by the records, positions and end offsets        lag, lag_history
 gaps       gaps by the records, departed members, commits of       ownership_gaps
            those groups, and idle times by ``lag``
 =========  ======================================================  ================================
@@ -127,6 +127,9 @@ class Job:
         Write the state that the next batch needs.
     past : mapping
         Files of :data:`STATE_TABLES` that the previous batch wrote.
+    resolution_s : int, optional
+        Resolution of the batch's rows of ``lag_history``; None for no rows, because records are
+        left that the batch does not read.
     amended : list of str
         Committed files that this batch's files replace.
     """
@@ -136,6 +139,7 @@ class Job:
     batch: int
     keep_state: bool = False
     past: Mapping[str, Files] = field(default_factory=dict)
+    resolution_s: int | None = None
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
     n_bad_share: int = 0
@@ -191,10 +195,13 @@ class Job:
         positions += self._write(POSITIONS, ends.share)
         past = self._input(self.past.get(LATEST, []), "lag_input", by_table(_of_offsets_topic))
         inputs = [self._input(owners, "lag_input"), past, self._input(positions, "lag_input")]
-        kept = ("lag", LATEST) if self.keep_state else ("lag",)
+        kept = ("lag", "lag_history", *([LATEST] if self.keep_state else []))
 
         def step(unread: UnreadQuery | None) -> Step:
-            made = partial(_only, kept, partial(lag_of_groups, ends=ends, unread=unread))
+            of_groups = partial(
+                lag_of_groups, ends=ends, unread=unread, resolution_s=self.resolution_s
+            )
+            made = partial(_only, kept, of_groups)
             return self._by_group("positions", inputs, INPUT, made)
 
         def on_spark() -> Step:

@@ -56,6 +56,7 @@ from holdfast.fleet.pipeline.batches.state import (
     known_positions,
     read_state,
 )
+from holdfast.fleet.pipeline.history import lag_history
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
@@ -179,6 +180,8 @@ class Stream:
             past=before.notes["state"] if before else {},
         )
         cluster = self.snapshot()
+        if self.complete_us is not None:
+            job.resolution_s = self._resolution_s(cluster)
         job.tables_of(
             part.rows,
             self.selection,
@@ -202,11 +205,10 @@ class Stream:
         if self.polled:
             notes[POLLED] = True
         made = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(made, anew=["lag", "findings"], without=job.amended, made_from=known)
-        remove_staged(self.tables.root)
+        gone = [*job.amended, *self._expired(cluster)]
+        self.tables.commit(made, anew=["lag", "findings"], without=gone, made_from=known)
         remove_state(self.tables.root, but=batch_folder(batch_id))
-        if batch_id % MAINTENANCE_EVERY == MAINTENANCE_EVERY - 1:
-            maintain(self.tables.folder, retention_days=self.retention_days)
+        self._maintain()
         return batch_id
 
     def left(self) -> tuple[Offsets, pa.Table]:
@@ -253,14 +255,40 @@ class Stream:
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
         past = {name: state.get(name, []) for name in (LATEST, FOLLOWED)}
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
+        job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
         notes = {**last.notes, **self._looked(cluster)}
         notes |= job.examine(notes, self.since)
-        files = {name: job.files.get(name, []) for name in ("lag", "findings")}
-        done = replace(last, files=files, notes=notes)
-        self.tables.commit(done, anew=["lag", "findings"], made_from=known, operation="UPDATE")
-        remove_staged(self.tables.root)
+        files = {name: job.files.get(name, []) for name in ("lag", "lag_history", "findings")}
+        self.tables.commit(
+            replace(last, files=files, notes=notes),
+            anew=["lag", "findings"],
+            without=self._expired(cluster),
+            made_from=known,
+            operation="UPDATE",
+        )
+        self._maintain()
         return True
+
+    def _resolution_s(self, cluster: ClusterSnapshot) -> int:
+        """Return the resolution of a reading's rows of ``lag_history``."""
+        newest_ms = self.tables.newest_ms("lag_history") if self.tables.committed() else None
+        newest_us = None if newest_ms is None else 1000 * newest_ms
+        return lag_history.resolution_s(_taken_at_us(cluster), newest_us)
+
+    def _expired(self, cluster: ClusterSnapshot) -> list[str]:
+        """Return the files of ``lag_history`` that a commit takes out."""
+        files = self.tables.data_files("lag_history")
+        return lag_history.expired(files, _taken_at_us(cluster))
+
+    def _maintain(self) -> None:
+        """Delete the files that steps wrote for each other; merge files from time to time.
+
+        Each poll adds a file of ``lag_history``, so commits are counted, and not batches.
+        """
+        remove_staged(self.tables.root)
+        if self.tables.manifest().version % MAINTENANCE_EVERY == 0:
+            maintain(self.tables.folder, retention_days=self.retention_days)
 
     def _looked(self, cluster: ClusterSnapshot) -> dict[str, Any]:
         """Return when and how often log ends and records are read, as notes of a batch."""
@@ -278,10 +306,14 @@ class Stream:
             part_of(SHARE_STATE, cluster.share_state),
             _names(cluster),
             self.selection,
-            taken_at_us=to_us(cluster.taken_at) or 0,
+            taken_at_us=_taken_at_us(cluster),
             reset=self.auto_offset_reset,
             earlier=EarlierLag.of(self.tables),
         )
+
+
+def _taken_at_us(cluster: ClusterSnapshot) -> int:
+    return to_us(cluster.taken_at) or 0
 
 
 def _names(cluster: ClusterSnapshot) -> dict[str, str]:

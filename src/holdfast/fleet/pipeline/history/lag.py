@@ -49,6 +49,7 @@ from holdfast.fleet.columnar import (
     replaced,
     take,
 )
+from holdfast.fleet.pipeline.history.lag_history import history_rows
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag, with_slopes
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -121,9 +122,12 @@ class Ends:
 
 
 def lag_of_groups(
-    rows: pa.Table, ends: Ends, unread: UnreadQuery | None = None
+    rows: pa.Table,
+    ends: Ends,
+    unread: UnreadQuery | None = None,
+    resolution_s: int | None = None,
 ) -> dict[str, pa.Table]:
-    """Return the table ``lag`` of whole groups, and LATEST.
+    """Return the table ``lag`` of whole groups, its row of ``lag_history``, and LATEST.
 
     Parameters
     ----------
@@ -131,6 +135,8 @@ def lag_of_groups(
         Positions, several of a partition in any order, and every member's assignment.
     unread : callable, optional
         Queries the cluster, or returns earlier answers.
+    resolution_s : int, optional
+        Resolution of the rows of ``lag_history``; None for no rows.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)))
@@ -138,7 +144,9 @@ def lag_of_groups(
     if unread is not None:
         lag = with_record_ages(lag, unread, ends.taken_at_us)
     lag = with_slopes(lag, ends.earlier, ends.taken_at_us)
-    return {LATEST: latest.select(POSITION.names), "lag": lag}
+    kept = lag.slice(0, 0) if resolution_s is None else lag
+    readings = history_rows(kept, ends.taken_at_us, resolution_s or 0)
+    return {LATEST: latest.select(POSITION.names), "lag": lag, "lag_history": readings}
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:

@@ -90,7 +90,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     )
     narrow = [heads[0 if not many else 1][0], "Awaited, partition-s", "Fidelity"]
     shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
-    body = table(heads, shown, narrow=narrow)
+    body = table(heads, shown, caption="Policies", narrow=narrow)
     return tag(
         "section",
         tag("h2", "What other policies would have done"),

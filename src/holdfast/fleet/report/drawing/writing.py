@@ -22,6 +22,7 @@ import numpy as np
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.analysis.findings.doctor import Track, examinations
 from holdfast.fleet.analysis.findings.examination import Examination, worst_first
+from holdfast.fleet.analysis.findings.finding import count
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
@@ -34,9 +35,9 @@ from holdfast.fleet.report.drawing.document import (
     script_of,
     shown_script,
 )
-from holdfast.fleet.report.drawing.lag_section import lag_section
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.now_section import name_now, now_section
+from holdfast.fleet.report.drawing.now_section import members_section, name_now, state_section
+from holdfast.fleet.report.drawing.partitions_section import partitions_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
 from holdfast.fleet.report.drawing.readers_section import readers_section
@@ -65,6 +66,7 @@ SCRIPTS = (
     "gestures.js",
     "tables.js",
     "heat.js",
+    "partitions.js",
     "main.js",
 )
 MAX_GROUPS = 40
@@ -156,18 +158,12 @@ def render(
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     is_drawn = any(len(history.timeline.row_partition) for history in drawn)
     elements = _packed(script, drawn if is_drawn else None)
-    several = len(examined) > 1
-    main = tag(
-        "main",
-        tag("div", _fleet_figures(tables, examined), id="figures"),
+    timeline = (
         Markup(lean(asset("timeline.html")).replace("\n", ""))  # where the script draws
         if is_drawn
-        else tag("p", "No partition has had an owner: nothing to draw."),
-        _fleet_table(shown, examined) if several else None,
-        policy_section(policies),
-        *(_group_section(e, i, several=several) for i, e in enumerate(shown)),
-        codes_section(f.code for e in examined for f in e.findings) if several else None,
+        else tag("p", "No partition has had an owner: nothing to draw.")
     )
+    main = _main(tables, shown, examined, timeline, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
     # The first group's columns and the script come first: unpacking, which is not done on the
@@ -178,6 +174,29 @@ def render(
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
+
+
+def _main(
+    tables: Tables,
+    shown: Sequence[Examination],
+    examined: Sequence[Examination],
+    timeline: Markup,
+    policies: Sequence[Mapping[str, Any]],
+) -> Markup:
+    """Return what a page shows: of one group state and findings first, of several a table."""
+    several = len(examined) > 1
+    figures = tag("div", _fleet_figures(tables, examined), id="figures")
+    policy = policy_section(policies)
+    if not several:
+        now = [_now_section(e, 0) for e in shown]
+        return tag("main", figures, *now, timeline, policy, *(_group_section(e, 0) for e in shown))
+    groups = [
+        section
+        for i, e in enumerate(shown)
+        for section in (_now_section(e, i, several=True), _group_section(e, i))
+    ]
+    codes = codes_section(f.code for e in examined for f in e.findings)
+    return tag("main", figures, timeline, _fleet_table(shown, examined), policy, *groups, codes)
 
 
 def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
@@ -214,7 +233,7 @@ def window_of(groups: Sequence[Examination]) -> str:
 
 
 def _header(title: str, groups: Sequence[Examination]) -> Markup:
-    what = f"{number(len(groups))} consumer group{'s' if len(groups) != 1 else ''}"
+    what = "" if len(groups) == 1 else f"{count(len(groups), 'consumer group')}, "
     buttons = tag(
         "div",
         tag("button", "Light or dark", type="button", id="theme"),
@@ -222,7 +241,7 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
         tag("button", "Print", type="button", id="print"),
         class_="needs-js screen-only",
     )
-    covered = tag("p", f"{what}, {window_of(groups)}", id="window")
+    covered = tag("p", f"{what}{window_of(groups)}", id="window")
     words = tag("div", tag("h1", title), covered, tag("div", _first_words(groups), id="first"))
     return tag("header", words, buttons)
 
@@ -322,7 +341,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     hidden = len(groups) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
     lead = tag("p", f"Worst first. Downtime is that of a partition.{note}", class_="lead")
-    body = table(heads, rows, narrow=("Group", "Downtime", "Findings"))
+    body = table(heads, rows, caption="Groups", narrow=("Group", "Downtime", "Findings"))
     return tag("section", tag("h2", "Groups"), lead, body, class_="card")
 
 
@@ -330,20 +349,32 @@ def _address(group: str) -> str:
     return f"g={quote(group, safe='')}"
 
 
-def _group_section(group: Examination, index: int, *, several: bool) -> Markup:
-    name = group.history.name
+def _now_section(group: Examination, index: int, *, several: bool = False) -> Markup:
+    """Return what a person looks for first: the state of a group, and its findings."""
     return tag(
         "section",
-        tag("h2", "Group ", name_of(name)),
+        tag("h2", *(["Group ", name_of(group.history.name)] if several else ["Now"])),
         group_figures(group.history) if several else None,
         _bounds_of(group.history) if several else None,
-        now_section(group.history, group.findings),
+        state_section(group.history, group.findings),
         findings_section(group.history, group.findings),
-        rebalance_section(group.history.rebalances),
-        readers_section(group.history) if group.history.kind.is_shared else None,
-        lag_section(group.history),
         class_="card group",
-        id=_address(name),
+        id=f"now-{index}",
+        data_group=index,
+    )
+
+
+def _group_section(group: Examination, index: int) -> Markup:
+    history = group.history
+    return tag(
+        "section",
+        tag("h2", "Members, partitions and rebalances of ", name_of(history.name)),
+        members_section(history, group.findings),
+        partitions_section(history),
+        readers_section(history) if history.kind.is_shared else None,
+        rebalance_section(history.rebalances),
+        class_="card group",
+        id=_address(history.name),
         data_group=index,
     )
 

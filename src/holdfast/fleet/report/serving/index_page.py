@@ -43,6 +43,7 @@ from holdfast.fleet.report.drawing.words import downtime, first_words, number, s
 from holdfast.fleet.report.drawing.writing import page_footer
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
+    SLICES,
     SORTS,
     USUAL_VIEW,
     GroupIndex,
@@ -52,13 +53,18 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
+from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.served_fleet import ServedState
+from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.time_range import RANGES
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 
 VERSION: Final = version("kafka-holdfast")
 EVERY_MS = 1000
 """Poll interval of a page for newer data."""
+
+MOST_TAGS: Final = 8
+"""Tags of active findings above the list; the others are folded, so that the list is in sight."""
 
 NO_BATCH = tag("p", "Groups appear here after the first batch of records was read.")
 
@@ -204,24 +210,11 @@ def updater_text(updater_state: UpdaterState) -> str:
 
 
 def index_page(
-    served: ServedTables,
-    state: ServedState,
-    verdicts: Verdicts,
-    view: IndexView,
-    *,
-    index: GroupIndex,
-    live: LiveGroups,
+    served: ServedTables, state: ServedState, view: IndexView, found: FleetView
 ) -> HtmlPage:
-    """Return the whole page.
-
-    Parameters
-    ----------
-    verdicts : mapping of str to GroupVerdict
-        A missing group has not been examined yet.
-    index : GroupIndex
-        Index of the tables, with the coordinators' states.
-    """
+    """Return the whole page; a group without a verdict has not been examined yet."""
     script = script_of("live.js")
+    index, verdicts, live = found.index, found.verdicts, found.live
     since_s = rebalancing_s(index, live)
     worst_first = select(index, verdicts, IndexView())
     rows = worst_first if view == IndexView() else select(index, verdicts, view)
@@ -296,18 +289,21 @@ def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | 
     if not (active or past):
         return None
     ordered = sorted(active, key=lambda code: (-worst[code], -active[code], code))
-    shown = [_wrong(code, active[code], f"s-{SEVERITIES[worst[code]]}", view) for code in ordered]
+    tags = [_wrong(code, active[code], f"s-{SEVERITIES[worst[code]]}", view) for code in ordered]
+    more = [f"{len(tags) - MOST_TAGS} more active"] if len(tags) > MOST_TAGS else []
+    more += [f"{count(len(past), 'finding')} past"] if past else []
     folded = tag(
         "details",
-        tag("summary", f"Past: {count(len(past), 'finding')}"),
+        tag("summary", ", ".join(more)),
+        *tags[MOST_TAGS:],
         *(_wrong(code, n, "past", view) for code, n in sorted(past.items())),
         class_="past",
     )
     return tag(
         "section",
         tag("h2", "What is wrong"),
-        *(shown or [tag("p", "Nothing is active now.")]),
-        folded if past else None,
+        *(tags[:MOST_TAGS] or [tag("p", "Nothing is active now.")]),
+        folded if more else None,
         class_="wrongs",
     )
 
@@ -392,14 +388,32 @@ def _rows(
     body = join(_row(index, verdicts, since_s, int(i), view=view, most_lag=most) for i in shown)
     shown_narrow = narrow_classes([[*SORTS].index(name) for name in _NARROW])
     classes = " ".join(["full", *shown_narrow])
-    table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
+    parts = (tag("caption", "Groups"), tag("thead", head), tag("tbody", body))
+    table = tag("table", *parts, class_=classes)
     wide = tag("div", table, class_="wide", tabindex="0", role="region", aria_label="groups")
     if not len(shown):
         return join([_pager(view, len(rows), n_pages), tag("p", "No group is like that.")])
-    return join([_pager(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
+    return join(
+        [_pager(view, len(rows), n_pages, _legend(index, most)), all_columns(len(SORTS)), wide]
+    )
 
 
-def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
+def _legend(index: GroupIndex, most_lag: int) -> Markup:
+    """Return what the small pictures of the rows mean."""
+    texts = []
+    if most_lag > 0:
+        texts.append(
+            f"Bar under a lag: logarithmic scale, full at {number(most_lag)} records, the greatest "
+            "lag of a group; line: its last readings."
+        )
+    first, last = index.covered_ms
+    if last and index.recent.any():
+        length = span((last - first) / 1000 / SLICES)
+        texts.append(f"Bars under rebalances: the time range in {SLICES} parts of {length}.")
+    return tag("span", " ".join(texts), class_="legend")
+
+
+def _pager(view: IndexView, n_groups: int, n_pages: int, legend: Markup | None = None) -> Markup:
     words = count(n_groups, "group")
     if n_pages > 1:
         words += f", page {number(view.page)} of {number(n_pages)}"
@@ -409,7 +423,7 @@ def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
         for text, page in steps
         if 1 <= page <= n_pages and page != view.page
     ]
-    return tag("p", tag("span", words, class_="place"), *links, class_="bar pages")
+    return tag("p", tag("span", words, class_="place"), *links, legend, class_="bar pages")
 
 
 def _head(view: IndexView, column: str) -> Markup:

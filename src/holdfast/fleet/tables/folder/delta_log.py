@@ -51,7 +51,7 @@ KEPT_HOURS: Final = 1
 """Hours for which a removed file stays for readers of an older version."""
 
 ENGINE: Final = "holdfast"
-BOUNDED: Final = ("group", "generation", "timestamp")
+BOUNDED: Final = ("group", "generation", "timestamp", "resolution_seconds")
 """Columns whose bounds an entry records."""
 
 _VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
@@ -394,7 +394,7 @@ def _checked_bounds(raw: object) -> Mapping[str, Any]:
     """Return the bounds of our columns, if their types are those of the columns."""
     found = fields_of(raw or {})
     for name, value in found.items():
-        if name == "generation":
+        if name in ("generation", "resolution_seconds"):
             whole(value, least=-(2**63))
         elif name in BOUNDED:
             text_of(value)
