@@ -300,7 +300,7 @@ def test_one_finding_of_many_groups_is_one_tag_that_finds_them(tmp_path: Path) -
     wrong = text.split("What is wrong")[1].split("</section>")[0]
     assert re.findall(r'href="([^"]*)"[^>]*>([^<]*)</a>', wrong) == [
         ("/?find=HF102&amp;from=6h", "HF102 deploy churn: 20 groups"),
-        ("/?find=HF111&amp;from=6h", "HF111 delay too short for restarts: 20 groups"),
+        ("/?find=HF111&amp;from=6h", "HF111 partitions moved away and back: 20 groups"),
     ]
     assert "deploy churn </span>" in text.split("<tbody>")[1]
     assert text.index("What is wrong") < text.index("<tbody>")

@@ -53,6 +53,10 @@ T = TypeVar("T")
 GROUPS_AT_ONCE: Final = 2_000
 """Groups whose columns are decoded together: more would only take more memory."""
 
+_NEXT: Final = (
+    'tables.table("rebalances") is an Arrow table; docs/tables.md has keys, joins and queries'
+)
+
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
 
 
@@ -86,6 +90,17 @@ class Tables:
         self.writing, self.commit = self.folder.writing, self.folder.commit
         self._only = only
         self._cuts: dict[str, GroupedTable] = {}
+
+    def __repr__(self) -> str:
+        """Name the folder, its span of time and the rows of each table; only the logs are read."""
+        if not self.committed():
+            return f"Tables({str(self.root)!r}): nothing committed"
+        files = [file for name in TABLES for file in self.data_files(name)]
+        starts = [one for file in files if (one := file.lowest.get("timestamp"))]
+        ends = [one for file in files if (one := file.highest.get("timestamp"))]
+        span = f", {min(starts)[:19]} to {max(ends)[:19]} UTC" if starts else ""
+        rows = (f"  {name:<15} {self.rows(name):>12,} rows" for name in TABLES)
+        return "\n".join((f"Tables in {self.root}{span}", *rows, _NEXT))
 
     def __contains__(self, name: str) -> bool:
         return self._query(lambda now: name in now)

@@ -157,8 +157,8 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         yield Symptom(
             severity=Severity.WARN,
             text=f"{count(len(gone), 'member')} left after {r.silent_s[i] / 60:.0f} minutes "
-            "without a commit, while others committed: stuck, and thrown out at "
-            "max.poll.interval.ms?",
+            "without a commit, while others committed: removed, probably for exceeding "
+            "max.poll.interval.ms",
             evidence=Evidence(
                 generations=few([int(r.generation[i])]),
                 from_ms=int(r.at_ms[i] - 1000 * r.silent_s[i]),
@@ -182,7 +182,7 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "committed nothing for five minutes.",
     why="A static member that has ended keeps its partitions until its session times out, and no "
     "other member may read them.",
-    how="As HF105, for members with a static name.",
+    how="Detected as HF105, for members with a static name.",
     mend="Start that member again, or remove its id with an admin client "
     "(removeMembersFromConsumerGroup in Java's).",
 )

@@ -26,7 +26,6 @@ from holdfast.fleet.analysis.findings.finding import count
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
-from holdfast.fleet.analysis.spans import NONE
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -284,8 +283,9 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
         downtime_figure(*(longest.downtimes_s if longest else (0.0, 0.0)), where),
-        ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
     ]
+    if (lag >= 0).any():
+        items.append(("Lag", number(int(lag[lag >= 0].sum())), "records behind"))
     return join([figures([*items, *odd]), _bounds_of(*(g.history for g in groups))])
 
 

@@ -115,7 +115,13 @@ def bar_of(
             ),
             tag(
                 "div",
-                tag("nav", *_ranges(served, words), class_="ranges", aria_label="time range"),
+                tag(
+                    "nav",
+                    *_ranges(served, words),
+                    class_="ranges",
+                    id="ranges",
+                    aria_label="time range",
+                ),
                 _said(served, state, live, group=group),
                 class_="bar status",
             ),
@@ -327,14 +333,14 @@ def _fleet_figures(index: GroupIndex) -> Markup:
         ("Rebalances", number(int(index.n_rebalances.sum())), ""),
         _longest_downtime(index),
     ]
-    lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
-    return figures([("Groups", number(len(index.names)), ""), *known, lag])
+    lag = [("Lag", number(int(behind.sum())), "records behind")] if len(behind) else []
+    return figures([("Groups", number(len(index.names)), ""), *known, *lag])
 
 
 def _longest_downtime(index: GroupIndex) -> Figure:
     """Return the figure of the group with the longest downtime."""
-    if not len(index.names):
+    if not index.downtime_s.any():
         return downtime_figure(0.0, 0.0, "")
     i = int(index.downtime_s.argmax())
     where = join(["a partition of ", name_of(index.names[i], 40), ", the most"])
