@@ -406,7 +406,7 @@ class GroupHistory:
         return any(until.get(one, NEVER) > at_ms for one in named)
 
     @property
-    def asked_commits(self) -> bool:
+    def uses_commits(self) -> bool:
         """Whether a rule has judged a past event by lag or commits, which change without events."""
         return not self.__dict__.keys().isdisjoint(("_busy_until_ms", "rebuilding"))
 

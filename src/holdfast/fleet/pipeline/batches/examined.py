@@ -161,7 +161,7 @@ def _examined(
     for history in histories:
         if before is None:
             yield examine(history)
-            if history.asked_commits:
+            if history.uses_commits:
                 followed.append(history.name)
         else:
             yield examine_lag(history, before.of_group(history.name))
