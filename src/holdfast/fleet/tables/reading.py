@@ -39,6 +39,7 @@ from holdfast.fleet.tables.folder.manifest import (
     nothing_committed,
 )
 from holdfast.fleet.tables.folder.snapshot import (
+    Chosen,
     FolderSnapshot,
     InMemoryTables,
     SnapshotCache,
@@ -111,6 +112,7 @@ class Tables:
         *,
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        only: Chosen | None = None,
     ) -> pa.Table:
         """Read a table as it is stored: nested if so defined, in no defined order.
 
@@ -122,6 +124,8 @@ class Tables:
             Groups to read; then ``group`` must be one of the columns.
         columns : sequence of str, optional
             Columns to read; those of a table that :meth:`load` skipped are read now.
+        only : callable, optional
+            Chooses the files to read; of rows in memory all are returned.
 
         Raises
         ------
@@ -129,7 +133,7 @@ class Tables:
             The table is unknown, nothing was committed, or a file cannot be read.
         """
         _known(name)
-        return self._query(lambda now: now.read(name, groups, columns))
+        return self._query(lambda now: now.read(name, groups, columns, only))
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None

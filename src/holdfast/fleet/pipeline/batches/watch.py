@@ -56,7 +56,6 @@ from holdfast.fleet.pipeline.batches.state import (
     known_positions,
     read_state,
 )
-from holdfast.fleet.pipeline.history import lag_history
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
@@ -83,6 +82,7 @@ from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder import thinning
 from holdfast.fleet.tables.folder.contents import check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
@@ -274,12 +274,12 @@ class Stream:
         """Return the resolution of a reading's rows of ``lag_history``."""
         newest_ms = self.tables.newest_ms("lag_history") if self.tables.committed() else None
         newest_us = None if newest_ms is None else 1000 * newest_ms
-        return lag_history.resolution_s(_taken_at_us(cluster), newest_us)
+        return thinning.resolution_s(_taken_at_us(cluster), newest_us)
 
     def _expired(self, cluster: ClusterSnapshot) -> list[str]:
         """Return the files of ``lag_history`` that a commit takes out."""
         files = self.tables.data_files("lag_history")
-        return lag_history.expired(files, _taken_at_us(cluster))
+        return thinning.expired(files, _taken_at_us(cluster))
 
     def _maintain(self) -> None:
         """Delete the files that steps wrote for each other; merge files from time to time.
