@@ -282,7 +282,7 @@ class Rule:
         How long its findings last after the end of their evidence.
     of_lag : callable, optional
         Part of ``look`` that judges the present lag, so that a commit alone may change its
-        symptoms. Anything else uses commits only by :meth:`GroupHistory.had_work` and ``rebuilding``.
+        symptoms. The rest uses commits only by :meth:`GroupHistory.had_work` and ``rebuilding``.
     """
 
     code: str
