@@ -28,6 +28,7 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import name_now
+from holdfast.fleet.report.drawing.over_time import charts
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,
@@ -115,7 +116,13 @@ def bar_of(
             ),
             tag(
                 "div",
-                tag("nav", *_ranges(served, words), class_="ranges", aria_label="time range"),
+                tag(
+                    "nav",
+                    *_ranges(served, words),
+                    class_="ranges",
+                    id="ranges",
+                    aria_label="time range",
+                ),
                 _said(served, state, live, group=group),
                 class_="bar status",
             ),
@@ -226,6 +233,9 @@ def index_page(
             _fleet_words(index, verdicts, since_s, worst_first),
             _fleet_figures(index),
             _wrongs(index, verdicts, view),
+            charts(index.lag_over_time, index.rebalances_ms, *index.covered_ms)
+            if index.has_history and index.covered_ms[1]
+            else None,
             id="fleet",
         ),
         tag(
@@ -327,14 +337,14 @@ def _fleet_figures(index: GroupIndex) -> Markup:
         ("Rebalances", number(int(index.n_rebalances.sum())), ""),
         _longest_downtime(index),
     ]
-    lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
-    return figures([("Groups", number(len(index.names)), ""), *known, lag])
+    lag = [("Lag", number(int(behind.sum())), "records behind")] if len(behind) else []
+    return figures([("Groups", number(len(index.names)), ""), *known, *lag])
 
 
 def _longest_downtime(index: GroupIndex) -> Figure:
     """Return the figure of the group with the longest downtime."""
-    if not len(index.names):
+    if not index.downtime_s.any():
         return downtime_figure(0.0, 0.0, "")
     i = int(index.downtime_s.argmax())
     where = join(["a partition of ", name_of(index.names[i], 40), ", the most"])
@@ -504,14 +514,12 @@ def _lag_scale(lag: int, most: int) -> Markup:
 
 
 def _lag_line(index: GroupIndex, i: int) -> Markup:
-    """Draw the lag of the last readings; nothing for a constant 0, or for one reading."""
+    """Draw the lag over time; nothing for a constant 0, or for one reading."""
     lags = index.lags[i]
-    if len(lags) < 2 or lags.max() <= 0:
+    known = lags[lags >= 0]
+    if len(known) < 2 or known.max() <= 0:
         return Markup("")
-    first = int(lags[lags >= 0][0])
-    return spark(
-        lags, f"lag of the last readings: {number(first)} to {number(int(lags[-1]))}", line=True
-    )
+    return spark(lags, f"lag: {number(int(known[0]))} to {number(int(known[-1]))}", line=True)
 
 
 def _lozenges(verdicts: Verdicts, name: str, since_s: float | None) -> Markup:

@@ -28,7 +28,7 @@ const renew = async () => {
     for (const one of fresh.querySelectorAll("details")) one.open = open.has(nameOf(one));
     byId(id).replaceWith(fresh);
   }
-  for (const id of ["live-said", "live-updater"]) byId(id).replaceWith(page.getElementById(id));
+  for (const id of ["live-said", "live-updater", "ranges"]) byId(id).replaceWith(page.getElementById(id));
   Object.assign(bar.dataset, page.getElementById("live").dataset);
 };
 
