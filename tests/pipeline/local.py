@@ -81,9 +81,9 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
         job.resolution_s = COARSEST_S if high == 2**62 else None  # the others leave records
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
         job.make(dump, fresh, Selection(all_groups=True), reset, logs)
-        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         job.amend()
         notes = job.examine({"taken_at": dump.taken_at})
+        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         done = Batch(id=batch, files=job.files, notes=notes)
         tables.commit(done, anew=["lag", "findings"], without=job.amended)
         remove_staged(tables.root)

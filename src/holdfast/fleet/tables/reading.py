@@ -167,7 +167,10 @@ class Tables:
         return self._cuts[name]
 
     def each_group(self, groups: Sequence[str]) -> Iterator[GroupTables]:
-        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once."""
+        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once.
+
+        From a folder, so many are also read at once.
+        """
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             some, cuts = groups[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
             for group in some:
@@ -175,7 +178,12 @@ class Tables:
 
     def _cut(self, cuts: dict[str, GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
         if name not in cuts:
-            cuts[name] = self._grouped(name).of_groups(groups)
+            is_held = isinstance(self._only, InMemoryTables)
+            cuts[name] = (
+                self._grouped(name).of_groups(groups)
+                if is_held
+                else GroupedTable.of(self.stored(name, groups=groups))
+            )
         return cuts[name]
 
     @cached_property

@@ -41,6 +41,7 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.analysis.source_times import Since
+from holdfast.fleet.pipeline.batches.examined import FOLLOWED
 from holdfast.fleet.pipeline.batches.jobs import (
     STATE_TABLES,
     WAITING_STATE,
@@ -191,14 +192,14 @@ class Stream:
         )
         job.amend()
         job.keep_waiting(part.waiting)
-        state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         query = before.notes["query"] if before else uuid.uuid4().hex
         done = (ends_of_batch(before) or {}) if before else {}
-        notes = {"query": query, "state": state, OFFSETS: as_note({**done, **part.upto})}
+        notes = {"query": query, OFFSETS: as_note({**done, **part.upto})}
         waiting = described(part.waiting, self.selection)
         notes["open_transactions"] = [one.as_note() for one in waiting]
         notes |= {**self._looked(cluster), **job.notes}
         notes |= job.examine(notes, self.since)
+        notes["state"] = {name: job.files.pop(name, []) for name in STATE_TABLES}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
         if self.polled:
@@ -252,7 +253,7 @@ class Stream:
         state = last.notes.get("state", {})
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
-        past = {LATEST: state.get(LATEST, [])}
+        past = {name: state.get(name, []) for name in (LATEST, FOLLOWED)}
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
         job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
