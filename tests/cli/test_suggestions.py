@@ -325,7 +325,7 @@ def thrown_out(root: Path) -> list[Finding]:
         row["silent_seconds"] = 300.0 if row["n_left"] else None
     folder = write_tables(tables(script), root)
     history = read_group(read_tables(folder), "slow", source=GivenSource(path=str(folder)))
-    return [f for f in RULES["HF105"].find(history, Limits()) if "thrown out" in f.text]
+    return [f for f in RULES["HF105"].find(history, Limits()) if "probably for exceeding" in f.text]
 
 
 def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> None:

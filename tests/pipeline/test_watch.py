@@ -51,6 +51,7 @@ def take(into, frame, *, on_spark=True):
     return into.process(LogPart(rows=rows, upto={}), lambda: frame.sparkSession)
 
 
+@pytest.mark.every
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
     log = tmp_path / "server.log"
     log.write_text(preparing("old", 1, "removing member a-1 on LeaveGroup"))

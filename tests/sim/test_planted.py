@@ -11,7 +11,6 @@ from tests.machine.test_resolvers import DAMPED, settled_pair
 from tests.proof.random_runs import random_run
 from tests.sim.broken_progress import grown_by_e
 from tests.sim.broken_safety import DEFERRED, SIMPLE, t, waiting
-from tests.sim.bugs import ask_only_who_owns_it, never_stop, rejoin_before_revocation
 from tests.sim.history import History, override, together
 
 from holdfast.core.machine.events import (
@@ -98,11 +97,6 @@ def both_claim(**generations: int) -> History:
     return history
 
 
-def test_04_revoke_after_rejoin(monkeypatch):
-    rejoin_before_revocation(monkeypatch)
-    caught("holdfast-simple", {"S1", "S5", "S14"})
-
-
 @pytest.mark.parametrize(("policy", "rule"), [("deferred", "D1"), ("failback", "D10")])
 def test_05_timer_lost_on_leader_change(monkeypatch, policy, rule):
     def forgets(*leader_round):
@@ -165,11 +159,6 @@ def test_14_design_iii_moves_everything_at_once(monkeypatch):
     caught("incremental", {"III"})
 
 
-def test_16_a_zombie_that_does_not_stop(monkeypatch):
-    never_stop(monkeypatch)
-    caught("holdfast-simple", {"S2", "S1", "L1"})
-
-
 def test_19_new_resources_wait_like_lost_ones(monkeypatch):
     losses = delayed_rebalance._departed
 
@@ -194,13 +183,6 @@ def test_21_an_old_position_is_committed(monkeypatch):
 
     monkeypatch.setattr(holdings.Holdings, "_commit", everything)
     caught("cooperative-sticky", {"S15"}, first=1009)
-
-
-@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "cooperative-sticky"])
-def test_26_a_zombie_commits_because_the_resource_is_its_own_again(monkeypatch, policy):
-    ask_only_who_owns_it(monkeypatch)
-    caught(policy, {"S16"})
-    caught(policy, {"S15"})  # and the group goes back
 
 
 def test_27_a_commit_of_what_is_owned_is_refused(monkeypatch):

@@ -170,7 +170,7 @@ FleetInput = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    Option("--group", metavar="GROUP", help="Name or pattern of groups; repeatable."),
+    Option("--group", metavar="GROUP", help="Name or pattern of groups; repeatable; default: all."),
 ]
 SparkGroups = Annotated[
     bool,
@@ -188,7 +188,8 @@ CommandConfig = Annotated[
 ]
 _MOMENTS = "2h (before the source was read), or 2026-11-22T10:00 (UTC)"
 Since = Annotated[
-    str | None, Option("--since", metavar="WHEN", help=f"Begin of the window: {_MOMENTS}.")
+    str | None,
+    Option("--since", metavar="WHEN", help=f"Begin of the window: {_MOMENTS}; default: all."),
 ]
 SINCE_OF_NOW = "1h"
 """Default begin of the window for commands that examine a live cluster."""
@@ -197,12 +198,17 @@ RecentSince = Annotated[
     Option(
         "--since",
         metavar="WHEN",
-        help=f"Begin of the window: {_MOMENTS}; default of a live cluster: {SINCE_OF_NOW}.",
+        help=f"Begin of the window: {_MOMENTS}; default: {SINCE_OF_NOW} of a live cluster, else "
+        "all.",
     ),
 ]
 Until = Annotated[
     str | None,
-    Option("--until", metavar="WHEN", help="End of the window, in the same form as --since."),
+    Option(
+        "--until",
+        metavar="WHEN",
+        help="End of the window, like --since; default: the end of the source.",
+    ),
 ]
 Timeout = Annotated[
     str,

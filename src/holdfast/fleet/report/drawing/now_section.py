@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.cluster.snapshot import SeenMember
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.finding import RULES, Finding, count, few
-from holdfast.fleet.analysis.findings.rules_now import CODE
+from holdfast.fleet.analysis.findings.rules_now import CODE, awaited_ids
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
@@ -41,11 +41,6 @@ _HEADS = (
 )
 
 
-def awaited_ids(findings: Sequence[Finding]) -> frozenset[str]:
-    """Return ids of the members that a present rebalance waits for, of its finding."""
-    return frozenset(name for f in findings if f.code == CODE for name in f.evidence.members.shown)
-
-
 def name_now(code: str, since_s: float | None) -> str:
     """Return the name of a finding; of a rebalance in progress with its known seconds."""
     if code == CODE and since_s is not None:
@@ -58,9 +53,9 @@ def state_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup:
     live = history.live
     recorded = tag("p", _recorded(history), class_="lead" if live is not None else "now")
     if live is None:
-        return tag("div", tag("h3", "Now"), recorded)
+        return recorded
     words = state_words(live, history.settled_ms, awaited_ids(findings))
-    return tag("div", tag("h3", "Now"), tag("p", *words, class_="now"), recorded)
+    return join([tag("p", *words, class_="now"), recorded])
 
 
 def state_words(

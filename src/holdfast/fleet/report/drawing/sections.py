@@ -345,18 +345,31 @@ def _what_helps(rule: Rule) -> Markup:
 
 
 def findings_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup:
-    """Return a group's findings: active ones, and then past ones."""
+    """Return a group's findings: active ones, with their effects folded, and then past ones."""
     title = tag("h3", "Findings")
     if not findings:
         return tag("div", title, tag("p", "Nothing was found."))
     active = [f for f in findings if f.is_active]
     past = [f for f in findings if not f.is_active]
-    nothing = None if active else tag("p", "Nothing is active now.")
-    shown = [title, nothing, *(_finding(history, f) for f in active)]
+    codes = {f.code for f in active}
+    effects = {code: [f for f in active if f.follows == code] for code in codes}
+    shown = [title, None if active else tag("p", "Nothing is active now.")]
+    for f in active:
+        if f.follows not in codes:
+            shown += [_finding(history, f), _effects(history, effects.pop(f.code, []))]
     if past:
         head = tag("summary", f"{counted(len(past), 'finding')} past")
         shown.append(tag("details", head, *(_finding(history, f) for f in past), class_="past"))
     return tag("div", *shown)
+
+
+def _effects(history: GroupHistory, effects: Sequence[Finding]) -> Markup | None:
+    """Fold what follows from a finding; None without effects."""
+    if not effects:
+        return None
+    names = ", ".join(f"{f.code} {f.rule.name}" for f in effects)
+    head = tag("summary", f"It causes {names}")
+    return tag("details", head, *(_finding(history, f) for f in effects), class_="effects")
 
 
 def _finding(history: GroupHistory, finding: Finding) -> Markup:

@@ -27,8 +27,10 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import examinations, moment, to_json, worst_of
+from holdfast.fleet.analysis.findings.doctor import Verdict, examinations, moment, to_json
 from holdfast.fleet.analysis.findings.finding import RULES
+from holdfast.fleet.analysis.findings.rules_now import awaited_ids
+from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
 from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
     SEVERITIES,
@@ -120,6 +122,36 @@ _GROUP_ROW = _object(
         },
     }
 )
+_MOMENT_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
+_MEMBER = _object(
+    {
+        "member_id": {"type": "string"},
+        "group_instance_id": {"type": ["string", "null"], "description": "Static member's name."},
+        "client_id": {"type": "string"},
+        "client_host": {"type": "string", "description": "Host the broker saw."},
+        "client": {
+            "type": ["string", "null"],
+            "description": "Client library, as far as the records show it.",
+        },
+        "partitions": {"type": "integer", "minimum": 0},
+        "since": {**_MOMENT_OR_NULL, "description": "First generation with this member id."},
+        "since_is_oldest": {
+            "type": "boolean",
+            "description": "Whether that is the oldest generation on record.",
+        },
+        "last_commit": {**_MOMENT_OR_NULL, "description": "Of one of its partitions."},
+        "lag": {"type": ["integer", "null"], "description": "Records behind, in its partitions."},
+        "lag_seconds": {
+            "type": ["number", "null"],
+            "description": "Age of the oldest unread record of its partitions.",
+        },
+        "awaited": {
+            "type": "boolean",
+            "description": "Whether a present rebalance waits for it, or may wait for it.",
+        },
+    },
+    "A present member: of the coordinator's answer, else of the last generation.",
+)
 _GROUP = _object(
     {
         "group": {"type": "string"},
@@ -128,6 +160,12 @@ _GROUP = _object(
         "rebalances": {"type": "integer"},
         "downtime_seconds": {"type": "number"},
         "findings": {"type": "array", "items": {"type": "object"}},
+        "present_members": {
+            "type": "array",
+            "maxItems": MOST_ROWS,
+            "items": _MEMBER,
+            "description": "Awaited members first, then those with the greatest lag.",
+        },
     },
     "A group of the JSON of the doctor (docs/doctor.schema.json), for the time range.",
     only=False,
@@ -302,8 +340,28 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         live=fleet.ranges.live_in(within),
         source=fleet.given,
     )
-    document: Schema = to_json(worst_of(found))["groups"][0]
-    return document
+    (examination,) = found
+    document: Schema = to_json([Verdict.of(examination)])["groups"][0]
+    awaited = awaited_ids(examination.findings)
+    members = present_members(examination.history, awaited)[:MOST_ROWS]
+    return {**document, "present_members": [_member_row(one) for one in members]}
+
+
+def _member_row(one: PresentMember) -> Schema:
+    return {
+        "member_id": one.member_id,
+        "group_instance_id": one.instance_id,
+        "client_id": one.client_id,
+        "client_host": one.host,
+        "client": one.client or None,
+        "partitions": one.n_partitions,
+        "since": None if one.since_ms is None else moment(one.since_ms),
+        "since_is_oldest": one.is_since_first,
+        "last_commit": None if one.commit_ms is None else moment(one.commit_ms),
+        "lag": one.lag,
+        "lag_seconds": None if one.lag_s is None else _number(one.lag_s),
+        "awaited": one.is_awaited,
+    }
 
 
 def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) -> Schema:

@@ -256,7 +256,7 @@ REBALANCES = Table(
             _F,
             "time without an owner, at most, as the broker saw it",
             "partition-seconds",
-            heading="Downtime, s",
+            heading="Downtime, partition-s",
         ),
         Column(
             "idle_lower_seconds",

@@ -40,6 +40,7 @@ const makeJumps = (table) => {
 // Headings of static tables become buttons that sort; a cell's data-v is its value.
 const makeSortable = (table) => {
   for (const [column, head] of [...table.tHead.rows[0].cells].entries()) {
+    if (!head.textContent) continue; // of pictures or buttons
     const button = el("button", { type: "button", className: "sort" }, ...head.childNodes);
     head.replaceChildren(button);
     button.onclick = () => {
