@@ -11,12 +11,12 @@ from tests.pipeline.fleet import write_dump
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.fleet.pipeline.history.lag_history import COARSEST_S
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 
 
@@ -81,9 +81,9 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
         job.resolution_s = COARSEST_S if high == 2**62 else None  # the others leave records
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
         job.make(dump, fresh, Selection(all_groups=True), reset, logs)
-        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         job.amend()
         notes = job.examine({"taken_at": dump.taken_at})
+        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         done = Batch(id=batch, files=job.files, notes=notes)
         tables.commit(done, anew=["lag", "findings"], without=job.amended)
         remove_staged(tables.root)

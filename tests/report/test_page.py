@@ -370,7 +370,7 @@ def test_names_of_strangers_stay_names(opens: Any) -> None:
     assert page.page.evaluate(scripts) == 2  # the loader, and what it unpacked
     assert (
         page.page.evaluate(
-            "document.querySelectorAll('img, svg:not(.spark), iframe, object').length"
+            "document.querySelectorAll('img, svg:not(.spark, .chart svg), iframe, object').length"
         )
         == 0
     )
@@ -378,7 +378,7 @@ def test_names_of_strangers_stay_names(opens: Any) -> None:
     assert "\\u202e" not in shown.replace("\\\\u202e", "")
 
 
-GROUP_B = ["Group b", "Members, partitions and rebalances of b"]
+GROUP_B = ["Group b", "Lag and rebalances of b", "Members, partitions and rebalances of b"]
 
 
 def test_two_groups_are_shown_one_at_a_time(opens: Any) -> None:

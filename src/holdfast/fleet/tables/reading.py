@@ -39,6 +39,7 @@ from holdfast.fleet.tables.folder.manifest import (
     nothing_committed,
 )
 from holdfast.fleet.tables.folder.snapshot import (
+    Chosen,
     FolderSnapshot,
     InMemoryTables,
     SnapshotCache,
@@ -111,6 +112,7 @@ class Tables:
         *,
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        only: Chosen | None = None,
     ) -> pa.Table:
         """Read a table as it is stored: nested if so defined, in no defined order.
 
@@ -122,6 +124,8 @@ class Tables:
             Groups to read; then ``group`` must be one of the columns.
         columns : sequence of str, optional
             Columns to read; those of a table that :meth:`load` skipped are read now.
+        only : callable, optional
+            Chooses the files to read; of rows in memory all are returned.
 
         Raises
         ------
@@ -129,7 +133,7 @@ class Tables:
             The table is unknown, nothing was committed, or a file cannot be read.
         """
         _known(name)
-        return self._query(lambda now: now.read(name, groups, columns))
+        return self._query(lambda now: now.read(name, groups, columns, only))
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -163,7 +167,10 @@ class Tables:
         return self._cuts[name]
 
     def each_group(self, groups: Sequence[str]) -> Iterator[GroupTables]:
-        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once."""
+        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once.
+
+        From a folder, so many are also read at once.
+        """
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             some, cuts = groups[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
             for group in some:
@@ -171,7 +178,12 @@ class Tables:
 
     def _cut(self, cuts: dict[str, GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
         if name not in cuts:
-            cuts[name] = self._grouped(name).of_groups(groups)
+            is_held = isinstance(self._only, InMemoryTables)
+            cuts[name] = (
+                self._grouped(name).of_groups(groups)
+                if is_held
+                else GroupedTable.of(self.stored(name, groups=groups))
+            )
         return cuts[name]
 
     @cached_property

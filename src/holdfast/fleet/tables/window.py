@@ -32,7 +32,8 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     if since_us is None and until_us is None:
         return tables
     tables = tables.load()
-    held = {name: tables.stored(name) for name in TABLES}
+    # Lag over time stays in its files where it is not in memory: its readers name a range.
+    held = {n: tables.stored(n) for n in TABLES if n in tables or n != "lag_history"}
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
     current = _current(held["generations"], low)

@@ -110,7 +110,7 @@ def examinations(
     age = NOT_UPDATED if now_ms is None else read_age(tables, now_ms)
     begin_ms = NEVER if since_ms is None else since_ms
     is_stored = last is not None and Examined.of(tables) == Examined(end_ms=last, since_ms=since_ms)
-    findings = StoredFindings.of(tables, source) if is_stored else None
+    findings = StoredFindings.of(tables.table("findings"), source) if is_stored else None
     for name, stored in zip(track(names), tables.each_group(names), strict=True):
         history = GroupHistory(
             stored=stored,

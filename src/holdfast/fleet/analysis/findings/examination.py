@@ -109,6 +109,11 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(RULES.values(), key=lambda rule: rule.code))
 
 
+@cache
+def _rules_of_lag() -> tuple[Rule, ...]:
+    return tuple(replace(one, look=one.of_lag) for one in all_rules() if one.of_lag is not None)
+
+
 def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     """Run all rules over one group; ``limits`` are the thresholds.
 
@@ -119,6 +124,21 @@ def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     found = [f for rule in all_rules() for f in _find(rule, history, limits)]
     found = _folded([f for f in found if f.ended_ms is None or f.ended_ms >= history.since_ms])
     return Examination(history=history, findings=_in_order(found))
+
+
+def examine_lag(
+    history: GroupHistory, kept: Sequence[Finding], limits: Limits | None = None
+) -> Examination:
+    """Run the rules of the lag over a group in which nothing else has changed.
+
+    Parameters
+    ----------
+    kept : sequence of Finding
+        Findings of the other rules. No finding of the lag alone is a cause or an effect of them.
+    """
+    limits = limits or Limits()
+    found = [f for rule in _rules_of_lag() for f in _find(rule, history, limits)]
+    return Examination(history=history, findings=_in_order([*kept, *found]))
 
 
 def _find(rule: Rule, history: GroupHistory, limits: Limits) -> list[Finding]:

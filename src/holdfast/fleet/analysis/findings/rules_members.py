@@ -9,6 +9,7 @@ which a partition had an owner that did nothing for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -86,6 +87,8 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     stalled, working, since = _stalled(history, limits)
     names = _static_names(history)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
+    if not stalled.any():
+        return
     # A member that polls too rarely (HF127) is at work for as long as its batches take.
     busy_s = batches_s(history)
     silent = {
@@ -120,6 +123,7 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     "HF105",
     name="stuck member",
     severity=Severity.ERROR,
+    of_lag=partial(_stalled_members, static=False),
     what="A member owns partitions with unread records, and committed none of them for five "
     "minutes; or for two, while other members committed within one. Or a member left that had "
     "not committed for four minutes, while most others had: most likely it was removed.",
@@ -139,7 +143,7 @@ def _stuck(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 
 def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield members that had not committed for long when removed, and whose work continued."""
-    r, t = history.rebalances, history.timeline
+    r, members = history.rebalances, history.members
     for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
         after = int(history.rebalance_index[i])
         if after < 1:
@@ -159,7 +163,7 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
                 generations=few([int(r.generation[i])]),
                 from_ms=int(r.at_ms[i] - 1000 * r.silent_s[i]),
                 to_ms=int(r.at_ms[i]),
-                members=few_names(t.members[m] for m in gone),
+                members=few_names(members[m] for m in gone),
                 partitions=few_names(history.partition_name(int(row)) for row in rows),
                 figures={"silent_s": float(r.silent_s[i])},
             ),
@@ -173,6 +177,7 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF109",
     name="stale static member",
     severity=Severity.ERROR,
+    of_lag=True,
     what="A static member (group.instance.id) holds partitions with unread records and has "
     "committed nothing for five minutes.",
     why="A static member that has ended keeps its partitions until its session times out, and no "
@@ -218,6 +223,7 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF107",
     name="member never commits",
     severity=Severity.WARN,
+    of_lag=True,
     what="No partition of a member has a committed offset, though the topics hold records.",
     why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
     "skipped.",

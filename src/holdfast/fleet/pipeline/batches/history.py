@@ -21,7 +21,6 @@ from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
-from holdfast.fleet.pipeline.history.lag_history import COARSEST_S
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.offsets_topic import Feed, KafkaFeed
 from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
@@ -31,6 +30,7 @@ from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
+from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 

@@ -41,6 +41,7 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.analysis.source_times import Since
+from holdfast.fleet.pipeline.batches.examined import FOLLOWED
 from holdfast.fleet.pipeline.batches.jobs import (
     STATE_TABLES,
     WAITING_STATE,
@@ -55,7 +56,6 @@ from holdfast.fleet.pipeline.batches.state import (
     known_positions,
     read_state,
 )
-from holdfast.fleet.pipeline.history import lag_history
 from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
 from holdfast.fleet.pipeline.ingest.deletions import deletions
@@ -82,6 +82,7 @@ from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder import thinning
 from holdfast.fleet.tables.folder.contents import check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
@@ -191,14 +192,14 @@ class Stream:
         )
         job.amend()
         job.keep_waiting(part.waiting)
-        state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         query = before.notes["query"] if before else uuid.uuid4().hex
         done = (ends_of_batch(before) or {}) if before else {}
-        notes = {"query": query, "state": state, OFFSETS: as_note({**done, **part.upto})}
+        notes = {"query": query, OFFSETS: as_note({**done, **part.upto})}
         waiting = described(part.waiting, self.selection)
         notes["open_transactions"] = [one.as_note() for one in waiting]
         notes |= {**self._looked(cluster), **job.notes}
         notes |= job.examine(notes, self.since)
+        notes["state"] = {name: job.files.pop(name, []) for name in STATE_TABLES}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
         if self.polled:
@@ -252,7 +253,7 @@ class Stream:
         state = last.notes.get("state", {})
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
-        past = {LATEST: state.get(LATEST, [])}
+        past = {name: state.get(name, []) for name in (LATEST, FOLLOWED)}
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
         job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
@@ -273,12 +274,12 @@ class Stream:
         """Return the resolution of a reading's rows of ``lag_history``."""
         newest_ms = self.tables.newest_ms("lag_history") if self.tables.committed() else None
         newest_us = None if newest_ms is None else 1000 * newest_ms
-        return lag_history.resolution_s(_taken_at_us(cluster), newest_us)
+        return thinning.resolution_s(_taken_at_us(cluster), newest_us)
 
     def _expired(self, cluster: ClusterSnapshot) -> list[str]:
         """Return the files of ``lag_history`` that a commit takes out."""
         files = self.tables.data_files("lag_history")
-        return lag_history.expired(files, _taken_at_us(cluster))
+        return thinning.expired(files, _taken_at_us(cluster))
 
     def _maintain(self) -> None:
         """Delete the files that steps wrote for each other; merge files from time to time.

@@ -39,6 +39,7 @@ import pyarrow.compute as pc
 from holdfast.cluster.first_unread import MOST_QUERIED, NOT_KNOWN, FirstUnread, Wanted
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
+from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.columnar import (
     Arrays,
     ints,
@@ -49,7 +50,6 @@ from holdfast.fleet.columnar import (
     replaced,
     take,
 )
-from holdfast.fleet.pipeline.history.lag_history import history_rows
 from holdfast.fleet.pipeline.history.lag_slope import EarlierLag, with_slopes
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -147,6 +147,19 @@ def lag_of_groups(
     kept = lag.slice(0, 0) if resolution_s is None else lag
     readings = history_rows(kept, ends.taken_at_us, resolution_s or 0)
     return {LATEST: latest.select(POSITION.names), "lag": lag, "lag_history": readings}
+
+
+def history_rows(lag: pa.Table, taken_at_us: int, resolution_s: int) -> pa.Table:
+    """Return the rows of ``lag_history`` for the table ``lag`` of whole groups.
+
+    A batch that leaves records unread has none: its lag is that of old commits.
+    """
+    sums = lag_sums(lag, ["group", "topic"])
+    n, schema = sums.num_rows, arrow_schema("lag_history")
+    columns = dict(zip(sums.column_names, sums.columns, strict=True))
+    columns["timestamp"] = pa.array([taken_at_us] * n, pa.int64())
+    columns["resolution_seconds"] = pa.array([resolution_s] * n, pa.int32())
+    return filled_table(columns, schema, n)
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:

@@ -17,7 +17,7 @@ from holdfast.core.names import part, shorten, shown_name
 
 _PLAIN = re.compile(r"[\w ,.:/#-]*\Z", re.ASCII)
 """Text that is shown and written as it is: most cells of a page are such text."""
-_NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
+_NAME = re.compile(r"[a-z][a-zA-Z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
 
 # HTML ends such an element by what follows it, and a table has thousands.

@@ -13,19 +13,30 @@ payload when it shows the group.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow.compute as pc
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.core.model.columns import I64
 from holdfast.fleet.analysis.findings.doctor import Track, examinations
 from holdfast.fleet.analysis.findings.examination import Examination, worst_first
 from holdfast.fleet.analysis.findings.finding import count
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
+from holdfast.fleet.analysis.group.lag_over_time import (
+    LagOverTime,
+    lag_of_fleet,
+    lag_of_group,
+    read_readings,
+)
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -36,6 +47,7 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import members_section, name_now, state_section
+from holdfast.fleet.report.drawing.over_time import charts
 from holdfast.fleet.report.drawing.partitions_section import partitions_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
@@ -115,6 +127,7 @@ def render(
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
     bar: Markup | None = None,
+    readings: ArrowTable | None = None,
 ) -> HtmlPage:
     """Render the page.
 
@@ -136,6 +149,8 @@ def render(
         Origin of the tables, for the commands of findings.
     bar : Markup, optional
         Top bar of a served page.
+    readings : Table, optional
+        Rows of ``lag_history`` to draw; by default those of the window.
     """
     commits = CommitTimes(tables, groups)
     examined = list(
@@ -162,7 +177,10 @@ def render(
         if is_drawn
         else tag("p", "No partition has had an owner: nothing to draw.")
     )
-    main = _main(tables, shown, examined, timeline, policies)
+    if readings is None:
+        readings = read_readings(tables, since_ms, last_ms, [e.history.name for e in examined])
+    drawings = _Drawings(timeline=timeline, readings=readings, since_ms=since_ms)
+    main = _main(tables, shown, examined, drawings, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
     # The first group's columns and the script come first: unpacking, which is not done on the
@@ -175,27 +193,64 @@ def render(
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Drawings:
+    """The pictures over time of a page: the timeline, and rows of ``lag_history`` for charts."""
+
+    timeline: Markup
+    readings: ArrowTable
+    since_ms: int | None
+
+    def of_fleet(self, groups: Sequence[GroupHistory]) -> Markup | None:
+        """Draw the charts of some groups together."""
+        return self._charts(lag_of_fleet(self.readings), groups)
+
+    def of_group(self, history: GroupHistory) -> Markup | None:
+        """Draw the charts of one group by topic."""
+        own = self.readings.filter(pc.equal(self.readings["group"], history.name))
+        return self._charts(lag_of_group(own), [history])
+
+    def _charts(self, lag: LagOverTime, groups: Sequence[GroupHistory]) -> Markup | None:
+        known = [history for history in groups if history.first_ms]
+        if not known:
+            return None
+        begin_ms = min([*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()])
+        at_ms = [_real_ms(history.rebalances) for history in known]
+        end_ms = max(history.end_ms for history in known)
+        return charts(lag, np.concatenate(at_ms), self.since_ms or begin_ms, end_ms)
+
+
+def _real_ms(rebalances: Rebalances) -> I64:
+    """Return the moments of rebalances: the first generation on record is none."""
+    return rebalances.at_ms[~rebalances.caused_by("first_seen")]
+
+
 def _main(
     tables: Tables,
     shown: Sequence[Examination],
     examined: Sequence[Examination],
-    timeline: Markup,
+    drawings: _Drawings,
     policies: Sequence[Mapping[str, Any]],
 ) -> Markup:
     """Return what a page shows: of one group state and findings first, of several a table."""
-    several = len(examined) > 1
     figures = tag("div", _fleet_figures(tables, examined), id="figures")
-    policy = policy_section(policies)
-    if not several:
-        now = [_now_section(e, 0) for e in shown]
+    timeline, policy = drawings.timeline, policy_section(policies)
+    if len(examined) <= 1:
+        now = [part for e in shown for part in (_now_section(e, 0), _time_section(e, 0, drawings))]
         return tag("main", figures, *now, timeline, policy, *(_group_section(e, 0) for e in shown))
     groups = [
         section
         for i, e in enumerate(shown)
-        for section in (_now_section(e, i, several=True), _group_section(e, i))
+        for section in (
+            _now_section(e, i, several=True),
+            _time_section(e, i, drawings),
+            _group_section(e, i),
+        )
     ]
     codes = codes_section(f.code for e in examined for f in e.findings)
-    return tag("main", figures, timeline, _fleet_table(shown, examined), policy, *groups, codes)
+    fleet = drawings.of_fleet([e.history for e in examined])
+    table = _fleet_table(shown, examined)
+    return tag("main", figures, fleet, timeline, table, policy, *groups, codes)
 
 
 def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
@@ -362,6 +417,16 @@ def _now_section(group: Examination, index: int, *, several: bool = False) -> Ma
         id=f"now-{index}",
         data_group=index,
     )
+
+
+def _time_section(group: Examination, index: int, drawings: _Drawings) -> Markup | None:
+    """Return the charts of a group."""
+    drawn = drawings.of_group(group.history)
+    if drawn is None:
+        return None
+    title = tag("h2", "Lag and rebalances of ", name_of(group.history.name))
+    named: dict[str, object] = {"id": f"time-{index}", "data_group": index}
+    return tag("section", title, drawn, class_="card group", **named)
 
 
 def _group_section(group: Examination, index: int) -> Markup:

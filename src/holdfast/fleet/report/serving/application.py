@@ -194,6 +194,7 @@ class ServedPages:
             live=self._fleet.ranges.live_in(within),
             given=self._fleet.given,
             bar=bar_of(served, state, live, request.args, group=True),
+            readings=served.readings(within, name),
         )
         return _page(page)
 

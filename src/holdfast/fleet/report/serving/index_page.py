@@ -28,6 +28,7 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import name_now
+from holdfast.fleet.report.drawing.over_time import charts
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,
@@ -232,6 +233,9 @@ def index_page(
             _fleet_words(index, verdicts, since_s, worst_first),
             _fleet_figures(index),
             _wrongs(index, verdicts, view),
+            charts(index.lag_over_time, index.rebalances_ms, *index.covered_ms)
+            if index.has_history and index.covered_ms[1]
+            else None,
             id="fleet",
         ),
         tag(
@@ -510,14 +514,12 @@ def _lag_scale(lag: int, most: int) -> Markup:
 
 
 def _lag_line(index: GroupIndex, i: int) -> Markup:
-    """Draw the lag of the last readings; nothing for a constant 0, or for one reading."""
+    """Draw the lag over time; nothing for a constant 0, or for one reading."""
     lags = index.lags[i]
-    if len(lags) < 2 or lags.max() <= 0:
+    known = lags[lags >= 0]
+    if len(known) < 2 or known.max() <= 0:
         return Markup("")
-    first = int(lags[lags >= 0][0])
-    return spark(
-        lags, f"lag of the last readings: {number(first)} to {number(int(lags[-1]))}", line=True
-    )
+    return spark(lags, f"lag: {number(int(known[0]))} to {number(int(known[-1]))}", line=True)
 
 
 def _lozenges(verdicts: Verdicts, name: str, since_s: float | None) -> Markup:

@@ -34,7 +34,6 @@ from holdfast.fleet.analysis.source_times import Since
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
     IndexView,
-    followed,
     select,
 )
 from holdfast.fleet.report.serving.live import (
@@ -321,8 +320,7 @@ class ServedFleet:
             begun = self._has_begun()
             seen = stamp(self.folder) if begun else seen
             if begun and (seen != self._now.seen or self._now.complaint):
-                before, read = self._now.served, self._read(self._now.served.number + 1)
-                read = replace(read, index=followed(before.index, read.index))
+                read = self._read(self._now.served.number + 1)
         except (
             Exception
         ) as error:  # on any error the last state stays, and the next poll may succeed

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.fleet.analysis.findings.finding import Limits
+from holdfast.fleet.analysis.group.lag_over_time import read_readings
 from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.serving.group_index import GroupIndex, read_index
 from holdfast.fleet.report.serving.time_range import TimeRange
 from holdfast.fleet.tables import window
@@ -53,6 +55,11 @@ class ServedTables:
             read_ms=read_ms,
             age=read_age(tables, read_ms),
         )
+
+    def readings(self, within: TimeRange | None, group: str) -> ArrowTable:
+        """Return the lag of a group over time in a range, the usual one for None; read now."""
+        chosen = TimeRange(from_ms=self.since_ms) if within is None else within
+        return read_readings(self.tables, chosen.from_ms, chosen.to_ms, [group])
 
     @property
     def is_from_coordinators(self) -> bool:

@@ -144,6 +144,21 @@ STATE = Table(
     ),
 )
 
+EXAMINED = Table(
+    name="examined",
+    doc="Groups to be examined.",
+    columns=(
+        *GENERATIONS.pick("group"),
+        Column("is_whole", _B, "by all rules; else by those of the lag alone"),
+    ),
+)
+
+FOLLOWED = Table(
+    name="followed",
+    doc="Groups whose past events are judged by their commits.",
+    columns=GENERATIONS.pick("group"),
+)
+
 HEAD = Table(
     name="generation_heads",
     doc="Successive generations of groups, sorted by group and position in the log.",
@@ -278,6 +293,8 @@ STEP_TABLES: dict[str, Table] = {
         LAST_OF_KEYS,
         SPLIT,
         STATE,
+        EXAMINED,
+        FOLLOWED,
         HEAD,
         MEMBER_ROWS,
         OWNED_ROWS,

@@ -86,6 +86,12 @@ class DataFile:
         at = bisect_left(values, low)
         return at < len(values) and bool(values[at] <= high)
 
+    def may_reach(self, column: str, low: Any, high: Any) -> bool:
+        """Return whether the file may have a value of a column from ``low`` to ``high``."""
+        if column not in self.lowest or column not in self.highest:
+            return True
+        return bool(self.lowest[column] <= high and self.highest[column] >= low)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:

@@ -1,13 +1,11 @@
-"""Lag over time: the rows of one reading of the log ends, and how long a reading stays.
+"""Lag over time is thinned: how long a reading of ``lag_history`` stays.
 
-**Rules.** A batch that leaves no record unread, and a poll without new records, add one row for
-each group and topic to ``lag_history``. The lag of any other batch is that of old commits, and is
-not kept. The older a reading, the fewer stay (:data:`KEPT_S`): of each period of N seconds, the
+**Rules.** The older a reading, the fewer stay (:data:`KEPT_S`): of each period of N seconds, the
 first one.
 
 **Strategy.** All rows of a reading have the same moment, so whether it is the first of a period is
 known when it is written: ``resolution_seconds`` says so, and every file has one resolution. So
-thinning takes whole files out of the table, in the commit of the batch, and rewrites none, however
+thinning takes whole files out of the table, in the commit of a batch, and rewrites none, however
 many groups there are. Each resolution lasts for less than 32 merges of 32 readings at a poll
 interval of 5 s or more, so a row is rewritten once.
 
@@ -19,11 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
-
-from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 from holdfast.fleet.tables.folder.delta_log import DataFile
 
 MINUTE_S: Final = 60
@@ -44,16 +38,6 @@ minutes (288), 7 d one an hour (168), and the 90 days of ``watch`` one in 6 hour
 quarter more, so that the oldest part of a picture is not empty.
 """
 COARSEST_S: Final = max(KEPT_S)
-
-
-def history_rows(lag: pa.Table, taken_at_us: int, resolution_s: int) -> pa.Table:
-    """Return the rows of ``lag_history`` for the table ``lag`` of whole groups."""
-    sums = lag_sums(lag, ["group", "topic"])
-    n, schema = sums.num_rows, arrow_schema("lag_history")
-    columns = dict(zip(sums.column_names, sums.columns, strict=True))
-    columns["timestamp"] = pa.array([taken_at_us] * n, pa.int64())
-    columns["resolution_seconds"] = pa.array([resolution_s] * n, pa.int32())
-    return filled_table(columns, schema, n)
 
 
 def resolution_s(taken_at_us: int, newest_us: int | None) -> int:
