@@ -309,6 +309,8 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
 OF_A_FOLDER = {"HF123"}
 """About tables as a whole: no script of a group has them."""
 OF_NOW = {"HF128"}
+OF_OURSELVES = {"HF133"}
+"""About a rule that failed: ``tests/report/test_stored_findings.py`` plants one."""
 """About what coordinators say: ``tests/report/test_now.py`` has them."""
 
 
@@ -322,7 +324,9 @@ def examine(script: Script) -> dict[str, Finding]:
 
 
 def test_every_rule_has_its_two_fleets_and_there_are_enough() -> None:
-    assert sorted({*CASES, *OF_A_FOLDER, *OF_NOW}) == [rule.code for rule in all_rules()]
+    assert sorted({*CASES, *OF_A_FOLDER, *OF_NOW, *OF_OURSELVES}) == [
+        rule.code for rule in all_rules()
+    ]
     assert len(CASES) >= 12
 
 

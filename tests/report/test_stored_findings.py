@@ -139,12 +139,26 @@ def test_only_rules_of_the_lag_read_it(made: Tables, monkeypatch: pytest.MonkeyP
             list(rule.find(history, Limits()))
 
 
-def test_an_error_in_a_rule_names_the_rule_and_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-        raise ZeroDivisionError
+def test_a_rule_that_fails_is_a_finding_of_its_group_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sick = "ill-two-owners"
 
-    rule = replace(RULES["HF104"], look=look)
-    monkeypatch.setattr(examination, "all_rules", lambda: (rule,))
-    with pytest.raises(ZeroDivisionError) as caught:
-        list(examinations(read_tables(tables(rolling_bounce("a")))))
-    assert caught.value.__notes__ == ["rule HF104 (lag skew), group 'a'"]
+    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+        yield from RULES["HF117"].look(history, limits)
+        if history.name == sick:
+            raise ZeroDivisionError("by nothing")
+
+    run(None, str(CAPTURED), tmp_path / "whole")
+    rules = [replace(one, look=look) if one.code == "HF117" else one for one in RULES.values()]
+    monkeypatch.setattr(examination, "all_rules", lambda: tuple(rules))
+    run(None, str(CAPTURED), tmp_path / "failed")
+    whole, found = (open_tables(tmp_path / name).table("findings") for name in ("whole", "failed"))
+    (failed,) = [row for row in found.to_pylist() if row["code"] == "HF133"]
+    assert failed["group"] == sick and failed["command"] == "holdfast explain HF117"
+    assert failed["text"] == "rule HF117 (uneven loads) failed: ZeroDivisionError: by nothing"
+    others = [row for row in found.to_pylist() if row["code"] != "HF133"]
+    key = [(row["group"], row["code"], row["text"]) for row in whole.to_pylist()]
+    assert [(row["group"], row["code"], row["text"]) for row in others] == [
+        one for one in key if one[:2] != (sick, "HF117")
+    ]

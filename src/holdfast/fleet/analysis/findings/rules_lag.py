@@ -66,11 +66,15 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
     if history.kind.is_shared:
         return  # many members read one partition
+    if int(lag.work[lag.work > 0].sum()) < limits.lag_records:
+        return
     now = [history.members[m] for m in history.presence.member[history.members_now]]
-    totals = dict.fromkeys(now, 0)
-    for member, records in zip(lag.member, lag.work, strict=True):
-        if member in totals and records > 0:
-            totals[member] += int(records)
+    owner, owners = lag.owner_codes
+    counted = (owner >= 0) & (lag.work > 0)
+    summed = np.zeros(len(owners), np.int64)
+    np.add.at(summed, owner[counted], lag.work[counted])
+    records_of = dict(zip(owners, summed.tolist(), strict=True))
+    totals = {member: records_of.get(member, 0) for member in now}
     total = sum(totals.values())
     if len(totals) < 2 or total < limits.lag_records:
         return

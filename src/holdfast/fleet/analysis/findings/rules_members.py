@@ -50,7 +50,7 @@ def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
     The times say since when each row has made no progress, in ms.
     """
     lag = history.lag
-    owned = np.asarray([m is not None for m in lag.member], dtype=bool)
+    owned = lag.owner_codes[0] >= 0
     settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
     committed = np.maximum(lag.commit_ms, settled)
     since = np.maximum(lag.waiting_since(history.end_ms), settled)
@@ -232,21 +232,22 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 )
 def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
-    by_member: dict[str, list[int]] = {}
-    for i, member in enumerate(lag.member):
-        if member:
-            by_member.setdefault(member, []).append(i)
     settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
     if history.end_ms - settled < limits.stuck_s * 1000 or history.kind.is_shared:
         return
-    silent_members = [
-        member
-        for member, rows in by_member.items()
-        if all(lag.committed[i] < 0 for i in rows) and any(lag.end[i] > lag.begin[i] for i in rows)
-    ]
-    if not silent_members:
+    owner, owners = lag.owner_codes
+    is_silent = np.zeros(len(owners) + 1, np.bool_)
+    is_silent[owner[(lag.committed < 0) & (lag.end > lag.begin)]] = True
+    is_silent[owner[lag.committed >= 0]] = False
+    is_silent[-1] = False  # of partitions without an owner
+    rows = np.flatnonzero(is_silent[owner])
+    if not len(rows):
         return
-    rows = np.asarray([i for m in silent_members for i in by_member[m]], dtype=np.int64)
+    # Members in the order of their first partitions, each with all of its own.
+    _, first = np.unique(owner[rows], return_index=True)
+    silent = owner[rows][np.sort(first)]
+    rows = np.concatenate([np.flatnonzero(owner == one) for one in silent])
+    silent_members = [owners[one] for one in silent.tolist()]
     yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart reads from auto.offset.reset",

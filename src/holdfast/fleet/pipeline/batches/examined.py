@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from holdfast.core.command_lines import NOT_KNOWN
 from holdfast.core.model.columns import Mask
 from holdfast.fleet.analysis.findings.examination import (
+    FAILED,
     Examination,
     all_rules,
     examine,
@@ -230,6 +231,7 @@ def _aging(before: pa.Table, was: Examined, window: Examined) -> set[str]:
     costs = (to_ms == was.end_ms) | _is_in(before["code"], lasting)
     costs &= floats(before, "cost_upper_seconds") > 0  # which may grow until the end
     aging = (to_ms < 0) | (to_ms > was.end_ms) | costs | (is_old & (to_ms < was.end_ms))
+    aging |= _is_in(before["code"], [FAILED])
     aging &= (ended_ms < 0) & ~_is_in(before["code"], _codes_of_lag())
     if window.since_ms is not None:
         aging |= (ended_ms >= 0) & (ended_ms < window.since_ms)

@@ -211,13 +211,13 @@ class _Drawings:
         return self._charts(lag_of_group(own), [history])
 
     def _charts(self, lag: LagOverTime, groups: Sequence[GroupHistory]) -> Markup | None:
-        known = [history for history in groups if history.first_ms]
-        if not known:
+        known = [history for history in groups if history.first_ms]  # others have a lag at most
+        begins_ms = [*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()]
+        if not begins_ms:
             return None
-        begin_ms = min([*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()])
-        at_ms = [_real_ms(history.rebalances) for history in known]
-        end_ms = max(history.end_ms for history in known)
-        return charts(lag, np.concatenate(at_ms), self.since_ms or begin_ms, end_ms)
+        at_ms = [np.zeros(0, np.int64), *(_real_ms(history.rebalances) for history in known)]
+        end_ms = max((history.end_ms for history in known), default=0)
+        return charts(lag, np.concatenate(at_ms), self.since_ms or min(begins_ms), end_ms)
 
 
 def _real_ms(rebalances: Rebalances) -> I64:
