@@ -347,7 +347,7 @@ def _runner(run: Any, listener: object, log: MemberLog, name: str, reports: Repo
         return ListenerRunner(listener, reports, log, f"{name}-callbacks")
     if not _is_async(run):
         return ThreadRunner(run, reports)
-    from holdfast.members.resources.runners import LoopRunner
+    from holdfast.members.resources.event_loop import LoopRunner
 
     return LoopRunner(run, reports)
 
