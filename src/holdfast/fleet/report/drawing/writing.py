@@ -273,7 +273,7 @@ def _drawn(
     """Return the histories of the pictures of some groups, which begin at a moment."""
     if since_ms is None:
         return shown
-    cut = within(tables, 1000 * since_ms, None)
+    cut = within(tables.load([history.name for history in shown]), 1000 * since_ms, None)
     return [read_group(cut, history.name, history.end_ms) for history in shown]
 
 
