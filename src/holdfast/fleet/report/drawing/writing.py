@@ -179,7 +179,7 @@ def render(
     )
     if readings is None:
         readings = read_readings(tables, since_ms, last_ms, [e.history.name for e in examined])
-    drawings = _Drawings(timeline=timeline, readings=readings, since_ms=since_ms)
+    drawings = _Drawings(timeline=timeline, readings=readings)
     main = _main(tables, shown, examined, drawings, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
@@ -199,7 +199,6 @@ class _Drawings:
 
     timeline: Markup
     readings: ArrowTable
-    since_ms: int | None
 
     def of_fleet(self, groups: Sequence[GroupHistory]) -> Markup | None:
         """Draw the charts of some groups together."""
@@ -217,7 +216,7 @@ class _Drawings:
             return None
         at_ms = [np.zeros(0, np.int64), *(_real_ms(history.rebalances) for history in known)]
         end_ms = max((history.end_ms for history in known), default=0)
-        return charts(lag, np.concatenate(at_ms), self.since_ms or min(begins_ms), end_ms)
+        return charts(lag, np.concatenate(at_ms), min(begins_ms), end_ms)
 
 
 def _real_ms(rebalances: Rebalances) -> I64:
