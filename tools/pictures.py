@@ -25,7 +25,7 @@ INCIDENT = "slow-confluent-20-beside-2"
 def draw_report(chromium: Any, tables: Tables, folder: Path) -> None:
     """The group whose one member polls too rarely, beside two well ones."""
     page = write(tables, folder / "report.html", title=f"Group {INCIDENT}", groups=[INCIDENT])
-    light = {"viewport": {"width": 1200, "height": 1180}, "color_scheme": "light"}
+    light = {"viewport": {"width": 1200, "height": 1440}, "color_scheme": "light"}
     opened = Opened(chromium, page, **light)
     opened.page.screenshot(path=str(DOCS / "report.png"))
     opened.close()

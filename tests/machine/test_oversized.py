@@ -8,9 +8,9 @@ import pytest
 from tests.machine.subscribed import round_of
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader import oversized
+from holdfast.core.machine.leader import leader_round
 from holdfast.core.machine.leader.designs import DesignAssignor, compute, named_in_round, read_round
-from holdfast.core.machine.leader.oversized import (
+from holdfast.core.machine.leader.leader_round import (
     messages_with_topics,
     most_bytes,
     with_what_exists,
@@ -67,7 +67,7 @@ def test_a_large_message_that_ends_early_is_a_member_that_says_nothing(cut: int)
 
 
 def test_too_many_names_beyond_those_of_the_leader_are_none(monkeypatch) -> None:
-    monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
+    monkeypatch.setattr(leader_round, "MOST_MORE", 1_000)
     names = tuple(f"topic-{i}" for i in range(1_001))
     lead = joined("lead")
     for n, counts in ((999, True), (1_002, False)):
@@ -80,7 +80,7 @@ def test_too_many_names_beyond_those_of_the_leader_are_none(monkeypatch) -> None
 
 
 def test_too_many_names_beyond_those_that_exist_are_none(monkeypatch) -> None:
-    monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
+    monkeypatch.setattr(leader_round, "MOST_MORE", 1_000)
     for n, read in ((999, ("orders",)), (1_002, ())):
         liar = joined("liar", topics=("orders", *(f"name-{i}" for i in range(n))))
         (found,) = subscribed_members(with_what_exists((liar,), TOPICS), "", 0)

@@ -12,9 +12,8 @@ from tests.members.configured import settings_of
 from tests.members.fake_member import FakeAdapter, Member, done
 from tests.members.running import PATIENCE_S, on_a_loop
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.members.config.policy import assignors_of
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import ClientTraits
 from holdfast.members.session.commits import CommitOrigin

@@ -7,9 +7,8 @@ from tests.live.waiting import until
 from tests.members.fake_member import Listener, Record, make_member
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.client_adapter import NOTHING, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
 

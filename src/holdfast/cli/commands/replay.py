@@ -25,7 +25,7 @@ from holdfast.core.machine.policy import (
     find_policy,
     policy_of_protocol,
 )
-from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.core.model.measure import LOW_FIDELITY
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim import BASELINE_ASSIGNORS, BASELINES

@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import LAST_COMMIT_S, GroupSession

@@ -95,7 +95,7 @@ def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
 
     References: KIP-429, "Consumer leader".
     """
-    from holdfast.core.machine.leader.oversized import messages_with_topics
+    from holdfast.core.machine.leader.leader_round import messages_with_topics
     from holdfast.core.wire.many.topic_blocks import named_topics
 
     return tuple(sorted(named_topics(messages_with_topics(request.members, request.member_id))))
@@ -171,7 +171,7 @@ def stay(
 
 
 def _round_of(request: ComputeAssignment) -> LeaderRound:
-    from holdfast.core.machine.leader.oversized import with_what_exists
+    from holdfast.core.machine.leader.leader_round import with_what_exists
 
     partitions = dict(request.partitions)
     return LeaderRound(
@@ -325,7 +325,7 @@ class CooperativeAssignor:
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return the target without pending revocations; if there are any, all rejoin at once."""
         from holdfast.core.machine.leader.leader_round import read_group
-        from holdfast.core.wire.many.assignment_columns import encode_assignments
+        from holdfast.core.wire.many.member_messages import encode_assignments
 
         group = read_group(
             self.row,

@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.analysis.findings.examination import (
@@ -110,7 +113,7 @@ def examinations(
     age = NOT_UPDATED if now_ms is None else read_age(tables, now_ms)
     begin_ms = NEVER if since_ms is None else since_ms
     is_stored = last is not None and Examined.of(tables) == Examined(end_ms=last, since_ms=since_ms)
-    findings = StoredFindings.of(tables.table("findings"), source) if is_stored else None
+    findings = StoredFindings.of(_rows_of(tables, names), source) if is_stored else None
     for name, stored in zip(track(names), tables.each_group(names), strict=True):
         history = GroupHistory(
             stored=stored,
@@ -125,6 +128,12 @@ def examinations(
             yield examine(history)
         else:
             yield with_age(Examination(history=history, findings=findings.of_group(name)))
+
+
+def _rows_of(tables: Tables, groups: Sequence[str]) -> pa.Table:
+    """Return the stored findings of some groups: those of a large fleet take long to decode."""
+    rows = tables.table("findings")
+    return rows.filter(pc.is_in(rows["group"], pa.array(groups, pa.string())))
 
 
 def names_of(

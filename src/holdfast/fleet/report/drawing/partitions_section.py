@@ -92,7 +92,11 @@ def _picture(history: GroupHistory) -> Markup:
     )
     return tag(
         "div",
-        tag("canvas", class_="heat", tabindex="0", role="img", aria_label=label),
+        tag(
+            "div",
+            tag("canvas", class_="heat", tabindex="0", role="img", aria_label=label),
+            class_="heat-box",
+        ),
         tag("p", class_="heat-told place", role="status", aria_live="polite"),
         class_="needs-js",
     )

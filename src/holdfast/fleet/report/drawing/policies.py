@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
-from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.core.model.measure import LOW_FIDELITY
 from holdfast.errors import SourceError
 from holdfast.fleet.analysis.spans import NONE
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag

@@ -179,7 +179,7 @@ def render(
     )
     if readings is None:
         readings = read_readings(tables, since_ms, last_ms, [e.history.name for e in examined])
-    drawings = _Drawings(timeline=timeline, readings=readings, since_ms=since_ms)
+    drawings = _Drawings(timeline=timeline, readings=readings)
     main = _main(tables, shown, examined, drawings, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
@@ -199,7 +199,6 @@ class _Drawings:
 
     timeline: Markup
     readings: ArrowTable
-    since_ms: int | None
 
     def of_fleet(self, groups: Sequence[GroupHistory]) -> Markup | None:
         """Draw the charts of some groups together."""
@@ -211,13 +210,13 @@ class _Drawings:
         return self._charts(lag_of_group(own), [history])
 
     def _charts(self, lag: LagOverTime, groups: Sequence[GroupHistory]) -> Markup | None:
-        known = [history for history in groups if history.first_ms]
-        if not known:
+        known = [history for history in groups if history.first_ms]  # others have a lag at most
+        begins_ms = [*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()]
+        if not begins_ms:
             return None
-        begin_ms = min([*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()])
-        at_ms = [_real_ms(history.rebalances) for history in known]
-        end_ms = max(history.end_ms for history in known)
-        return charts(lag, np.concatenate(at_ms), self.since_ms or begin_ms, end_ms)
+        at_ms = [np.zeros(0, np.int64), *(_real_ms(history.rebalances) for history in known)]
+        end_ms = max((history.end_ms for history in known), default=0)
+        return charts(lag, np.concatenate(at_ms), min(begins_ms), end_ms)
 
 
 def _real_ms(rebalances: Rebalances) -> I64:
@@ -273,7 +272,7 @@ def _drawn(
     """Return the histories of the pictures of some groups, which begin at a moment."""
     if since_ms is None:
         return shown
-    cut = within(tables, 1000 * since_ms, None)
+    cut = within(tables.load([history.name for history in shown]), 1000 * since_ms, None)
     return [read_group(cut, history.name, history.end_ms) for history in shown]
 
 

@@ -233,9 +233,7 @@ def index_page(
             _fleet_words(index, verdicts, since_s, worst_first),
             _fleet_figures(index),
             _wrongs(index, verdicts, view),
-            charts(index.lag_over_time, index.rebalances_ms, *index.covered_ms)
-            if index.has_history and index.covered_ms[1]
-            else None,
+            _charts(index),
             id="fleet",
         ),
         tag(
@@ -284,6 +282,16 @@ def _fleet_words(
         found=name_now(active[0].code, since_s.get(name)) if active else "",
     )
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
+
+
+def _charts(index: GroupIndex) -> Markup | None:
+    """Draw lag and rebalances of all groups over time; None without a record and a reading."""
+    lag, (begin_ms, end_ms) = index.lag_over_time, index.covered_ms
+    if not end_ms:
+        if not len(lag.at_ms):
+            return None
+        begin_ms, end_ms = int(lag.at_ms[0]), int(lag.at_ms[-1])
+    return charts(lag, index.rebalances_ms, begin_ms, end_ms)
 
 
 def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | None:

@@ -41,9 +41,8 @@ from aiokafka.consumer.subscription_state import (
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import Callback, before
 from holdfast.members.session.subscription_state import SubscriptionState

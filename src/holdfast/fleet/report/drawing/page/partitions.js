@@ -10,8 +10,9 @@ const partitionTable = (section, data) => {
     const id = ownerOf(i);
     return id === null ? (data.lag_owners.length ? "no member" : "") : el("bdi", { title: visible(id) }, shorten(process.get(id) ?? id, 40));
   };
+  const spanOf = (s) => s < 120 ? `${s} s` : s < 3570 ? `${Math.round(s / 60)} min` : lasting(1e3 * s); // as spans.py
   const offset = (value) => value ? counted(value - 1) : "–";
-  const age = (i) => data.lag_seconds[i] ? (data.lag_at_least[i] && data.lag_seconds[i] > 1 ? "≥ " : "") + lasting(1e3 * (data.lag_seconds[i] - 1)) : "–";
+  const age = (i) => data.lag_seconds[i] ? (data.lag_at_least[i] && data.lag_seconds[i] > 1 ? "≥ " : "") + spanOf(data.lag_seconds[i] - 1) : "–";
   const cells = (i) => [el("bdi", {}, nameOf(i)), memberOf(i), offset(data.lag_committed[i]), offset(data.lag_end[i]), offset(data.lag_value[i]), age(i)];
   let order = null, table = null;
   const fill = () => {
