@@ -43,7 +43,10 @@ CHECKS = [
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
-    scripts = (*(quiet(name) for name in EVIL), bounced("etl"), quiet("billing"))
+    etl = bounced("etl")
+    for at in range(9):
+        etl.lag_at(at, {"orders": at, "t": None}, seconds=at / 8)
+    scripts = (*(quiet(name) for name in EVIL), etl, quiet("billing"))
     folder = write_tables(tables(*scripts), tmp_path_factory.mktemp("tables"))
     with following(folder) as found:
         yield found

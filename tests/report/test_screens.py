@@ -48,9 +48,10 @@ def compare(chromium: Any, kept: bytes, now: bytes) -> Any:
 
 
 def drawn(page: Opened) -> bytes:
-    """The timeline; what stands above it would shift it by fractions of a pixel."""
+    """The timeline at a whole pixel: texts above it would shift it by fractions of one."""
     page.page.evaluate(
-        "document.querySelectorAll('main > :not(#timeline)').forEach(e => e.remove())"
+        "(({ style, offsetWidth }) => Object.assign(style, { position: 'fixed', top: '0',"
+        " left: '0', width: `${offsetWidth}px` }))(document.getElementById('frame'))"
     )
     return page.page.locator("#frame").screenshot()
 

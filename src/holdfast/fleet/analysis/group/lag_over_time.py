@@ -26,7 +26,9 @@ from holdfast.fleet.tables.folder.thinning import COARSEST_S, KEPT_S
 from holdfast.fleet.tables.reading import Tables
 
 MOST_READINGS: Final = 400
-"""Readings of one range: about one for every two points of a picture on a wide screen."""
+"""Readings of a range: about one for every point of a picture."""
+FLEET_READINGS: Final = 300
+"""The same for all groups: 6 hours are read in steps of 5 minutes then, and not of one."""
 SHORTEST_S: Final = 5
 """Assumed interval of readings where every one of them stays."""
 MOST_TOPICS: Final = 7
@@ -91,7 +93,8 @@ def read_readings(
     first_ms = _first_ms(tables, newest_ms)
     begin_ms = first_ms if since_ms is None else max(first_ms, since_ms)
     end_ms = newest_ms if until_ms is None else min(newest_ms, until_ms)
-    step_s = _resolution_s(begin_ms, end_ms, newest_ms)
+    most = FLEET_READINGS if groups is None else MOST_READINGS
+    step_s = _resolution_s(begin_ms, end_ms, newest_ms, most)
 
     def is_needed(file: DataFile) -> bool:
         low_ms, high_ms = (_bound_ms(bounds) for bounds in (file.lowest, file.highest))
@@ -120,12 +123,12 @@ def _bound_ms(bounds: Any) -> int | None:
     return None if found_us is None else found_us // 1000
 
 
-def _resolution_s(begin_ms: int, end_ms: int, newest_ms: int) -> int:
-    """Return the finest resolution that reaches back to the begin, with MOST_READINGS at most."""
+def _resolution_s(begin_ms: int, end_ms: int, newest_ms: int, most: int) -> int:
+    """Return the finest resolution that reaches back to the begin, with ``most`` readings."""
     for step_s, kept_s in KEPT_S.items():
         reaches = kept_s is None or (newest_ms - begin_ms) / 1000 <= kept_s
         n_readings = (end_ms - begin_ms) / 1000 / max(step_s, SHORTEST_S)
-        if reaches and n_readings <= MOST_READINGS:
+        if reaches and n_readings <= most:
             return step_s
     return COARSEST_S
 

@@ -207,8 +207,9 @@ class Stream:
         made = Batch(id=batch_id, files=job.files, notes=notes)
         gone = [*job.amended, *self._expired(cluster)]
         self.tables.commit(made, anew=["lag", "findings"], without=gone, made_from=known)
+        remove_staged(self.tables.root)
         remove_state(self.tables.root, but=batch_folder(batch_id))
-        self._maintain()
+        self._maintain(batch_id + 1)
         return batch_id
 
     def left(self) -> tuple[Offsets, pa.Table]:
@@ -267,7 +268,8 @@ class Stream:
             made_from=known,
             operation="UPDATE",
         )
-        self._maintain()
+        remove_staged(self.tables.root)
+        self._maintain(self.tables.manifest().version)  # polls have no number of their own
         return True
 
     def _resolution_s(self, cluster: ClusterSnapshot) -> int:
@@ -281,13 +283,9 @@ class Stream:
         files = self.tables.data_files("lag_history")
         return thinning.expired(files, _taken_at_us(cluster))
 
-    def _maintain(self) -> None:
-        """Delete the files that steps wrote for each other; merge files from time to time.
-
-        Each poll adds a file of ``lag_history``, so commits are counted, and not batches.
-        """
-        remove_staged(self.tables.root)
-        if self.tables.manifest().version % MAINTENANCE_EVERY == 0:
+    def _maintain(self, n_done: int) -> None:
+        """Merge files after every so many batches and polls: both add files."""
+        if n_done % MAINTENANCE_EVERY == 0:
             maintain(self.tables.folder, retention_days=self.retention_days)
 
     def _looked(self, cluster: ClusterSnapshot) -> dict[str, Any]:

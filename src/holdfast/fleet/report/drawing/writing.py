@@ -179,7 +179,7 @@ def render(
     )
     if readings is None:
         readings = read_readings(tables, since_ms, last_ms, [e.history.name for e in examined])
-    drawings = _Drawings(timeline=timeline, readings=readings, since_ms=since_ms)
+    drawings = _Drawings(timeline=timeline, readings=readings)
     main = _main(tables, shown, examined, drawings, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
@@ -199,7 +199,6 @@ class _Drawings:
 
     timeline: Markup
     readings: ArrowTable
-    since_ms: int | None
 
     def of_fleet(self, groups: Sequence[GroupHistory]) -> Markup | None:
         """Draw the charts of some groups together."""
@@ -217,7 +216,7 @@ class _Drawings:
             return None
         at_ms = [np.zeros(0, np.int64), *(_real_ms(history.rebalances) for history in known)]
         end_ms = max((history.end_ms for history in known), default=0)
-        return charts(lag, np.concatenate(at_ms), self.since_ms or min(begins_ms), end_ms)
+        return charts(lag, np.concatenate(at_ms), min(begins_ms), end_ms)
 
 
 def _real_ms(rebalances: Rebalances) -> I64:
@@ -330,14 +329,15 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     rebalances = sum(group.history.n_rebalances for group in groups)
     moved = [g.history.rebalances.total("n_moved") for g in groups]
     longest = max((g.history for g in groups), key=lambda f: f.downtime_s, default=None)
-    where = join(["a partition of ", name_of(longest.name, 40), ", the most"]) if longest else ""
     lag = np.concatenate([np.zeros(0, np.int64), *(g.history.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
         ("Partitions", number(sum(len(g.history.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
-        downtime_figure(*(longest.downtimes_s if longest else (0.0, 0.0)), where),
+        downtime_figure(*longest.downtimes_s, longest.name)
+        if longest and longest.downtime_s
+        else downtime_figure(0.0, 0.0),
     ]
     if (lag >= 0).any():
         items.append(("Lag", number(int(lag[lag >= 0].sum())), "records behind"))

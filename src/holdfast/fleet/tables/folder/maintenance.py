@@ -50,7 +50,7 @@ LARGE_BYTES: Final = 256 << 20
 RETENTION_DAYS: Final = 90
 """Days for which ``watch`` retains rows by default."""
 MAINTENANCE_EVERY: Final = 8
-"""Commits between two maintenance runs of ``watch``."""
+"""Batches, or polls, between two maintenance runs of ``watch``."""
 DROPPED: Final = "dropped_before"
 """Note of a batch: rows before this moment were dropped, in microseconds since 1970."""
 DAY_US: Final = 86_400_000_000
