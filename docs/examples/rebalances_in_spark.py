@@ -26,7 +26,7 @@ print({name: tables.key(name) for name in tables})
 causes = tables["rebalances"].groupBy("group", "cause").count().orderBy("group", "cause")
 causes.show()
 
-# %% Who took a partition from whom, and how long it stood still, at most
+# %% Who took a partition from whom, and how long it had no owner, at most
 same = ["group", "generation", "topic", "partition"]
 moved = (
     tables["movements"]

@@ -41,7 +41,7 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
         ({"batch": 0}, "batch: found 0"),
         ({"group_batch": -1}, "group_batch: found -1"),
         ({"weights": {"k": 0}}, "weight of k: found 0"),
-        ({"memory_limit_bytes": -1}, "memory_limit_bytes: found -1"),
+        ({"leader_state_limit_bytes": -1}, "leader_state_limit_bytes: found -1"),
         ({"record_limit_bytes": -1}, "record_limit_bytes: found -1"),
     ],
 )

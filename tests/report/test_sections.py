@@ -82,3 +82,34 @@ def test_idle_traffic_is_shown_beside_downtime() -> None:
     assert "more in which no record waited" in render(read_tables(tables(script)), "t")
     assert "no record waited are" not in render(read_tables(tables(rolling_bounce("a"))), "t")
     assert re.search(r"\d \([\d.]+( to [\d.]+)? idle\)", render(read_tables(tables(script)), "t"))
+
+
+def test_long_tables_show_the_worst_partitions_and_the_latest_rebalances() -> None:
+    script = rolling_bounce("a", {"t": 150}, 2)
+    for i in range(120):
+        script.settle(500 + 10 * i, sorted(set(script.owners.values())), dict(script.owners))
+    script.rows["rebalances"][3]["gap_upper_seconds"] = 9_999.0
+    script.lag({tp: i for i, tp in enumerate(sorted(script.owners))})
+    page = render(read_tables(tables(script)), "t")
+
+    def rows(name: str) -> list[str]:
+        body = page.split(f"<caption>{name}</caption>")[1].split("</table>")[0]
+        return re.findall(r"<tr>(<td.*?)(?=<tr>|</tbody>)", body)
+
+    worst, latest = rows("Partitions of a"), rows("The latest rebalances")
+    assert len(worst) == len(latest) == 100
+    assert "t-149<" in worst[0] and ">149<" in worst[0] and ">All 150<" in page
+    times = [re.findall(r"2025-[\d :.-]+", row)[0] for row in latest]
+    assert times == sorted(times, reverse=True)
+    (costliest, *_), n = rows("The costliest rebalances"), "The 20 costliest</summary>"
+    assert "at most 9,999" in costliest or "to 9,999" in costliest
+    assert page.index(n) < page.index("The latest rebalances")
+
+
+def test_what_follows_from_a_finding_is_folded_under_it() -> None:
+    page = render(read_tables(tables(rolling_bounce())), "t")
+    findings = page.split("<h3>Findings</h3>")[1].split("</section>")[0]
+    folded = findings.split('class="effects"')
+    assert re.search(r"It causes HF\d+ [a-z -]+", folded[1])
+    codes = re.findall(r'<div class="finding"><p><span[^>]*>(HF\d+)<', folded[0])
+    assert len(codes) == 1, "the cause alone stands open before its effects"

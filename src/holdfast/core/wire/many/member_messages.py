@@ -248,6 +248,21 @@ class ClaimNames(Sequence[str]):
         return raw.tobytes().decode(errors="replace")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadMembers:
+    """The members of a JoinGroup response, by id, with their subscriptions as columns."""
+
+    member_ids: tuple[str, ...]
+    instance_ids: tuple[str | None, ...]
+    table: NameTable  # the topics of the columns, ready to be found and written
+    columns: SubscriptionColumns
+
+    @property
+    def has_racks(self) -> bool:
+        """Whether some member names a rack."""
+        return any(self.columns.racks)
+
+
 class OneByOne:
     """Members read one by one, whose claims are merged with the others."""
 

@@ -28,7 +28,7 @@ from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.spans import NONE, seconds, span
-from holdfast.fleet.report.drawing.markup import Markup, escape, join, tag
+from holdfast.fleet.report.drawing.markup import Markup, escape, join, name_of, tag
 from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
@@ -184,9 +184,11 @@ def _oldest(history: GroupHistory) -> str:
     return f", {span(oldest_s)}" if oldest_s else ""
 
 
-def downtime_figure(lower_s: float, upper_s: float, where: object = "a partition") -> Figure:
-    """Return a figure of the downtime."""
-    return "Downtime", downtime(lower_s, upper_s), where
+def downtime_figure(lower_s: float, upper_s: float, group: str = "") -> Figure:
+    """Return a figure of the downtime; of the group with the longest one, its name."""
+    what = "Longest downtime" if group else "Downtime"
+    where = join(["a partition of ", name_of(group, 40)]) if group else "a partition"
+    return what, downtime(lower_s, upper_s), where
 
 
 def downtime_details(

@@ -329,14 +329,15 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     rebalances = sum(group.history.n_rebalances for group in groups)
     moved = [g.history.rebalances.total("n_moved") for g in groups]
     longest = max((g.history for g in groups), key=lambda f: f.downtime_s, default=None)
-    where = join(["a partition of ", name_of(longest.name, 40), ", the most"]) if longest else ""
     lag = np.concatenate([np.zeros(0, np.int64), *(g.history.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
         ("Partitions", number(sum(len(g.history.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
-        downtime_figure(*(longest.downtimes_s if longest else (0.0, 0.0)), where),
+        downtime_figure(*longest.downtimes_s, longest.name)
+        if longest and longest.downtime_s
+        else downtime_figure(0.0, 0.0),
     ]
     if (lag >= 0).any():
         items.append(("Lag", number(int(lag[lag >= 0].sum())), "records behind"))

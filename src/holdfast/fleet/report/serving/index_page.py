@@ -185,7 +185,7 @@ def _said(served: ServedTables, state: ServedState, live: LiveGroups, *, group: 
 def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
     """Return the time of the tables, and how many groups are examined."""
     if served.is_from_coordinators:
-        return f"lags as of coordinators' answers of {when(served.read_ms, 'seconds')} UTC"
+        return f"lag as of {when(served.read_ms, 'seconds')} UTC (from coordinators)"
     if not served.number:
         return "no groups yet"
     words = f"read {when(served.read_ms, 'seconds')} UTC"
@@ -353,10 +353,10 @@ def _fleet_figures(index: GroupIndex) -> Markup:
 def _longest_downtime(index: GroupIndex) -> Figure:
     """Return the figure of the group with the longest downtime."""
     if not index.downtime_s.any():
-        return downtime_figure(0.0, 0.0, "")
+        return downtime_figure(0.0, 0.0)
     i = int(index.downtime_s.argmax())
-    where = join(["a partition of ", name_of(index.names[i], 40), ", the most"])
-    return downtime_figure(float(index.downtime_lower_s[i]), float(index.downtime_s[i]), where)
+    bounds = float(index.downtime_lower_s[i]), float(index.downtime_s[i])
+    return downtime_figure(*bounds, index.names[i])
 
 
 def _form(index: GroupIndex, view: IndexView) -> Markup:

@@ -43,7 +43,8 @@ SHARE_STATE = Table(
 
 DELETED = Table(
     name="deleted",
-    doc="Tombstones that compaction has deleted, at positions of ours: part of a merged dump.",
+    doc="Tombstones that compaction has deleted, at positions that holdfast chose: part of a "
+    "merged dump.",
     columns=RECORDS.columns,
     order=("partition", "offset", "key"),
 )
