@@ -172,8 +172,8 @@ def _find(rule: Rule, history: GroupHistory, limits: Limits) -> list[Finding]:
     what="A rule of the doctor ended in an error in this group, so its findings are missing.",
     why="It is a defect of holdfast. The other rules ran, and their findings are complete.",
     how="Stated: the finding names the rule and the error.",
-    mend="Report it, with the command that it shows. Until then `holdfast explain` says what the "
-    "rule looks for.",
+    mend="Report it with its text. Until then the finding's command explains what the rule looks "
+    "for.",
 )
 def _no_rule_failed(history: GroupHistory, limits: Limits) -> Iterable[Symptom]:
     return ()  # found by :func:`_find` alone
