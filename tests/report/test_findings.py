@@ -19,6 +19,7 @@ from holdfast.fleet.analysis.findings.examination import Examination, all_rules
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.analysis.group import rebuilding
 from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.source_times import read_age
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import open_tables, read_tables
 
@@ -850,7 +851,7 @@ def test_tables_of_a_dead_stream_do_not_look_healthy(
     now_ms = START_MS + 3_600_000 + age_s * 1000
     held = read_tables(tables(quiet()))
     monkeypatch.setattr(held, "newest_notes", lambda: taken)
-    (found,) = examine_all(held, last_ms=START_MS + MINUTES, now_ms=now_ms)
+    (found,) = examine_all(held, last_ms=START_MS + MINUTES, age=read_age(held, now_ms))
     assert [f.code for f in found.findings] == ["HF123"] * stale
 
 
@@ -863,7 +864,9 @@ def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatc
         ([], "-b HOST:PORT"),
     ):
         monkeypatch.setattr(held, "newest_notes", lambda s=started: {**notes, "started_with": s})
-        (found,) = examine_all(held, last_ms=START_MS + MINUTES, now_ms=START_MS + 10**10)
+        (found,) = examine_all(
+            held, last_ms=START_MS + MINUTES, age=read_age(held, START_MS + 10**10)
+        )
         (finding,) = found.findings
         assert finding.command == f"holdfast watch {expected} -o DIR --every 45s"
 

@@ -23,7 +23,7 @@ from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
-from holdfast.fleet.analysis.source_times import window_end_ms
+from holdfast.fleet.analysis.source_times import read_age, window_end_ms
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -62,7 +62,7 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
     watched = replace(old, notes={**old.notes, "query": "q", "every_seconds": 10.0})
     stale = Tables(made.root, replace(made.folder.newest(), manifest=_with(made, watched)))
     later = 1000 * 86_400 * 30 + (Examined.of(made) or Examined(end_ms=0)).end_ms
-    (found, *_) = examinations(stale, groups, now_ms=later)
+    (found, *_) = examinations(stale, groups, age=read_age(stale, later))
     codes = [one.code for one in plain.findings]
     assert sorted(one.code for one in found.findings) == sorted([*codes, "HF123"])
 

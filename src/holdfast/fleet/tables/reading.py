@@ -274,6 +274,12 @@ class Tables:
             return None
         return self._query(lambda now: now.newest_ms(name))
 
+    def span_ms(self, name: str) -> tuple[int, int] | None:
+        """Return the earliest and latest ``timestamp`` of a table, as :meth:`newest_ms`."""
+        last = self.newest_ms(name)
+        first = None if last is None else self._query(lambda now: now.oldest_ms(name))
+        return None if last is None else (last if first is None else first, last)
+
     def manifest(self) -> Manifest:
         """Return the manifest of the snapshot that is read."""
         return self._now().manifest

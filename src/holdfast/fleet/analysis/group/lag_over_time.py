@@ -87,10 +87,7 @@ def read_readings(
     groups : sequence of str, optional
         By default all groups.
     """
-    newest_ms = tables.newest_ms("lag_history")
-    if newest_ms is None:
-        return tables.stored("lag_history", groups=[], columns=_COLUMNS)
-    first_ms = _first_ms(tables, newest_ms)
+    first_ms, newest_ms = tables.span_ms("lag_history") or (0, -1)
     begin_ms = first_ms if since_ms is None else max(first_ms, since_ms)
     end_ms = newest_ms if until_ms is None else min(newest_ms, until_ms)
     most = FLEET_READINGS if groups is None else MOST_READINGS
@@ -107,15 +104,6 @@ def read_readings(
     inside = (at_ms >= begin_ms) & (at_ms <= end_ms)
     inside &= (ints(rows, "resolution_seconds") >= step_s) | (at_ms >= newest_ms - 1)
     return rows.filter(pa.array(inside & _some_of(at_ms, inside)))
-
-
-def _first_ms(tables: Tables, newest_ms: int) -> int:
-    """Return the first moment of the table, by the bounds of its files if it has some."""
-    lows = [_bound_ms(file.lowest) for file in tables.data_files("lag_history")]
-    if not lows:
-        at_ms = times_ms(tables.stored("lag_history", columns=_COLUMNS), "timestamp")
-        return int(at_ms.min(initial=newest_ms))
-    return min((low for low in lows if low is not None), default=newest_ms)
 
 
 def _bound_ms(bounds: Any) -> int | None:

@@ -26,7 +26,7 @@ from holdfast.core.model.columns import I64
 from holdfast.fleet.analysis.findings.doctor import Track, examinations
 from holdfast.fleet.analysis.findings.examination import Examination, worst_first
 from holdfast.fleet.analysis.findings.finding import count
-from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
+from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag_over_time import (
     LagOverTime,
     lag_of_fleet,
@@ -68,7 +68,7 @@ from holdfast.fleet.report.drawing.sections import (
 from holdfast.fleet.report.drawing.words import downtime, first_words, number
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
 from holdfast.fleet.tables.storage.private import write_private
-from holdfast.fleet.tables.window import within
+from holdfast.fleet.tables.window import group_since
 
 SCRIPTS = (
     "columns.js",
@@ -168,7 +168,7 @@ def render(
     if groups is None:
         examined.sort(key=worst_first)
     shown = examined[:MAX_GROUPS]
-    drawn = _drawn(tables, [e.history for e in shown], drawn_since_ms)
+    drawn = [_drawn(e.history, drawn_since_ms) for e in shown]
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     is_drawn = any(len(history.timeline.row_partition) for history in drawn)
     elements = _packed(script, drawn if is_drawn else None)
@@ -266,14 +266,12 @@ def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
     ]
 
 
-def _drawn(
-    tables: Tables, shown: Sequence[GroupHistory], since_ms: int | None
-) -> Sequence[GroupHistory]:
-    """Return the histories of the pictures of some groups, which begin at a moment."""
+def _drawn(history: GroupHistory, since_ms: int | None) -> GroupHistory:
+    """Return the history of a group's picture, which begins at a moment."""
     if since_ms is None:
-        return shown
-    cut = within(tables.load([history.name for history in shown]), 1000 * since_ms, None)
-    return [read_group(cut, history.name, history.end_ms) for history in shown]
+        return history
+    stored = group_since(history.stored, 1000 * since_ms)
+    return GroupHistory(stored=stored, last_ms=history.end_ms)
 
 
 def window_of(groups: Sequence[Examination]) -> str:

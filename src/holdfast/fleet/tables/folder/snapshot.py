@@ -162,6 +162,11 @@ class FolderSnapshot:
             found += [] if latest is None else [latest]
         return max(found, default=None)
 
+    def oldest_ms(self, name: str) -> int | None:
+        """Return the earliest known time of a table that has times, from the logs alone."""
+        starts = [file.lowest.get("timestamp") for file in self.data_files(name)]
+        return min((us // 1_000 for text in starts if (us := to_us(str(text)))), default=None)
+
     def load(
         self, groups: Sequence[str] | None = None, without: Collection[str] = ()
     ) -> InMemoryTables:
@@ -233,6 +238,13 @@ class InMemoryTables(FolderSnapshot):
         if name in self.newest or name not in self.rows:
             return self.newest.get(name)
         return latest_ms(self.rows[name]["timestamp"])
+
+    def oldest_ms(self, name: str) -> int | None:
+        """Return the earliest time of a table that has times."""
+        if name not in self.rows:
+            return super().oldest_ms(name)
+        us = pc.min(self.rows[name]["timestamp"]).cast(pa.int64()).as_py()
+        return None if us is None else us // 1_000
 
     def with_rows(self, rows: Mapping[str, pa.Table]) -> InMemoryTables:
         """Return the tables with ``rows`` instead of theirs."""
