@@ -25,7 +25,7 @@ ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerC
 TRAITS = {"reports_empty_changes": False, "error_stops_commit": False}
 
 
-class AsyncClientAdapter(FakeAdapter):
+class LoopAdapter(FakeAdapter):
     """A client in memory, on a loop."""
 
     def __init__(self):
@@ -53,7 +53,7 @@ class Harness:
     def __init__(self, *, traits=None, **keys):
         settings = settings_of(**keys)
         self.membership = Membership(settings, assignors_of(settings))
-        self.adapter = AsyncClientAdapter()
+        self.adapter = LoopAdapter()
         self.answers = []
         self.session = AsyncSession(
             self.membership,

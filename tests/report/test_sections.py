@@ -6,9 +6,9 @@ import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
 from holdfast.fleet.analysis.findings.examination import all_rules
-from holdfast.fleet.analysis.findings.finding import Evidence, few, generations_of
-from holdfast.fleet.report.drawing.markup import escape
-from holdfast.fleet.report.drawing.sections import code_link
+from holdfast.fleet.analysis.findings.finding import RULES, Evidence, few, generations_of
+from holdfast.fleet.report.drawing.markup import escape, prose
+from holdfast.fleet.report.drawing.sections import code_link, codes_section
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
 from holdfast.fleet.tables.reading import read_tables
 
@@ -113,3 +113,10 @@ def test_what_follows_from_a_finding_is_folded_under_it() -> None:
     assert re.search(r"It causes HF\d+ [a-z -]+", folded[1])
     codes = re.findall(r'<div class="finding"><p><span[^>]*>(HF\d+)<', folded[0])
     assert len(codes) == 1, "the cause alone stands open before its effects"
+
+
+def test_words_between_backticks_are_code_and_everything_is_escaped() -> None:
+    shown = codes_section(RULES)
+    assert shown is not None and "`" not in shown
+    assert "<code>upgrade-check</code>" in shown
+    assert prose("a `b<` c") == "a <code>b&lt;</code> c"

@@ -150,7 +150,7 @@ def test_08_rejoin_before_the_commit_is_answered(monkeypatch):
 
 
 def test_13_a_returning_static_member_is_not_served(monkeypatch):
-    monkeypatch.setattr(delayed_rebalance, "_return_known", lambda lost, *_: ((), lost))
+    monkeypatch.setattr(delayed_rebalance, "return_known", lambda lost, *_: ((), lost))
     caught("deferred", {"D2"})
 
 

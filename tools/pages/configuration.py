@@ -64,7 +64,7 @@ def configuration_page() -> str:
             "",
             *table(
                 ("key", "value", "reason"),
-                [(f"`{k}`", f"`{o.value}`", o.why) for k, o in client_keys.ONLY.items()],
+                [(f"`{k}`", f"`{only}`", why) for k, (only, why) in client_keys.ONLY.items()],
             ),
             "",
             "## Refused",

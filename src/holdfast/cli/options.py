@@ -134,7 +134,9 @@ def _server_of(text: str) -> str:
     has_port = text.count(":") == 1 or "]:" in text
     port = text.rpartition(":")[2] if has_port else "9092"
     if not port.isdecimal():
-        raise ConfigError(f"{text!r}: the port is not a number, expected HOST:PORT")
+        raise ConfigError(
+            f"{text!r}: the port is not a number; expected an address such as localhost:9092"
+        )
     if not 0 < int(port) < 65_536:
         raise ConfigError(f"{text!r}: expected a port from 1 to 65535")
     return text if has_port else f"{text}:{port}"

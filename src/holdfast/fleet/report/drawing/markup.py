@@ -45,6 +45,11 @@ def join(parts: Iterable[object]) -> Markup:
     return Markup("".join(escape(part) for part in parts))
 
 
+def prose(text: str) -> Markup:
+    """Return a text of ours, in which words between backticks are code."""
+    return join(tag("code", part) if i % 2 else part for i, part in enumerate(text.split("`")))
+
+
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Build one element.
 

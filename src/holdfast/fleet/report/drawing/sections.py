@@ -28,7 +28,7 @@ from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.spans import NONE, seconds, span
-from holdfast.fleet.report.drawing.markup import Markup, escape, join, name_of, tag
+from holdfast.fleet.report.drawing.markup import Markup, escape, join, name_of, prose, tag
 from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
@@ -334,16 +334,16 @@ def codes_section(codes: Iterable[str]) -> Markup | None:
 
 def _meaning(rule: Rule) -> Markup:
     """Return what a code means; in a finding, what helps is shown apart."""
-    return join([tag("p", rule.what), _reasons(rule), _what_helps(rule)])
+    return join([tag("p", prose(rule.what)), _reasons(rule), _what_helps(rule)])
 
 
 def _reasons(rule: Rule) -> Markup:
     reasons = (("Why it matters. ", rule.why), ("How it is detected. ", rule.how))
-    return join(tag("p", tag("b", head), text) for head, text in reasons)
+    return join(tag("p", tag("b", head), prose(text)) for head, text in reasons)
 
 
 def _what_helps(rule: Rule) -> Markup:
-    return tag("p", tag("b", "What helps. "), rule.mend)
+    return tag("p", tag("b", "What helps. "), prose(rule.mend))
 
 
 def findings_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup:
@@ -411,7 +411,7 @@ def _finding(history: GroupHistory, finding: Finding) -> Markup:
         tag(
             "details",
             tag("summary", "Why it matters, how it is detected"),
-            tag("p", finding.rule.what),
+            tag("p", prose(finding.rule.what)),
             _reasons(finding.rule),
             tag("p", f"Cost: {bounds(*costs)} partition-seconds.") if cost else None,
         ),

@@ -249,7 +249,7 @@ def _main(
     codes = codes_section(f.code for e in examined for f in e.findings)
     fleet = drawings.of_fleet([e.history for e in examined])
     table = _fleet_table(shown, examined)
-    return tag("main", figures, fleet, timeline, table, policy, *groups, codes)
+    return tag("main", figures, fleet, table, timeline, policy, *groups, codes)
 
 
 def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:

@@ -99,16 +99,19 @@ class RangeVerdicts:
     def _run(self) -> None:
         while (words := self._next()) is not None:
             one = self._ranges[words]
-            one.number, one.n_examined = self._number(), 0
+            one.number, one.n_examined, here = self._number(), 0, set[str]()
             try:
                 for found in self._examine(words):
                     with self._changed:
                         one.verdicts[found.history.name] = found.verdict
                         one.n_examined += 1
+                        here.add(found.history.name)
                         self._changed.notify_all()
                         if self._closed or self._unseen() is not None:
                             one.number = 0  # the rest of it comes after the other range
                             break
+                else:  # groups that are gone have no verdict any more
+                    one.verdicts = {n: v for n, v in one.verdicts.items() if n in here}
             except Exception as error:  # a bug of ours in one rule must not end the server
                 if not self._closed:
                     self._notify(f"a range cannot be examined: {type(error).__name__}: {error}")
