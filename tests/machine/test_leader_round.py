@@ -172,8 +172,8 @@ def test_no_members_no_answers(name: str) -> None:
 
 def test_an_eager_members_wish_costs_no_owner_anything() -> None:
     """A version 0 subscription: nothing is owned, the user data lists what was revoked."""
-    wish = StickyUserData(partitions=(("t", (0, 2)),), generation=7)
-    eager = Subscription(version=0, topics=("t",), user_data=encode_sticky_user_data(wish))
+    preferred = StickyUserData(partitions=(("t", (0, 2)),), generation=7)
+    eager = Subscription(version=0, topics=("t",), user_data=encode_sticky_user_data(preferred))
     owned = (("t", (0, 1)),)
     owner = Subscription(topics=("t",), owned=owned, generation=7)
     members = [("a", None, encode_subscription(owner)), ("b", None, encode_subscription(eager))]

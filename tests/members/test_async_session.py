@@ -39,7 +39,7 @@ class LoopAdapter(FakeAdapter):
         self.calls.append(("assign", sorted(partitions)))
 
     def begun(self, partitions):
-        """The seat's order of calls is the tests'; this one follows each of an assignment."""
+        """The session's order of calls is the tests'; this one follows each of an assignment."""
 
     async def notify(self, callback):
         self.calls.append((callback.call.value, callback.in_order()))
@@ -48,7 +48,7 @@ class LoopAdapter(FakeAdapter):
 
 
 class Harness:
-    """One seat on the loop of the test."""
+    """One session on the loop of the test."""
 
     def __init__(self, *, traits=None, **keys):
         settings = settings_of(**keys)

@@ -19,7 +19,7 @@ HOUR_S = 3600.0
 
 
 class Harness:
-    """A member, its seat, and an application that polls."""
+    """A member, its session, and an application that polls."""
 
     def __init__(self, *, listener=None, traits=TRAITS, **keys):
         self.listener = listener or Listener(assigned=None, revoked=None, lost=None)
@@ -200,7 +200,7 @@ def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
     harness.in_flight.last = None
     harness.session.tasks.items.clear()
     harness.last_commit(A)
-    until(lambda: harness.session.tasks.items, "an errand")
+    until(lambda: harness.session.tasks.items, "an application task")
     assert harness.coordinator.sent == []
     harness.coordinator.answers.append(0)
     harness.session.begin_poll()
