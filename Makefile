@@ -18,11 +18,11 @@ demo: setup  ## the main job on a real broker, from set-up to report.html
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: setup  ## set-up and every promise once: one broker, one Spark session
-	@tools/browser.sh
+	@tools/programs.sh
 	@$(BIN)/python tools/run_tests.py $(ARGS)
 
 test-all: setup  ## the rest of the tests: every client, kind, fault, version and size
-	@tools/browser.sh
+	@tools/programs.sh
 	@$(BIN)/python tools/run_tests.py --all $(ARGS)
 
 check: lint types imports docs test test-all  ## everything that CI runs

@@ -14,10 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.fleet.analysis.findings.stored import examined_rows
+from holdfast.fleet.analysis.findings.examination import examine
+from holdfast.fleet.analysis.findings.stored import finding_rows
 from holdfast.fleet.analysis.group.group_history import read_groups
 from holdfast.fleet.analysis.source_times import window_end_ms
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import open_tables
 
 
@@ -33,9 +34,10 @@ def doctor(folder: Path) -> tuple[float, float]:
 
 def examination(folder: Path) -> tuple[float, float, int]:
     """Return seconds of CPU and of the clock to examine every group, and the findings."""
-    tables = open_tables(folder).load(without=NOT_SHOWN)
+    tables = open_tables(folder).load(without=NOT_LOADED)
     cpu, begin = time.process_time(), time.perf_counter()
-    rows = examined_rows(read_groups(tables, tables.groups, last_ms=window_end_ms(tables)))
+    histories = read_groups(tables, tables.groups, last_ms=window_end_ms(tables))
+    rows = finding_rows(map(examine, histories))
     return time.process_time() - cpu, time.perf_counter() - begin, rows.num_rows
 
 

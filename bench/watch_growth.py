@@ -1,7 +1,7 @@
 """Measure the cost of a commit as batches grow: CPU and bytes, and the time to open a folder.
 
 ``python bench/watch_growth.py --batches 10000 [--groups 20] [--rows 5]`` writes the batches of a
-small fleet into all ten tables, with the maintenance of ``watch``, and prints a JSON line at 100,
+small fleet into all tables, with the maintenance of ``watch``, and prints a JSON line at 100,
 200, 500, ... batches: CPU milliseconds and bytes read and written per commit, maintenance
 included, and the CPU milliseconds of the files of a batch. Then it measures opening the folder,
 merges all of it, measures again, and times ``doctor`` and ``report`` as commands. With ``--rows

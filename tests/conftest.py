@@ -12,7 +12,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +200,19 @@ def cut(broker: RunBroker, run_folder: Path) -> Iterator[Cut]:
     with holding(run_folder, "cut"), Cut(broker.cut_port) as made:
         made.target = ("127.0.0.1", broker.ports["CUT"])
         yield made
+
+
+@pytest.fixture
+def new_folder() -> Iterator[Callable[[], Path]]:
+    """Make folders in memory, where there is some, for laws that commit hundreds of batches.
+
+    A commit waits for the disk a dozen times; on a disk that brokers use, such a law waited 300 s.
+    """
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        dir=memory if os.access(memory, os.W_OK) else None
+    ) as all_of_it:
+        yield lambda: Path(tempfile.mkdtemp(dir=all_of_it))
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Draw the pictures of the docs with a browser: ``python -m tools.pictures``.
 
-``docs/serve.png`` is the list of the labelled fleet of the doctor's tests, ``docs/report.png`` the
-report of a rolling bounce. Look at both before they are committed.
+Both show groups that lived on a broker side by side (``tests/live/situations.py``), at the same
+moment: ``docs/serve.png`` is their list, ``docs/report.png`` the report of one with a member that
+polls too rarely. Look at both before they are committed.
 """
 
 from __future__ import annotations
@@ -10,37 +11,38 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.report import labelled
 from tests.report.browser import Opened, browser
-from tests.report.fleet import rolling_bounce, tables
+from tests.report.captured.capture_disturbed import together
 from tests.report.served import following, serving
 
 from holdfast.fleet.report.drawing.writing import write
+from holdfast.fleet.tables.reading import Tables
 
 DOCS = Path(__file__).parents[1] / "docs"
+INCIDENT = "slow-confluent-20-beside-2"
 
 
-def draw_report(chromium: Any, folder: Path, target: Path) -> None:
-    """The report of a group of four members, each restarted once."""
-    bounce = rolling_bounce("orders", {"orders": 12}, 4)
-    page = write(tables(bounce), folder / "report.html", title="A rolling bounce")
-    opened = Opened(chromium, page, viewport={"width": 1200, "height": 760})
-    opened.page.screenshot(path=str(target))
+def draw_report(chromium: Any, tables: Tables, folder: Path) -> None:
+    """The group whose one member polls too rarely, beside two well ones."""
+    page = write(tables, folder / "report.html", title=f"Group {INCIDENT}", groups=[INCIDENT])
+    light = {"viewport": {"width": 1200, "height": 1440}, "color_scheme": "light"}
+    opened = Opened(chromium, page, **light)
+    opened.page.screenshot(path=str(DOCS / "report.png"))
     opened.close()
 
 
-def draw_list(chromium: Any, folder: Path, target: Path) -> None:
-    """The list of a fleet with every problem that the doctor knows."""
-    labelled.examined(folder, [*labelled.ill(), *labelled.sound()])
-    kept = (folder / "tables").rename(folder / "cluster-7")
-    with following(kept) as fleet, serving(fleet) as url:
-        page = chromium.new_context(viewport={"width": 1200, "height": 1100}).new_page()
+def draw_list(chromium: Any, folder: Path) -> None:
+    """The list of the fleet."""
+    with following(folder / "cluster-7") as served, serving(served) as url:
+        size = {"width": 1200, "height": 1000}
+        page = chromium.new_context(viewport=size, color_scheme="light").new_page()
         page.goto(url)
-        page.screenshot(path=str(target))
+        page.screenshot(path=str(DOCS / "serve.png"))
         page.context.close()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made, browser() as started:
-        draw_report(started, Path(made), DOCS / "report.png")
-        draw_list(started, Path(made), DOCS / "serve.png")
+        held = together(Path(made) / "cluster-7")
+        draw_report(started, held, Path(made))
+        draw_list(started, Path(made))

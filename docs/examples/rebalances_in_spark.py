@@ -20,13 +20,13 @@ decoded = hs.decode(hs.records(spark, source))
 kinds = decoded.groupBy("name").count().orderBy("name")
 kinds.show()
 
-# %% Every rebalance of every group: eleven tables, each with its key
+# %% Every rebalance of every group: twelve tables, each with its key
 tables = hs.history(spark, source, OUT)
 print({name: tables.key(name) for name in tables})
 causes = tables["rebalances"].groupBy("group", "cause").count().orderBy("group", "cause")
 causes.show()
 
-# %% Who took a partition from whom, and how long it stood still, at most
+# %% Who took a partition from whom, and how long it had no owner, at most
 same = ["group", "generation", "topic", "partition"]
 moved = (
     tables["movements"]

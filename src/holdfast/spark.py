@@ -176,7 +176,7 @@ def decode(records: DataFrame) -> DataFrame:
     return records.mapInArrow(json_records, ddl_of(JSON_RECORDS))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TableFrames(Mapping[str, "DataFrame"]):
     """A folder of tables as frames: ``tables["rebalances"]`` is a flat DataFrame, in no order.
 
@@ -195,6 +195,16 @@ class TableFrames(Mapping[str, "DataFrame"]):
 
     spark: SparkSession
     tables: Tables
+
+    def __repr__(self) -> str:
+        """Name the folder, its span of time, the rows of each table and ways to read them."""
+        *listed, _ = repr(self.tables).splitlines()
+        folder = f"{self.tables.root}/rebalances"
+        ways = (
+            'tables["rebalances"] is a DataFrame; tables.register() names all of them in SQL;',
+            f'spark.read.format("delta").load("{folder}") reads one as Delta',
+        )
+        return "\n".join((*listed, *ways))
 
     def __getitem__(self, name: str) -> DataFrame:
         if name not in TABLES:
@@ -274,7 +284,7 @@ def history(
     Returns
     -------
     TableFrames
-        The eleven tables.
+        The twelve tables.
 
     Raises
     ------
@@ -326,7 +336,7 @@ def watch(
     Returns
     -------
     TableFrames
-        The eleven tables; ``lag`` is as of the last poll.
+        The twelve tables; ``lag`` is as of the last poll.
 
     Raises
     ------

@@ -17,7 +17,7 @@ def previous_pairs(group: Group) -> set[tuple[int, int]]:
 
 
 def goals(group: Group, target: list[int]) -> tuple[int, int, int, int]:
-    """Sum of squared loads, reads across racks, kept, and moved partitions at a former owner."""
+    """Sum of squared loads, reads across racks, kept, and moved partitions at a previous owner."""
     owners, previous = owner_by_claims(group), previous_pairs(group)
     held = [(tp, m) for tp, m in enumerate(target) if m >= 0]
     loads = np.bincount([m for _, m in held], minlength=group.n_members)

@@ -131,7 +131,7 @@ def test_an_equal_claim_outside_the_subscription_still_holds_back() -> None:
 
 def test_previous_owners_are_served_first_where_all_else_is_equal() -> None:
     """KIP-341: a member that was away claims what it had; where the newest owner cannot keep a
-    partition, or two claim it, the former owner is preferred to a third member.
+    partition, or two claim it, the previous owner is preferred to a third member.
     """
     claims = {"a": (5, [0, 1, 2]), "b": (5, []), "c": (3, [2])}
     result = assign(group_of(claims, n_partitions=3), "sticky")

@@ -13,7 +13,7 @@ from tests.oracles import subscribers
 from tests.strategies import snapshots
 
 from holdfast.core.assignors.optimal.chains import Levelling
-from holdfast.core.assignors.optimal.placing import spread_count
+from holdfast.core.assignors.optimal.greedy import spread_count
 from holdfast.core.model.group import Group
 
 

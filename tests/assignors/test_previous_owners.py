@@ -1,4 +1,4 @@
-"""Former owners: the goal after claims kept, against a library's solver."""
+"""Previous owners: the goal after claims kept, against a library's solver."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_as_many_previous_owners_as_the_solver_finds_and_the_certificate_proves_
         assert result.optimal
         if previous_pairs(group):
             assert result.certificate.prefers_previous
-            assert "former" in result.proven
+            assert "previous" in result.proven
 
 
 @pytest.mark.parametrize("racks", further([True, False]))
@@ -105,7 +105,7 @@ def test_beyond_the_bound_of_work_the_goals_before_are_proven_and_this_one_is_no
         assert result.optimal
         assert goals(group, result.target.tolist())[:3] == solver_goals(group)[:3]
         assert {"balance", "racks", "kept"} <= set(result.proven)
-        assert "former" not in result.proven
+        assert "previous" not in result.proven
 
 
 def test_the_certificate_proves_no_assignment_with_fewer_previous_owners():

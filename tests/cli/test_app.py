@@ -544,7 +544,7 @@ def test_the_help_lists_commands_below_what_people_want_first_things_first() -> 
     names = re.findall(r"^  ([a-z-]+)", listed[1], re.M)
     assert names == [name.replace("_", "-") for name in COMMANDS]
     assert names[:3] == ["serve", "doctor", "lag"]
-    assert all(f"\n{wish}:\n" in run("--help").out for wish in COMMAND_GROUPS)
+    assert all(f"\n{group}:\n" in run("--help").out for group in COMMAND_GROUPS)
 
 
 def test_a_table_that_is_piped_holds_every_column(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
 from tests.report.schema_check import problems
-from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW
+from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW, OF_OURSELVES
 
 from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
 from holdfast.fleet.tables.reading import read_tables
@@ -132,7 +132,7 @@ def test_an_unknown_group_is_reported_with_the_nearest_name(folder: Path) -> Non
     assert "did you mean etl?" in done.err
 
 
-@pytest.mark.parametrize("code", [*CASES, *OF_A_FOLDER, *OF_NOW])
+@pytest.mark.parametrize("code", [*CASES, *OF_A_FOLDER, *OF_NOW, *OF_OURSELVES])
 def test_every_code_is_explained(code: str) -> None:
     done = run("explain", code)
     assert done.code == 0
@@ -152,6 +152,8 @@ def test_an_explanation_goes_to_a_file(tmp_path: Path) -> None:
 
 def test_explain_without_a_code_lists_all_and_an_unknown_one_suggests() -> None:
     listed = json.loads(run("explain", "--format", "json").out)
-    assert [row["code"] for row in listed["rows"]] == sorted({*CASES, *OF_A_FOLDER, *OF_NOW})
+    assert [row["code"] for row in listed["rows"]] == sorted(
+        {*CASES, *OF_A_FOLDER, *OF_NOW, *OF_OURSELVES}
+    )
     assert run("explain", "HF199").code == 2
     assert "HF104" in run("explain", "lag skew").err

@@ -14,7 +14,7 @@ from tests.pipeline import fleet, local, worlds
 from tests.pipeline.histories import generation
 
 from holdfast.cli.commands.replay import with_dashes
-from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.core.model.measure import LOW_FIDELITY
 from holdfast.errors import SourceError
 from holdfast.fleet.report.drawing.policies import policy_section, read_policies
 

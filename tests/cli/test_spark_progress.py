@@ -151,6 +151,7 @@ def until(held: int, words: str, seconds: float = PATIENCE_S) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.every
 def test_a_terminal_sees_the_bar_and_a_pipe_does_not(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,10 +36,12 @@ from holdfast.core.command_lines import CLIENT, DUMP, FOLDER, SERVERS, GivenSour
 from holdfast.core.kinds.kind import GroupKind
 from holdfast.core.kinds.rows import CLASSIC, KINDS
 from holdfast.core.machine import codes
+from holdfast.fleet.analysis.findings import examination
 from holdfast.fleet.analysis.findings.finding import (
     RULES,
     Finding,
     Limits,
+    Symptom,
     describe,
     to_cooperative,
 )
@@ -325,7 +327,7 @@ def thrown_out(root: Path) -> list[Finding]:
         row["silent_seconds"] = 300.0 if row["n_left"] else None
     folder = write_tables(tables(script), root)
     history = read_group(read_tables(folder), "slow", source=GivenSource(path=str(folder)))
-    return [f for f in RULES["HF105"].find(history, Limits()) if "thrown out" in f.text]
+    return [f for f in RULES["HF105"].find(history, Limits()) if "probably for exceeding" in f.text]
 
 
 def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> None:
@@ -373,6 +375,11 @@ def test_an_eager_group_whose_members_restart_is_shown_the_way_to_cooperative() 
         assert run(*chosen(parse(finding.command))).code == 0
 
 
+def raises(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+    """A rule with a defect."""
+    raise ZeroDivisionError
+
+
 def test_every_call_that_suggests_a_command_is_among_the_cases(
     fleet: Path, kinds: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -393,6 +400,8 @@ def test_every_call_that_suggests_a_command_is_among_the_cases(
         waits = now.seen(history.name, JOINING, ["a-1"])
         live = now.answers((0, [waits]), (20, [waits])).of(history.name)
         list(RULES["HF128"].find(replace(history, live=live), Limits()))
+        (failed,) = examination._find(replace(RULES["HF101"], look=raises), history, Limits())
+        assert failed.code == "HF133"
         to_cooperative(as_kind(fleet, "HF110", CLASSIC), ["cooperative-sticky"])
         read_reads(tmp_path / "reads")
         thrown_out(tmp_path / "out")

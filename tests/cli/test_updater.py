@@ -250,7 +250,7 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
         assert fleet.wait(lambda state: state.n_groups == 1, PATIENCE_S)
         page = client.get("/", headers=LOCAL).text
         assert ">etl</bdi>" in page and '<td class="n">7<' in page
-        assert "lags as of coordinators" in page
+        assert "UTC (from coordinators)" in page
         assert page.count('<td class="n">–') == 4  # members, time lag, rebalances, downtime
         assert "orders" in client.get("/group?name=etl", headers=LOCAL).text
         assert client.get("/ready", headers=LOCAL).status_code == 503
@@ -258,7 +258,7 @@ def test_pages_show_lags_of_coordinators_until_the_first_batch_is_committed(tmp_
 
         write_tables(tables(bounced("etl")), watch_options)
         assert fleet.wait(is_examined, PATIENCE_S)
-        assert "lags as of coordinators" not in client.get("/", headers=LOCAL).text
+        assert "UTC (from coordinators)" not in client.get("/", headers=LOCAL).text
         assert len({empty, asked, client.get("/state", headers=LOCAL).json["version"]}) == 3
 
 

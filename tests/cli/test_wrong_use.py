@@ -63,7 +63,11 @@ TYPED = [
     ("assign group.json --compare sticky --assignor range", 2, "exclude each other"),
     ("assign -", 3, "stdin is empty: a JSON snapshot of a group is expected"),
     ("lag -b localhost:99999", 2, "'localhost:99999': expected a port from 1 to 65535"),
-    ("lag -b localhost:abc", 2, "'localhost:abc': the port is not a number, expected HOST:PORT"),
+    (
+        "lag -b localhost:abc",
+        2,
+        "'localhost:abc': the port is not a number; expected an address such as localhost:9092",
+    ),
     ("demo --format csv", 2, "'csv' is not one of 'table', 'json'"),
     ("lag -b localhost:1 -o lag.csv --format csv", 2, "`> lag.csv` writes csv to a file"),
     ("watch -b localhost:1 -o tables --every 0", 2, "--every: found '0', expected more than 0"),

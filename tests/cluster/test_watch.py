@@ -33,7 +33,7 @@ CONNECTOR = {
     "spark.jars": ",".join(map(str, connector_jars(pyspark.__version__))),
     "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
 }
-OF_A_MOMENT = ("lag_seconds", "lag_seconds_basis", "has_unread")
+OF_A_MOMENT = ("lag_seconds", "lag_seconds_basis", "has_unread", "lag_history")
 
 
 @pytest.fixture(scope="module")

@@ -123,12 +123,6 @@ FIGURES = [
 """A figure of a page for users; its line in ``bench/measured.jsonl``, the field of it, and how many
 of the field's unit make one."""
 
-SIMULATED = [
-    ("policies.md", r"even: (\d+) s\s", "Design III"),
-    ("policies.md", r"in\s+place of (\d+) s", "Design II"),
-]
-"""A time to balance that the code computes: on the page for users, and of which policy."""
-
 
 def one_of(page: Path, pattern: str) -> str:
     """The one number on a page that a pattern finds."""
@@ -149,63 +143,8 @@ def test_a_figure_is_that_of_its_run(
     assert rounded(run[field] / unit, one_of(DOCS / page, said))
 
 
-@pytest.mark.parametrize(("page", "said", "policy"), SIMULATED)
-def test_a_simulated_figure_is_that_of_the_page_of_designs(
-    page: str, said: str, policy: str
-) -> None:
-    text = (DOCS / "measured/designs.md").read_text(encoding="utf-8").split("\n## Scale up\n")[1]
-    (row,) = re.findall(rf"^\| {policy} \| (.*) \|$", text.split("\n## ")[0], re.M)
-    assert rounded(float(row.split(" | ")[6]), one_of(DOCS / page, said))
-
-
 def test_every_figure_that_is_kept_has_its_command_and_its_day() -> None:
     assert len(kept()) > 30
     for line in kept():
         assert re.match(r"(python|pytest) \S", line["command"]), line
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", line["measured"]), line
-
-
-def test_every_page_with_a_run_has_its_figures_compared() -> None:
-    """A sentence with a number and a link to a run is one of the figures, or has none of it."""
-    linked = {
-        page.name
-        for page in USER_PAGES
-        for sentence in re.split(r"\n\n|\n(?=[-|] ?)", page.read_text(encoding="utf-8"))
-        if re.search(r"\]\((\.\./)?measured/", sentence) and re.search(r"\d (m?s|MB)\b", sentence)
-    }
-    assert linked <= {page for page, *_ in [*FIGURES, *SIMULATED]} | ASIDE
-
-
-ASIDE = {
-    "cli.md",  # a limit of the code, which the run has chosen
-    "metrics.md",  # an interval of commits, not a figure of the run
-}
-
-
-def test_the_policies_of_the_readme_are_those_of_the_run() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = re.findall(r"^\| `(\w+)` \| (\d+), (\d+) \| (\d+), (\d+) \|", readme, re.MULTILINE)
-    assert len(written) == 5
-    for kind, *numbers in written:
-        costly, free = (
-            kept(kind=kind, static=False, restore_seconds=state) for state in (0.5, 0.0)
-        )
-        seen = [
-            round(run[field])
-            for (run,) in (costly, free)
-            for field in ("owner_changes", "no_progress_partition_seconds")
-        ]
-        assert [int(n) for n in numbers] == seen, kind
-
-
-def test_the_rollouts_of_the_page_are_those_of_the_run() -> None:
-    page = (DOCS / "tutorials/kubernetes.md").read_text(encoding="utf-8")
-    rows = re.findall(r"\| `simple`, `deferred` \| (\d+), (\d+) \| ([\d.]+), ([\d.]+) \|", page)
-    runs = kept("python bench/rollout.py")
-    assert len(rows) == 4
-    seen = [
-        [run[name] for run in runs[i : i + 2]]
-        for i in (0, 2, 4, 6)
-        for name in ("changes", "unowned")
-    ]
-    assert [[float(a), float(b)] for row in rows for a, b in (row[:2], row[2:])] == seen

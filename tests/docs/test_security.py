@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.cli.commands import serve
 from holdfast.cli.settings import FILE_NAME, NAMED_BY
 from holdfast.core.assignors import claims
-from holdfast.core.machine.leader import oversized, state_reconstruction
+from holdfast.core.machine.leader import leader_round, state_reconstruction
 from holdfast.fleet.report.serving import server
 from holdfast.fleet.tables.storage.private import FILE_MODE, FOLDER_MODE
 from holdfast.local import jars
@@ -45,7 +45,7 @@ def test_settings_exist() -> None:
 
 
 def test_numbers_are_those_of_the_code() -> None:
-    assert f"with {oversized.MOST_MORE:,} topics more than the leader's own" in WORDS
+    assert f"with {leader_round.MOST_MORE:,} topics more than the leader's own" in WORDS
     listen = inspect.signature(serve.run).parameters["listen"].default
     assert (
         f"`holdfast serve` listens on {listen}, holds at most {server.MAX_CLIENTS} clients" in WORDS

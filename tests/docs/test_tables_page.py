@@ -15,7 +15,16 @@ from holdfast.fleet.tables.reading import Tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"^### ([^\n]+)\n\n```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-NAMES = ("rebalances", "movements", "assignments", "members", "ownership_gaps", "lag", "anomalies")
+NAMES = (
+    "rebalances",
+    "movements",
+    "assignments",
+    "members",
+    "ownership_gaps",
+    "lag",
+    "lag_history",
+    "anomalies",
+)
 
 
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -46,8 +55,8 @@ def opened(folder):
     return names["database"]
 
 
-def test_there_are_ten_questions():
-    assert len(QUERIES) == 10
+def test_there_are_eleven_questions():
+    assert len(QUERIES) == 11
 
 
 @pytest.mark.parametrize(("asked", "query"), QUERIES, ids=[asked for asked, _ in QUERIES])

@@ -97,7 +97,7 @@ class Client:
 
     @property
     def session(self) -> Any:
-        """The seat of one of ours, None before it has any."""
+        """The session of one of ours, None before it has any."""
         return self.consumer._coordinator.session
 
     @property

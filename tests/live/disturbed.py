@@ -22,10 +22,10 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 from tests.live.crew import Topic, group_of
 from tests.live.disturbed_member import run_members
+from tests.live.offsets_log import columns_of
 from tests.live.processes import Processes
 from tests.live.waiting import PATIENCE_SECONDS, until
 from tests.local.programs import program
-from tests.wire.capture import read_all
 
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.snapshot import ClusterSnapshot
@@ -233,15 +233,10 @@ class Left:
 
 def left_by(bootstrap: str, *groups: str) -> Left:
     """Read the records of groups, or of all, and the topics that situations made for them."""
-    rows = read_all(bootstrap)
+    columns = columns_of(bootstrap)
     if groups:
-        rows = [row for row in rows if _group_of(row["key"]) in groups]
-    columns: dict[str, list[Any]] = {
-        name: [row[name] for row in rows] for name in ("partition", "offset")
-    }
-    columns["timestamp"] = [row["timestamp_ms"] * 1000 for row in rows]
-    for name in ("key", "value"):
-        columns[name] = [row[name] and bytes.fromhex(row[name]) for row in rows]
+        chosen = [at for at, key in enumerate(columns["key"]) if _group_of(key) in groups]
+        columns = {name: [values[at] for at in chosen] for name, values in columns.items()}
     return Left(columns=columns, taken=LiveCluster(bootstrap=bootstrap).snapshot())
 
 
@@ -252,6 +247,6 @@ def alone(left: Left, group: str) -> Left:
     return replace(left, taken=replace(left.taken, topics=topics, offsets=offsets))
 
 
-def _group_of(key: str) -> str:
-    fields = decode_key(bytes.fromhex(key)).key
+def _group_of(key: bytes) -> str:
+    fields = decode_key(key).key
     return str(fields.get("group", fields.get("groupId")))

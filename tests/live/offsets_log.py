@@ -1,12 +1,15 @@
-"""The coordinator's own records about one group: the offsets topic, in order."""
+"""The coordinators' own records: the offsets topic, of one group or of all, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonTopicPartition
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_key, decode_record
@@ -38,19 +41,6 @@ def read_group(bootstrap: str, group: str, topic: str) -> list[Generation | Comm
     return [found for record in _records(bootstrap) if (found := _read(record, group, topic))]
 
 
-def commits_by_group(bootstrap: str, topic: str) -> dict[str, list[Commit]]:
-    """Every commit of a topic, group by group, as the coordinator ordered them."""
-    found: dict[str, list[Commit]] = {}
-    for key, value in _records(bootstrap):
-        record = decode_record(key, value)
-        if record.name == "OffsetCommit" and record.value and record.key["topic"] == topic:
-            commit = Commit(
-                record.key["partition"], record.value["offset"], record.value["metadata"]
-            )
-            found.setdefault(record.key["group"], []).append(commit)
-    return found
-
-
 def leaders(bootstrap: str, group: str, topic: str) -> set[str]:
     """Client ids of the members that led a round."""
     log = read_group(bootstrap, group, topic)
@@ -65,6 +55,25 @@ def group_sizes(bootstrap: str, group: str) -> list[int]:
         if found.name == "GroupMetadata" and found.key["group"] == group and value is not None:
             sizes.append(batch_bytes(len(key or b""), len(value)))
     return sizes
+
+
+def columns_of(bootstrap: str) -> dict[str, list[Any]]:
+    """Columns of the whole offsets topic, for a dump; records of aborted transactions, too."""
+    reader = KafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=None, exclude_internal_topics=False
+    )
+    numbers = sorted(reader.partitions_for_topic(OFFSETS_TOPIC) or ())
+    here = [PythonTopicPartition(OFFSETS_TOPIC, number) for number in numbers]
+    reader.assign(here)
+    reader.seek_to_beginning(*here)
+    ends = reader.end_offsets(here)
+    rows: list[tuple[Any, ...]] = []
+    while any(reader.position(tp) < ends[tp] for tp in here):
+        for found in reader.poll(500).values():
+            rows += [(r.partition, r.offset, r.timestamp * 1000, r.key, r.value) for r in found]
+    reader.close()
+    names = ("partition", "offset", "timestamp", "key", "value")
+    return {name: [row[at] for row in sorted(rows)] for at, name in enumerate(names)}
 
 
 def _records(bootstrap: str) -> Iterator[tuple[bytes | None, bytes | None]]:

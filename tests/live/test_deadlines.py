@@ -124,6 +124,7 @@ def code(error: Any) -> int:
     return error.error_code if isinstance(error, RemoteProtocolError) else error.args[0].code()
 
 
+@pytest.mark.every
 def test_with_manual_commits_nothing_is_committed_at_a_deadline_and_a_commit_hears_why(broker):
     def play(kind: type[Program]) -> None:
         manual = {"enable_auto_commit": False}

@@ -73,6 +73,7 @@ def test_killed_and_back_in_time(broker, tmp_path, policy, victim):
 
 
 @pytest.mark.parametrize("victim", further(["c", "a"]), ids=["follower", "leader"])
+@pytest.mark.every
 def test_killed_and_never_back(broker, tmp_path, victim):
     """When the delay is over the others take it, by their own timers; not before."""
     delay_ms = 6_000

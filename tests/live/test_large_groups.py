@@ -85,7 +85,7 @@ def test_each_of_150_members_gets_back_exactly_what_it_had(broker, name, static)
 
 
 @pytest.mark.parametrize(
-    "limits", further([{"record_limit_bytes": 110_000}, {"memory_limit_bytes": 4_096}])
+    "limits", further([{"record_limit_bytes": 110_000}, {"leader_state_limit_bytes": 4_096}])
 )
 def test_a_limit_is_kept_and_the_group_lives(broker, limits):
     free, _ = largest_record(broker.bootstrap, "deferred", static=False)

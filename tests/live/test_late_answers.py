@@ -67,6 +67,7 @@ def test_a_set_up_that_was_too_short_gets_more_time(cut, topic, short_set_up):
     assert "RequestTimedOutError" in failures[0]
 
 
+@pytest.mark.every
 def test_the_time_of_an_answer_begins_when_its_connection_stands(cut, topic):
     """Set-up and answer take 3 s each, and a request has 5 s."""
     connections = opened(f"127.0.0.1:{cut.port}", **{"request.timeout.ms": 5_000})

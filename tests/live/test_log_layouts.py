@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
+
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
+from tests.live.offsets_log import columns_of
 from tests.pipeline import local
-from tests.pipeline.captured.capture import Stage, records
 from tests.pipeline.test_broker_log import causes, truth
 
 from holdfast.cluster.cluster import LiveCluster
@@ -76,6 +81,83 @@ def log4j_2(folder):
     return "\n".join([*lines, ""])
 
 
+MEMBER = """
+import json, sys, threading
+from confluent_kafka import Consumer
+ended = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+consumer = Consumer(json.loads(sys.argv[1]))
+consumer.subscribe(json.loads(sys.argv[2]))
+while not ended.is_set():
+    message = consumer.poll(0.1)
+    if message is not None and message.error() is None:
+        consumer.commit(message=message, asynchronous=False)
+consumer.close()
+"""
+
+
+class Stage:
+    """A broker, the members on it, and what they were told."""
+
+    def __init__(self, broker: brokers.Broker):
+        self.broker = broker
+        (self.log,) = broker.logs
+        self.truth: list[dict[str, object]] = []
+        self.members: dict[tuple[str, str], subprocess.Popen[str]] = {}
+
+    def say(self, group: str, what: str, client: str) -> None:
+        self.truth.append({"group": group, "what": what, "client": client})
+
+    def start(self, group: str, client: str, topics: list[str], **conf: object) -> None:
+        """Start a member and wait for what the coordinator says."""
+        conf = {
+            "bootstrap.servers": self.broker.bootstrap,
+            "group.id": group,
+            "client.id": client,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **conf,
+        }
+        if conf.get("group.protocol") != "consumer":
+            conf |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+        command = [sys.executable, "-c", MEMBER, json.dumps(conf), json.dumps(topics)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        self.members[group, client] = process
+        self.settles(group, "join", client)
+
+    def settles(self, group: str, what: str, client: str, first: int | None = None) -> None:
+        """Note what was done, and wait until the log of the group is still for two seconds."""
+        self.say(group, what, client)
+        seen, since, limit = -1, time.monotonic(), time.monotonic() + 25
+        first = self.lines() if first is None else first
+        while time.monotonic() < limit:
+            now = self.lines()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            quiet = 7 if what == "crash" else 3
+            if seen > first and time.monotonic() - since > quiet:
+                return
+            time.sleep(0.1)
+        print("nothing more was logged after", group, what, client, file=sys.stderr)
+
+    def lines(self) -> int:
+        return self.log.read_bytes().count(b"oordinator") if self.log.is_file() else 0
+
+    def leave(self, group: str, client: str) -> None:
+        process = self.members.pop((group, client))
+        before = self.lines()
+        process.stdin.close()
+        process.wait(30)
+        self.settles(group, "leave", client, before)
+
+    def crash(self, group: str, client: str) -> None:
+        process = self.members.pop((group, client))
+        process.kill()
+        process.wait(30)
+        process.stdin.close()
+        self.settles(group, "crash", client)
+
+
 def live(stage, *, modern):
     """Members that join, leave, die and come back; the last one leaves nobody behind."""
     stage.start("etl", "a", ["t"])
@@ -121,7 +203,7 @@ def test_every_layout_says_what_was_done(tmp_path, monkeypatch, version, more):
             for process in stage.members.values():
                 process.kill()
                 process.communicate()
-        columns = records(broker.bootstrap)
+        columns = columns_of(broker.bootstrap)
         write_log(tmp_path / "dump", columns, LiveCluster(bootstrap=broker.bootstrap).snapshot())
     logs = sorted(tmp_path.glob("*.log"))
     tables = local.run(tmp_path / "dump", tmp_path / "tables", logs=[tmp_path / "apache.log"])

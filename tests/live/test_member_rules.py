@@ -238,6 +238,7 @@ def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
 # Our assignors in kafka-python's consumer
 
 
+@pytest.mark.every
 def test_every_assignor_of_the_registry_serves_a_stock_client(broker):
     from holdfast.core.assignors.registry import ASSIGNORS
     from holdfast.members.clients.kafka.assignors import assignor

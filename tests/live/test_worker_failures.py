@@ -188,6 +188,7 @@ def test_what_fails_on_one_worker_alone_runs_on_another(broker, form):
 
 
 @pytest.mark.spark
+@pytest.mark.every
 def test_the_doctor_names_work_that_nobody_does_and_work_that_has_moved(broker, spark):
     with posts(broker, "ab") as made:
         first, second = made
@@ -334,6 +335,7 @@ def test_a_signal_ends_a_process_whose_work_is_starting(broker, tmp_path, form, 
             assert programs.count("a", "cancelled") == 20
 
 
+@pytest.mark.every
 def test_a_slow_end_does_not_hold_the_resources_of_a_dead_worker(broker, tmp_path):
     """The jobs of a killed worker waited 42 s for the end of another job of another worker."""
     with Programs(broker, tmp_path) as programs:

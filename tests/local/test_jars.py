@@ -34,7 +34,7 @@ def ivy(monkeypatch):
             self.answers: list[str | None] = []
             self.runs: list[str] = []
 
-        def __call__(self, java, jar, description, out):
+        def __call__(self, java, jar, description, out, timeout_s):
             self.runs.append(description.read_text())
             answer = self.answers.pop(0) if self.answers else None
             if answer is None:
@@ -188,7 +188,7 @@ def test_processes_at_once_see_only_whole_folders(tmp_path):
     program = """
 import sys, time
 from holdfast.local import jars
-def run(java, jar, description, out):
+def run(java, jar, description, out, timeout_s):
     out.mkdir(); (out / "a-1.jar").write_bytes(b"a"); time.sleep(0.3)
     (out / "b-2.jar").write_bytes(b"b"); print("ran")
 jars._run_ivy = run; jars.find_java = lambda: None

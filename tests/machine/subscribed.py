@@ -90,7 +90,8 @@ def round_of(
     **fields: Any,
 ) -> ComputeAssignment:
     """What the member that comes first by its id is asked for as the leader."""
-    values = {"token": 0, "member_id": min(m.member_id for m in members), "waited_ms": 0} | fields
+    first = min((m.member_id for m in members), default="")
+    values = {"token": 0, "member_id": first, "waited_ms": 0} | fields
     return ComputeAssignment(
         generation=generation,
         protocol_name=protocol_name,

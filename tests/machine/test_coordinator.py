@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.machine.clients import (
     COMPLETING,
-    EMPTY,
     NONE,
     PREPARING,
-    REBALANCE_MS,
     SESSION_MS,
     STABLE,
     Group,
@@ -22,18 +20,6 @@ from holdfast.core.wire.layouts.offsets_records import decode_record
 
 def test_the_page_knows_every_state():
     assert set(GROUP_MEANINGS) == set(GROUP_TRANSITIONS) == set(GroupState)
-
-
-def test_a_new_member_is_sent_its_id_first():
-    g = Group()
-    (answer,) = g.join("c")
-    assert (answer.error, answer.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-0000")
-    assert g.group.data.pending
-    assert not g.group.members
-    (answer,) = g.join("c", "c-0000")
-    assert (answer.error, answer.generation, answer.leader_id) == (NONE, 1, "c-0000")
-    assert [m.metadata for m in answer.members] == [b"metarange"]
-    assert not g.group.data.pending
 
 
 def test_an_id_that_was_never_used_expires():
@@ -56,27 +42,6 @@ def test_a_pending_id_holds_the_round_until_it_joins_or_expires():
     g(after_ms=SESSION_MS)
     assert g.group.state is COMPLETING
     assert g.group.generation == 2
-
-
-def test_generations_and_assignments_go_round():
-    g = Group()
-    a, b = g.stable("a", "b")
-    assert g.last("a", SyncAnswered).assignment == b"for " + a.encode()
-    assert g.last("b", SyncAnswered).assignment == b"for " + b.encode()
-    generation = g.group.generation
-    assert g.beat("a", a, generation) == NONE
-    assert g.last("b").members == ()  # only the leader gets the members
-    assert sorted(m.member_id for m in g.last("a").members) == [a, b]
-    c = g.enter("c")
-    assert g.beat("a", a, generation) == ErrorCode.REBALANCE_IN_PROGRESS
-    g.join("a", a)
-    assert g.group.state is PREPARING  # b is awaited
-    g.join("b", b)
-    assert g.group.state is COMPLETING
-    assert g.group.generation == generation + 1
-    assert {g.last(x).generation for x in "abc"} == {generation + 1}
-    assert g.last("c").leader_id == a
-    assert c in g.group.members
 
 
 def test_the_protocol_is_one_that_all_support_by_most_votes():
@@ -116,20 +81,6 @@ def test_protocol_types_other_than_consumer_keep_to_themselves():
     assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_first_round_waits_for_more_members():
-    g = Group(initial_delay_ms=3_000)
-    g.enter("a")
-    g(after_ms=2_900)
-    assert g.group.state is PREPARING
-    g.enter("b")
-    g(after_ms=100)
-    assert g.group.state is PREPARING  # extended, because somebody joined
-    g(after_ms=3_000)
-    assert g.group.state is COMPLETING
-    assert len(g.group.members) == 2
-    assert g.group.generation == 1
-
-
 def test_the_wait_of_a_first_round_ends_with_the_rebalance_timeout():
     g = Group(initial_delay_ms=3_000)
     for n in range(12):
@@ -138,18 +89,6 @@ def test_the_wait_of_a_first_round_ends_with_the_rebalance_timeout():
         if g.group.state is COMPLETING:
             break
     assert g.now_ms in range(10_000, 12_001)
-
-
-def test_who_does_not_join_in_time_is_out():
-    g = Group()
-    a, b = g.stable("a", "b")
-    g.join("a", a, metadata=b"new")
-    for _ in range(6):
-        assert g.beat("b", b, g.group.generation, after_ms=9_000) == 27
-    g(after_ms=REBALANCE_MS - 54_000)
-    assert list(g.group.members) == [a]
-    assert g.group.generation == 3
-    assert g.beat("b", b, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_who_does_not_sync_in_time_is_out():
@@ -208,67 +147,6 @@ def test_a_follower_that_says_nothing_new_starts_no_round():
     assert g.group.state is PREPARING
 
 
-def test_a_round_that_begins_refuses_the_syncs_that_wait():
-    g = Group()
-    a, b = g.stable("a", "b")
-    g.join("a", a, metadata=b"new")
-    g.join("b", b)
-    g.sync("b", b, g.group.generation)
-    g.enter("c")
-    assert g.last("b", SyncAnswered).error == ErrorCode.REBALANCE_IN_PROGRESS
-    (answer,) = g.sync("a", a, g.group.generation)
-    assert answer.error == ErrorCode.REBALANCE_IN_PROGRESS
-
-
-def test_syncs_are_checked():
-    g = Group()
-    a, b = g.stable("a", "b")
-    generation = g.group.generation
-    assert g.sync("a", "nobody", generation)[0].error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert g.sync("a", a, generation - 1)[0].error == ErrorCode.ILLEGAL_GENERATION
-    (answer,) = g.sync("a", a, generation, protocol_name="sticky")
-    assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert g.group.state is STABLE
-    assert b in g.group.members
-
-
-def test_members_that_leave():
-    g = Group()
-    a, b = g.stable("a", "b")
-    assert g.leave("a", a) == NONE
-    assert g.group.state is PREPARING
-    assert g.leave("a", a) == NONE  # twice does not matter
-    g.join("b", b)
-    assert g.last("b").leader_id == b
-    assert g.leave("b", b) == NONE
-    assert (g.group.state, g.group.leader_id, g.group.data.protocol) == (EMPTY, None, None)
-    assert g.beat("b", b, g.group.generation) == ErrorCode.UNKNOWN_MEMBER_ID
-    g.join("c")
-    pending = next(iter(g.group.data.pending))
-    g.leave("c", pending)
-    assert not g.group.data.pending
-
-
-def test_a_member_that_waits_and_is_removed_is_answered():
-    g = Group()
-    a, b = g.stable("a", "b")
-    g.join("a", a, metadata=b"new")
-    g.leave("b", b)
-    assert g.group.state is COMPLETING  # everybody that is left has joined
-    g.join("c")
-    (member,) = g.group.data.pending
-    g.join("c", member)
-    g.leave("c", member)  # on its other connection, while its join waits
-    assert g.last("c").error == ErrorCode.UNKNOWN_MEMBER_ID
-    g.join("a", a)
-    g.enter("d")
-    g.join("a", a)
-    d = next(m for m in g.group.members if m.startswith("d"))
-    g.sync("d", d, g.group.generation)
-    g.leave("d", d)
-    assert g.last("d", SyncAnswered).error == ErrorCode.UNKNOWN_MEMBER_ID
-
-
 def test_limits_are_kept():
     g = Group(min_session_timeout_ms=6_000, max_session_timeout_ms=30_000, max_size=1)
     for session_ms in (5_999, 30_001):
@@ -277,14 +155,6 @@ def test_limits_are_kept():
     g.stable("a")
     (answer,) = g.join("b")
     assert answer.error == ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
-def test_time_only_goes_forwards():
-    g = Group()
-    (a,) = g.stable("a")
-    g.beat("a", a, 1, after_ms=5_000)
-    g.group.step(1_000)
-    assert g.group.data.now_ms == 5_000
 
 
 @pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "a", "b")])

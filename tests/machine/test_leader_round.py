@@ -126,12 +126,15 @@ def test_claims_of_a_generation_that_cannot_exist_count_as_none(name: str, lie: 
     assert result.quality.kept == 4
     before = assign(read_group(name, members, {"t": 6}), name)
     assert before.claims.owner.tolist() == [2] * 6  # undetectable without the generation
-    for each in (members, read_members(name, members, ["t"])):
-        answers = perform_assignment(name, each, {"t": 6}, generation=9)
-        rows_out = {m: [p for _, p in decode_assignment(d).partitions] for m, d in answers.items()}
-        assert [len(own[0]) for m, own in rows_out.items() if m != "liar"] == [2, 2]
-        assert set(rows_out["a"][0]) < {0, 1, 2}
-        assert set(rows_out["b"][0]) < {3, 4, 5}
+    assert (
+        read_group(name, read_members(name, members, ["t"]), {"t": 6}).to_dict()
+        == before.group.to_dict()
+    )
+    answers = perform_assignment(name, members, {"t": 6}, generation=9)
+    rows_out = {m: [p for _, p in decode_assignment(d).partitions] for m, d in answers.items()}
+    assert [len(own[0]) for m, own in rows_out.items() if m != "liar"] == [2, 2]
+    assert set(rows_out["a"][0]) < {0, 1, 2}
+    assert set(rows_out["b"][0]) < {3, 4, 5}
 
 
 def test_a_claim_outside_the_subscription_of_an_impossible_generation_withholds_nothing() -> None:
@@ -169,8 +172,8 @@ def test_no_members_no_answers(name: str) -> None:
 
 def test_an_eager_members_wish_costs_no_owner_anything() -> None:
     """A version 0 subscription: nothing is owned, the user data lists what was revoked."""
-    wish = StickyUserData(partitions=(("t", (0, 2)),), generation=7)
-    eager = Subscription(version=0, topics=("t",), user_data=encode_sticky_user_data(wish))
+    preferred = StickyUserData(partitions=(("t", (0, 2)),), generation=7)
+    eager = Subscription(version=0, topics=("t",), user_data=encode_sticky_user_data(preferred))
     owned = (("t", (0, 1)),)
     owner = Subscription(topics=("t",), owned=owned, generation=7)
     members = [("a", None, encode_subscription(owner)), ("b", None, encode_subscription(eager))]

@@ -5,43 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.machine.player import COOPERATIVE, EAGER, T0, T1, T2, Player, Script
+from tests.machine.player import COOPERATIVE, EAGER, T0, T1, Player, Script
 
 from holdfast.core.machine.actions import (
     CallListener,
     Commit,
-    ComputeAssignment,
     DropNow,
-    Fail,
-    FindCoordinator,
-    JoinCompleted,
     SendHeartbeat,
     SendJoin,
     SendLeave,
-    SendSync,
     StartFetching,
-    StopFetching,
     Warn,
 )
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import (
     AssignmentComputed,
-    AssignmentFailed,
     CommitAnswered,
     CommitRefused,
-    CoordinatorFound,
-    Drained,
     HeartbeatAnswered,
     JoinAnswered,
-    LeaveAnswered,
     LeaveRequested,
-    ListenerReturned,
     MetadataChanged,
     Polled,
     RejoinRequested,
-    RequestFailed,
     SubscriptionChanged,
-    SyncAnswered,
     Tick,
 )
 from holdfast.core.machine.leader.assignor_protocol import choose_rebalance_protocol
@@ -49,32 +36,7 @@ from holdfast.core.machine.leader.counts import key_of
 from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import MemberState
-from holdfast.errors import ConfigError, LocalProtocolError
-
-
-def test_a_first_join_asks_for_an_id_then_joins_with_it():
-    play = Player()
-    first = play.start()
-    assert (first.member_id, first.protocols) == ("", (("script", b"v1"),))
-    play.join(error=ErrorCode.MEMBER_ID_REQUIRED)
-    assert play.last(SendJoin).member_id == "m"
-    assert play.last(SendJoin).request != first.request
-    play.join()
-    assert play.member.state is MemberState.COMPLETING_REBALANCE
-    actions = play.sync(T0, T1)
-    assert [type(a) for a in actions] == [JoinCompleted, CallListener]
-    assert play.callback() == (StartFetching((T0, T1), 0),)
-    assert play.member.state is MemberState.STABLE
-
-
-def test_a_leader_computes_before_it_syncs():
-    play = Player()
-    play.start()
-    (compute,) = play.join(leader=True)
-    assert isinstance(compute, ComputeAssignment)
-    assert play(AssignmentComputed(compute.token + 9, ())) == ()
-    (sync,) = play(AssignmentComputed(compute.token, (("m", b"x"),)))
-    assert sync.assignments == (("m", b"x"),)
+from holdfast.errors import ConfigError
 
 
 def test_a_leader_knows_whether_a_claim_of_its_round_can_be_true():
@@ -164,117 +126,6 @@ def test_an_eager_leader_with_skip_assignment_takes_nothing_up_before_the_round(
     assert not any(isinstance(a, StartFetching | CallListener) for a in play.done)
 
 
-def test_a_revocation_is_stop_drain_callback_commit_rejoin():
-    play = Player().stable(T0, T1)
-    actions = play(RejoinRequested())
-    assert [type(a) for a in actions] == [SendJoin]  # processing continues while joining
-    play.join(2)
-    actions = play.sync(T0, T2)
-    assert [type(a) for a in actions] == [JoinCompleted, StopFetching]
-    stop = play.last(StopFetching)
-    assert stop.resources == (T1,)
-    assert play.member.state is MemberState.REVOKING
-    (call,) = play(Drained(stop.token))
-    assert (call.call, call.resources) == (ListenerCall.REVOKED, (T1,))
-    commit, assigned = play.callback()
-    assert isinstance(commit, Commit)
-    assert (commit.generation, commit.resources) == (2, (T1,))
-    assert (assigned.call, assigned.resources) == (ListenerCall.ASSIGNED, (T2,))
-    assert play.member.owned == (T0, T1, T2)
-    (join,) = play(CommitAnswered(commit.token))
-    assert isinstance(join, SendJoin)
-    assert play.script.views[-1].owned == (T0, T2)
-    assert play.script.views[-1].already_revoked == (T1,)
-
-
-def test_an_eager_member_gives_everything_up_first_even_nothing():
-    play = Player(Script(EAGER)).stable(T0)
-    assert [type(a) for a in play(RejoinRequested())] == [StopFetching]
-    play.drain()
-    (commit,) = play.callback()
-    (join,) = play(CommitAnswered(commit.token))
-    assert isinstance(join, SendJoin)
-    assert play.script.views[-1].owned == ()
-    play.join(2)
-    play.sync()
-    play.callback()
-    play(RejoinRequested())
-    (call,) = play.drain()
-    assert (call.call, call.resources) == (ListenerCall.REVOKED, ())
-    assert [type(a) for a in play.callback()] == [SendJoin]
-
-
-def test_another_round_announced_is_joined_at_once_and_a_delay_is_waited_for():
-    play = Player().stable(T0, absence_revokes=False, delay_ms=10_000)
-    assert play.member.deadline_ms == 3_000
-    assert [type(a) for a in play(Tick(3_000))] == [SendHeartbeat]
-    play(HeartbeatAnswered(play.last(SendHeartbeat).request))
-    joins = [a for a in play(Tick(10_000)) if isinstance(a, SendJoin)]
-    assert [j.reason for j in joins] == ["scheduled rebalance"]
-    play.join(2)
-    play.sync(absence_revokes=False, again=True)
-    assert play.member.deadline_ms == 10_050
-    actions = play(Tick(10_050))
-    assert isinstance(actions[-1], SendJoin)
-    assert play.last(SendJoin).reason == "another round was announced"
-
-
-def test_a_heartbeat_reports_a_rebalance_and_each_way_to_lose():
-    for error, member_id in (
-        (ErrorCode.ILLEGAL_GENERATION, "m"),
-        (ErrorCode.UNKNOWN_MEMBER_ID, ""),
-    ):
-        play = Player().stable(T0)
-        play(Tick(3_000))
-        actions = play(HeartbeatAnswered(play.last(SendHeartbeat).request, error))
-        assert actions[0] == DropNow((T0,), (T0,))
-        assert actions[1].call is ListenerCall.LOST
-        assert actions[2].member_id == member_id
-        view = play.script.views[-1]
-        assert (view.owned, view.generation) == ((), -1)
-    play = Player().stable(T0)
-    play(Tick(3_000))
-    (join,) = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 27))
-    assert join.reason == "group is rebalancing"
-    assert play.member.owned == (T0,)
-
-
-def test_scenario_32_an_error_of_an_older_generation_is_ignored():
-    play = Player().stable(T0)
-    play(Tick(3_000))
-    beat = play.last(SendHeartbeat)
-    play.another_round(2, T0)
-    assert play(HeartbeatAnswered(beat.request, ErrorCode.ILLEGAL_GENERATION)) == ()
-    assert play(HeartbeatAnswered(beat.request, ErrorCode.UNKNOWN_MEMBER_ID)) == ()
-    assert play(CommitRefused(1, ErrorCode.ILLEGAL_GENERATION)) == ()
-    assert play.member.owned == (T0,)
-
-
-def test_a_commit_that_the_round_overtakes_loses_nothing():
-    """The coordinator has the new generation, the JoinGroup answer is on the way."""
-    play = Player().stable(T0)
-    generation = play.member.generation
-    play(RejoinRequested())
-    assert play.member.state is MemberState.PREPARING_REBALANCE
-    assert play(CommitRefused(generation, ErrorCode.ILLEGAL_GENERATION)) == ()
-    assert play.member.owned == (T0,)
-    lost = play(CommitRefused(generation, ErrorCode.UNKNOWN_MEMBER_ID))
-    assert DropNow((T0,), (T0,)) in lost
-
-
-def test_scenario_11_a_fenced_member_stops_and_says_why():
-    play = Player(instance_id="i").stable(T0)
-    play(Tick(3_000))
-    actions = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 82))
-    assert actions[0] == DropNow((T0,), (T0,))
-    assert isinstance(actions[-1], Fail)
-    assert "group.instance.id" in actions[-1].text
-    assert play.member.state is MemberState.FENCED
-    with pytest.raises(LocalProtocolError, match="not allowed in state FENCED"):
-        play(RejoinRequested())
-    assert play.callback() == ()
-
-
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_a_static_member_is_not_fenced_by_its_own_next_member_id(error):
     """A stalled broker may take the last commit of an old id after the join of the new."""
@@ -291,15 +142,6 @@ def test_a_static_member_is_not_fenced_by_its_own_next_member_id(error):
     assert play.member.owned == (T0,)
     assert play(CommitRefused(before + 1, error))
     assert play.member.owned == ()
-
-
-def test_a_session_that_ran_out_stops_the_member_before_it_resumes():
-    play = Player().stable(T0)
-    play(Tick(3_000))  # unanswered
-    actions = play(Polled(), at_ms=60_000)  # scenario 57: the process slept
-    assert isinstance(actions[0], Warn)
-    assert actions[1] == DropNow((T0,), (T0,))
-    assert play.member.member_id == "m"
 
 
 def test_scenario_56_a_stalled_poll_loop_leaves_and_comes_back():
@@ -357,18 +199,6 @@ def test_a_stall_ends_the_revocation_in_progress_and_calls_back_once_for_each_re
         assert play.member.owned == ()
 
 
-def test_a_stall_without_a_coordinator_loses_at_once():
-    play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
-    play(Tick(3_000))
-    play(HeartbeatAnswered(play.last(SendHeartbeat).request, ErrorCode.NOT_COORDINATOR))
-    actions = play(Tick(5_000))
-    assert [type(a) for a in actions if not isinstance(a, FindCoordinator)] == [
-        Warn,
-        DropNow,
-        CallListener,
-    ]
-
-
 def test_a_member_that_leaves_by_a_stall_may_be_closed_or_expelled_meanwhile():
     play = Player(max_poll_interval_ms=5_000, session_timeout_ms=60_000).stable(T0)
     play(Tick(5_000))
@@ -415,86 +245,6 @@ def test_the_last_commit_of_a_stalled_member_goes_to_the_generation_that_has_beg
     assert SendLeave in map(type, play(CommitAnswered(again.token)))
 
 
-def test_scenario_35_36_stale_answers_change_nothing():
-    play = Player().stable(T0)
-    old = play.last(SendJoin).request
-    for event in (
-        JoinAnswered(request=old, generation=9, member_id="m"),
-        SyncAnswered(request=play.last(SendSync).request),
-        CoordinatorFound(99),
-        LeaveAnswered(99),
-        HeartbeatAnswered(99, 25),
-        RequestFailed(99),
-        AssignmentFailed(99, ""),
-        Drained(99),
-        CommitAnswered(99),
-        ListenerReturned(99),
-    ):
-        assert play(event) == ()
-    assert (play.member.generation, play.member.owned) == (1, (T0,))
-
-
-def test_scenario_33_a_coordinator_that_moves_is_found_again_with_claims_kept():
-    play = Player().stable(T0)
-    play(Tick(3_000))
-    (find,) = play(HeartbeatAnswered(play.last(SendHeartbeat).request, 16))
-    assert isinstance(find, FindCoordinator)
-    assert play(RequestFailed(find.request)) == ()
-    (again,) = play(Tick(play.member.deadline_ms))
-    play(CoordinatorFound(again.request))
-    assert play.member.owned == (T0,)
-    play(RejoinRequested())
-    play.join(error=ErrorCode.NOT_COORDINATOR)
-    assert play.member.state is MemberState.UNJOINED
-    assert play.member.owned == (T0,)
-    (find,) = play(Tick(play.member.deadline_ms))
-    (join,) = play(CoordinatorFound(find.request))
-    play(RequestFailed(join.request))
-    assert play.member.owned == (T0,)
-
-
-def test_errors_that_end_a_member_say_what_to_do():
-    for error, words in ((23, "assignor"), (30, "READ on the group"), (26, "session.timeout.ms")):
-        play = Player()
-        play.start()
-        actions = play.join(error=error)
-        assert isinstance(actions[-1], Fail)
-        assert words in actions[-1].text
-        assert play.member.state is MemberState.DEAD
-
-
-def test_join_refusals_reset_what_they_must():
-    play = Player().stable(T0)
-    play(RejoinRequested())
-    actions = play.join(error=ErrorCode.UNKNOWN_MEMBER_ID)
-    assert actions[0] == DropNow((T0,), (T0,))
-    (join,) = play(Tick(play.member.deadline_ms))
-    assert join.member_id == ""
-
-
-def test_scenario_49_a_subscription_that_changes_while_revoking():
-    play = Player()
-    play.start("t", "u")
-    play.join(1)
-    play.sync(T0, ("u", 0))
-    play.callback()
-    (stop,) = play(SubscriptionChanged(("u",)))
-    assert stop.resources == (T0,)
-    play(Drained(stop.token))
-    play(SubscriptionChanged(("v",)))
-    (commit,) = play.callback()
-    (stop,) = play(CommitAnswered(commit.token))
-    assert stop.resources == (("u", 0),)
-    play(Drained(stop.token))
-    (commit,) = play.callback()
-    play(CommitAnswered(commit.token))
-    assert play.script.views[-1].topics == ("v",)
-    play.join(2)
-    actions = play.sync(T0)  # planned for the old subscription
-    assert [type(a) for a in actions] == [SendJoin]
-    assert play.member.owned == ()
-
-
 def test_a_subscription_that_changes_during_the_round_starts_another():
     play = Player().stable(T0)
     play(RejoinRequested())
@@ -502,44 +252,6 @@ def test_a_subscription_that_changes_during_the_round_starts_another():
     play.join(2)
     actions = play.sync(T0)
     assert actions[-1].reason == "subscription changed"
-
-
-def test_scenario_26_a_plan_that_fails_completes_the_round_and_is_retried_within_bounds():
-    play = Player(plan_retries=1)
-    play.start()
-    (compute,) = play.join(leader=True)
-    warn, sync = play(AssignmentComputed(compute.token, (("m", b"stay"),), "no brokers"))
-    assert "no brokers" in warn.text
-    assert sync.assignments == (("m", b"stay"),)
-    play.sync(T0, absence_revokes=False)
-    play.callback()
-    (join,) = [a for a in play(Tick(play.member.deadline_ms)) if isinstance(a, SendJoin)]
-    (compute,) = play.join(2, leader=True)
-    play(AssignmentComputed(compute.token, (("m", b"stay"),), "still no brokers"))
-    play.sync(T0, absence_revokes=False)
-    assert play.member.data.rejoin_at_ms is None  # bounded
-    assert join.reason == "scheduled rebalance"
-
-
-def test_a_leader_without_any_plan_begins_the_round_anew_and_sends_no_empty_messages():
-    play = Player().stable(T0)
-    play(RejoinRequested())
-    (compute,) = play.join(2, leader=True)
-    (warn,) = play(AssignmentFailed(compute.token, "a bug"))
-    assert "a bug" in warn.text
-    (join,) = play(Tick(play.member.deadline_ms))
-    assert isinstance(join, SendJoin)
-    view = play.script.views[-1]
-    assert (view.owned, view.generation) == ((T0,), 1)
-
-
-def test_an_unreadable_assignment_changes_nothing_and_is_asked_for_again():
-    play = Player().stable(T0)
-    play(RejoinRequested())
-    play.join(2)
-    (warn,) = play(SyncAnswered(request=play.last(SendSync).request, assignment=b"?"))
-    assert "unreadable" in warn.text
-    assert play.member.owned == (T0,)
 
 
 def test_kip_429_protocol_choice():
@@ -559,14 +271,6 @@ def test_options_out_of_range_are_refused():
         MemberOptions(session_timeout_ms=0)
     with pytest.raises(ConfigError, match="not negative"):
         MemberOptions(commit_retries=-1)
-
-
-def test_scenario_58_clocks_that_jump_backwards_change_nothing():
-    play = Player().stable(T0, absence_revokes=False, delay_ms=10_000)
-    play(Tick(2_000))
-    assert play(Tick(-50_000)) == ()
-    assert play.member.data.now_ms == 2_000
-    assert play.member.data.rejoin_at_ms == 10_000
 
 
 @pytest.mark.parametrize(

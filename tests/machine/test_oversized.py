@@ -8,14 +8,13 @@ import pytest
 from tests.machine.subscribed import round_of
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.machine.leader import oversized
-from holdfast.core.machine.leader.designs import DesignAssignor, compute, named_in_round, read_round
-from holdfast.core.machine.leader.oversized import (
-    messages_with_topics,
+from holdfast.core.machine.leader import leader_round
+from holdfast.core.machine.leader.designs import DesignAssignor, compute, read_round
+from holdfast.core.machine.leader.leader_round import (
+    begin_round,
     most_bytes,
-    with_what_exists,
+    named_in_round,
 )
-from holdfast.core.machine.leader.subscriptions import subscribed_members
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import (
@@ -24,6 +23,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 
+NAME = "cooperative-sticky"
 TOPICS = {"orders": 4, "clicks": 2}
 MANY = tuple(range(100_000))
 
@@ -37,7 +37,7 @@ def joined(name: str, **said) -> JoinedMember:
 def test_claims_of_what_does_not_exist_are_not_read() -> None:
     owned = (("clicks", MANY), ("gone", MANY), ("orders", (3, 1, 3)))
     liar = joined("liar", owned=owned, topics=("gone", "orders", "clicks"), rack="r")
-    (taken,) = with_what_exists((liar,), TOPICS)
+    (taken,) = begin_round(round_of(NAME, (liar,), TOPICS, 7)).members
     said = decode_subscription(taken.metadata)
     assert said.topics == ("clicks", "orders")
     assert dict(said.owned)["orders"] == (1, 3)
@@ -47,12 +47,12 @@ def test_claims_of_what_does_not_exist_are_not_read() -> None:
 
 def test_an_honest_member_that_owns_everything_is_read_as_it_is() -> None:
     members = (joined("a", owned=tuple((t, tuple(range(n))) for t, n in TOPICS.items())),)
-    assert with_what_exists(members, TOPICS) is members
+    assert begin_round(round_of(NAME, members, TOPICS, 7)).members is members
 
 
 def test_the_size_as_it_came_counts_for_the_record() -> None:
     liar = joined("liar", user_data=bytes(100_000))
-    (read,) = subscribed_members(with_what_exists((liar,), TOPICS), "", 0)
+    (read,) = begin_round(round_of(NAME, (liar,), TOPICS, 7)).subscribed_members()
     assert read.size_bytes == len(liar.metadata)
     assert read.subscription.leader_state is None
 
@@ -61,29 +61,29 @@ def test_the_size_as_it_came_counts_for_the_record() -> None:
 def test_a_large_message_that_ends_early_is_a_member_that_says_nothing(cut: int) -> None:
     whole = joined("liar", owned=(("orders", MANY),)).metadata
     short = whole[:cut] + bytes(0) if cut < 0 else whole[: len(whole) - cut]
-    (taken,) = with_what_exists((JoinedMember(member_id="liar", metadata=short),), TOPICS)
-    (read,) = subscribed_members((taken,), "", 0)
+    liar = JoinedMember(member_id="liar", metadata=short)
+    (read,) = begin_round(round_of(NAME, (liar,), TOPICS, 7)).subscribed_members()
     assert (read.subscription.topics, read.subscription.owned) == ((), ())
 
 
 def test_too_many_names_beyond_those_of_the_leader_are_none(monkeypatch) -> None:
-    monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
+    monkeypatch.setattr(leader_round, "MOST_MORE", 1_000)
     names = tuple(f"topic-{i}" for i in range(1_001))
     lead = joined("lead")
     for n, counts in ((999, True), (1_002, False)):
         liar = joined("liar", topics=tuple(f"name-{i}" for i in range(n)))
-        taken = messages_with_topics((lead, liar), "lead")
-        assert taken == [lead.metadata, *[liar.metadata] * counts]
+        found = named_in_round(round_of(NAME, (lead, liar), {}, 7, member_id="lead"))
+        assert len(found) == 1 + n * counts
     both = (joined("lead", topics=names), joined("m", topics=names))
-    assert len(messages_with_topics(both, "lead")) == 2
-    assert messages_with_topics((), "lead") == []
+    assert named_in_round(round_of(NAME, both, {}, 7, member_id="lead")) == tuple(sorted(names))
+    assert named_in_round(round_of(NAME, (), {}, 7, member_id="lead")) == ()
 
 
 def test_too_many_names_beyond_those_that_exist_are_none(monkeypatch) -> None:
-    monkeypatch.setattr(oversized, "MOST_MORE", 1_000)
+    monkeypatch.setattr(leader_round, "MOST_MORE", 1_000)
     for n, read in ((999, ("orders",)), (1_002, ())):
         liar = joined("liar", topics=("orders", *(f"name-{i}" for i in range(n))))
-        (found,) = subscribed_members(with_what_exists((liar,), TOPICS), "", 0)
+        (found,) = begin_round(round_of(NAME, (liar,), TOPICS, 7)).subscribed_members()
         assert found.subscription.topics == read
 
 

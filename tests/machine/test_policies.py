@@ -18,18 +18,13 @@ from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssi
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.ring import LeftOut
 from holdfast.core.machine.leader.state_reconstruction import LeaderState
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
+from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import KindPolicy, Policy
-from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import (
-    AssignmentMessage,
-    decode_assignment,
     decode_subscription,
-    encode_assignment,
 )
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
-from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.core.wire.layouts.sticky_user_data import decode_sticky_user_data
 from holdfast.errors import ConfigError
@@ -46,7 +41,7 @@ POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)
         ({"batch": 0}, "batch: found 0"),
         ({"group_batch": -1}, "group_batch: found -1"),
         ({"weights": {"k": 0}}, "weight of k: found 0"),
-        ({"memory_limit_bytes": -1}, "memory_limit_bytes: found -1"),
+        ({"leader_state_limit_bytes": -1}, "leader_state_limit_bytes: found -1"),
         ({"record_limit_bytes": -1}, "record_limit_bytes: found -1"),
     ],
 )
@@ -75,50 +70,6 @@ def group_with(
     return [reports(m, leader_state=shards[m.member_id]) for m in members]
 
 
-def test_what_is_missing_waits_for_who_is_gone_though_no_shard_says_who_owned_it():
-    alone = group_with(
-        member_owning("A", 0, 1, generation=2), gone={"B": (2, 3)}, left_out=LeftOut.OWNED
-    )
-    done = plan_round(POLICY, alone, {"t": 4}, generation=3)
-    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
-
-
-@pytest.mark.parametrize("leader_state", [b"no frame", None])
-def test_without_a_state_that_can_be_read_the_heuristic_decides(leader_state):
-    alone = [member_owning("A", 0, 1, leader_state=leader_state)]
-    done = plan_round(POLICY, alone, {"t": 4}, generation=2)
-    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
-
-
-def test_a_state_of_a_generation_to_come_counts_as_none():
-    alone = group_with(member_owning("A", 0), gone={"B": (1,)}, generation=9)
-    new_member = [*alone, member_owning("C", generation=-1)]
-    done = plan_round(POLICY, new_member, {"t": 2}, generation=9)
-    assert done.assignments["C"].gained == (("t", (1,)),)
-    done = plan_round(POLICY, alone, {"t": 2}, generation=10)
-    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
-
-
-@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
-def test_the_newest_shard_counts(order):
-    here = member_owning("A", 0), member_owning("B", 2)
-    older = group_with(*here, gone={}, generation=1)  # by it nothing was lost
-    newer = group_with(*here, gone={"gone": (1,)}, generation=2)
-    for members, delay_ms in (
-        ([older[0], newer[1]], 30_000),
-        ([newer[0], older[1]], 30_000),
-        (older, 0),
-    ):
-        done = plan_round(POLICY, members[order], {"t": 3}, generation=3)
-        assert done.delay_ms == delay_ms
-
-
-def test_who_leaves_for_good_with_nothing_is_no_returning_member():
-    leaves = subscribed("B", topics=("t",), leaving=Leaving.FOR_GOOD)
-    done = plan_round(POLICY, [member_owning("A", 0), leaves], {"t": 2}, generation=3)
-    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
-
-
 def test_what_members_say_they_revoked_is_no_loss_where_no_shard_says_who_owned_it():
     (alone,) = group_with(
         member_owning("A", 0, generation=2), gone={"gone": (2,)}, left_out=LeftOut.OWNED
@@ -145,34 +96,6 @@ def test_while_something_waits_nobody_who_was_there_gets_what_was_lost():
     assert (done.delay_ms, done.again) == (0, True)
 
 
-def test_what_a_new_member_does_not_subscribe_to_goes_on_waiting():
-    members = group_with(member_owning("A", 0), gone={"C": (1,)})
-    stranger = subscribed("E", topics=("u",))
-    done = plan_round(POLICY, [*members, stranger], {"t": 2, "u": 1}, generation=2)
-    assert (done.delay_ms, done.assignments["A"].gained) == (30_000, ())
-    assert done.assignments["E"].gained == (("u", (0,)),)
-
-
-def test_an_eager_leader_that_cannot_plan_goes_by_range():
-    assignor = EagerAssignor("sticky")
-    members = joining_members(assignor, a=view(), b=view())
-    plan = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
-    assert {m: assignor.read(data).assigned for m, data in plan.items()} == {
-        "a": {("t", 0), ("t", 1)},
-        "b": {("t", 2)},
-    }
-
-
-def test_what_is_given_by_identity_is_balanced_in_a_round_of_its_own():
-    away = awaited("S", 2, 3, 4, 5, 6, instance_id="s", delay_ms=20_000)
-    members = group_with(member_owning("A", 0, 1), member_owning("B"), gone={}, waiting=(away,))
-    back = subscribed("S2", instance_id="s", topics=("t",))
-    done = plan_round(POLICY, [*members, back], {"t": 7}, generation=2)
-    assert done.assignments["S2"].gained == (("t", (2, 3, 4, 5, 6)),)
-    assert (done.again, done.delay_ms) == (True, 0)
-    assert not any(planned.revoked for planned in done.assignments.values())
-
-
 def view(**fields) -> MemberView:
     values = {"topics": ("t",), "owned": (), "previous": (("t", 1),), "generation": 4}
     return MemberView(**(values | fields))
@@ -190,30 +113,10 @@ def test_a_cooperative_assignor_does_not_run_eager():
         EagerAssignor("cooperative-sticky")
 
 
-def test_policies_by_name():
-    assert assignors_for("cooperative-sticky") == (CooperativeAssignor(),)
-    assert assignors_for("sticky") == (EagerAssignor("sticky"),)
-    (design,) = assignors_for("incremental", Policy(batch=3))
-    assert isinstance(design, DesignAssignor)
-    assert (design.policy.design, design.policy.batch) == (Design.INCREMENTAL, 3)
-
-
 def claims_of(assignor, **claims) -> tuple[JoinedMember, ...]:
     """Members with these resources, all of generation 5."""
     views = {name: view(owned=own, generation=5 if own else -1) for name, own in claims.items()}
     return joining_members(assignor, **views)
-
-
-def test_kafka_s_cooperative_protocol_announces_another_round_to_all_at_once():
-    assignor = CooperativeAssignor()
-    for members, again in (
-        (claims_of(assignor, a=(("t", 0), ("t", 1)), b=()), True),
-        (claims_of(assignor, a=(("t", 0),), b=(("t", 1),)), False),
-    ):
-        plan = assignor.lead(LeaderRound(members=members, partitions={"t": 2}, generation=6))
-        assert {assignor.read(data).again for data in plan.values()} == {again}
-    other = encode_assignment(AssignmentMessage(partitions=(), user_data=b"of somebody else"))
-    assert not assignor.read(other).again
 
 
 def reads(assignor, *, unbroken: bool, lie: int):
@@ -260,29 +163,6 @@ def test_what_a_message_names_as_assigned_and_revoked_is_revoked():
     )
     told = DesignAssignor(POLICY).read(both)
     assert (told.assigned, told.revoked) == ({("t", 0)}, {("t", 1)})
-
-
-def test_the_leader_s_own_state_is_older_by_what_its_join_has_waited():
-    design = DesignAssignor(POLICY)
-    members = joining_members(
-        design, **dict.fromkeys("ab", view(leader_state=b"share", state_age_ms=300))
-    )
-    ages = {c.member_id: c.subscription.state_age_ms for c in subscribed_members(members, "a", 700)}
-    assert ages == {"a": 1_000, "b": 300}
-
-
-def test_a_cooperative_leader_that_cannot_plan_keeps_what_nobody_disputes():
-    assignor = CooperativeAssignor()
-    claims = {"a": ((("t", 0), ("t", 1)), 5), "b": ((("t", 1), ("t", 2)), 5), "c": ((("t", 2),), 4)}
-    members = joining_members(
-        assignor, **{m: view(owned=o, generation=g) for m, (o, g) in claims.items()}
-    )
-    kept = assignor.stay(LeaderRound(members=members, partitions={"t": 3}, generation=6))
-    assert {m: decode_assignment(data).partitions for m, data in kept.items()} == {
-        "a": (("t", (0,)),),
-        "b": (("t", (2,)),),
-        "c": (),
-    }
 
 
 def test_a_member_does_not_come_back_as_something_else():

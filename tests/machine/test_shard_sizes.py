@@ -35,7 +35,7 @@ from holdfast.core.wire.layouts.state_shard import (
 
 RATIO = 2.2
 MANY = 1 << 40
-DESIGN = Policy(design=Design.DEFERRED, memory_limit_bytes=MANY, record_limit_bytes=MANY)
+DESIGN = Policy(design=Design.DEFERRED, leader_state_limit_bytes=MANY, record_limit_bytes=MANY)
 GENERATION = 300
 AGE_MS = 250_000
 MEMBERS = 2_000
@@ -222,7 +222,7 @@ def when_all_but_these_wait(members: int, partitions: int, left_out: LeftOut) ->
     leader_round = quiet_round(assignor, size, dead=MEMBERS - members, left_out=left_out)
     plan = assignor.lead(leader_round)
     given = [assignor.read(data).leader_state or b"" for data in plan.values()]
-    assert sum(map(len, given)) <= policy.memory_limit_bytes
+    assert sum(map(len, given)) <= policy.leader_state_limit_bytes
     record = estimate_group_bytes(
         (m.member_id, m.instance_id, len(m.metadata) + len(plan[m.member_id]))
         for m in leader_round.members

@@ -444,7 +444,7 @@ def test_the_limits_are_kept_and_what_is_left_out_is_left_out_in_order():
     full, given = lead(whole.members, whole.partitions, POLICY)
     state_bytes, seen = shard_bytes(given), set()
     for limit in range(state_bytes, -1, -31):
-        policy = replace(POLICY, memory_limit_bytes=limit)
+        policy = replace(POLICY, leader_state_limit_bytes=limit)
         _, given = lead(whole.members, whole.partitions, policy)
         assert shard_bytes(given) <= limit
         seen.add(shard_bytes(given))
@@ -478,7 +478,7 @@ def test_no_group_and_no_bytes_of_others_make_a_leader_pass_the_limit(n, each, i
     large = forged(whole, waiting=(huge,) * 3, partition_bits=31)
     for i, data in enumerate([large, *noise][:n]):
         members[i] = reports(members[i], leader_state=data)
-    policy = replace(POLICY, memory_limit_bytes=limit, record_limit_bytes=4_000 + limit)
+    policy = replace(POLICY, leader_state_limit_bytes=limit, record_limit_bytes=4_000 + limit)
     size, given = lead(members, whole.partitions, policy)
     assert shard_bytes(given) <= limit
     least, _ = lead(members, whole.partitions, replace(policy, record_limit_bytes=0))

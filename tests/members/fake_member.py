@@ -19,14 +19,13 @@ from tests.members.configured import settings_of
 
 from holdfast.core.machine import actions
 from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, RejoinRequested
-from holdfast.core.machine.shared_values import Identity, ListenerCall
+from holdfast.core.machine.shared_values import Identity, ListenerCall, OffsetToCommit
 from holdfast.core.machine.states import MemberState
 from holdfast.members.clients.librdkafka.adapter import StartOffset
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.consumer_queries import TopicPartition
 from holdfast.members.metrics import Counters
 from holdfast.members.runtime.member_thread import MemberSnapshot
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.client_adapter import ClientTraits, InFlight, before
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession

@@ -176,14 +176,14 @@ def test_lags_reach_the_leader():
 def test_a_leader_that_cannot_plan_falls_back_to_range(monkeypatch, caplog):
     from holdfast.core.machine.leader import leader_round
 
-    real = leader_round.perform_assignment
+    real = leader_round.read_group
 
     def broken(name, *rest, **options):
         if getattr(name, "name", name) == "sticky":
             raise RuntimeError("out of luck")
         return real(name, *rest, **options)
 
-    monkeypatch.setattr(leader_round, "perform_assignment", broken)
+    monkeypatch.setattr(leader_round, "read_group", broken)
     group = Group(4)
     for name in ("a", "b"):
         group.join(name, Sticky())

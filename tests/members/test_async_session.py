@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -13,10 +12,8 @@ from tests.members.configured import settings_of
 from tests.members.fake_member import FakeAdapter, Member, done
 from tests.members.running import PATIENCE_S, on_a_loop
 
-from holdfast.core.machine.shared_values import ListenerCall
-from holdfast.errors import RemoteProtocolError
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.members.config.policy import assignors_of
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import ClientTraits
 from holdfast.members.session.commits import CommitOrigin
@@ -28,7 +25,7 @@ ASSIGNED, REVOKED, LOST = ListenerCall.ASSIGNED, ListenerCall.REVOKED, ListenerC
 TRAITS = {"reports_empty_changes": False, "error_stops_commit": False}
 
 
-class AsyncClientAdapter(FakeAdapter):
+class LoopAdapter(FakeAdapter):
     """A client in memory, on a loop."""
 
     def __init__(self):
@@ -42,7 +39,7 @@ class AsyncClientAdapter(FakeAdapter):
         self.calls.append(("assign", sorted(partitions)))
 
     def begun(self, partitions):
-        """The seat's order of calls is the tests'; this one follows each of an assignment."""
+        """The session's order of calls is the tests'; this one follows each of an assignment."""
 
     async def notify(self, callback):
         self.calls.append((callback.call.value, callback.in_order()))
@@ -51,12 +48,12 @@ class AsyncClientAdapter(FakeAdapter):
 
 
 class Harness:
-    """One seat on the loop of the test."""
+    """One session on the loop of the test."""
 
     def __init__(self, *, traits=None, **keys):
         settings = settings_of(**keys)
         self.membership = Membership(settings, assignors_of(settings))
-        self.adapter = AsyncClientAdapter()
+        self.adapter = LoopAdapter()
         self.answers = []
         self.session = AsyncSession(
             self.membership,
@@ -123,29 +120,6 @@ async def turns():
 
 
 @on_a_loop
-async def test_a_revocation_waits_for_what_is_in_flight_of_its_partitions_and_for_nothing_else():
-    s = Harness()
-    s.session.in_flight[A] = 3
-    await s.duty("hold_back", (B,), s.answer("B"))
-    assert s.answers == ["B"]
-    await s.duty("hold_back", (A,), s.answer("A"))
-    assert s.answers == ["B"]
-    assert s.adapter.calls == [("hold back", [B]), ("hold back", [A])]
-    s.session.begin_poll([B])
-    assert s.answers == ["B"]
-    s.session.begin_poll()
-    assert s.answers == ["B", "A"]
-
-
-@on_a_loop
-async def test_with_manual_commits_a_revocation_waits_for_nothing():
-    s = Harness(enable_auto_commit=False)
-    s.session.in_flight[A] = 3
-    await s.duty("hold_back", (A,), s.answer("A"))
-    assert s.answers == ["A"]
-
-
-@on_a_loop
 async def test_what_is_not_subscribed_to_any_more_is_processed():
     """An application that asks for single partitions never asks for those again."""
     s = Harness()
@@ -168,57 +142,7 @@ async def test_what_is_lost_is_not_waited_for():
     assert "drained" in s.answers
 
 
-@on_a_loop
-async def test_a_revocation_commits_what_is_processed_and_not_what_is_in_flight():
-    s = Harness()
-    await s.assign({A: 1, B: 1}, at={A: 5, B: 7})
-    s.session.in_flight[A] = 3
-    await s.duty("call", REVOKED, (A, B), s.answer("revoked"))
-    assert s.adapter.calls[-2:] == [("revoked", [A, B]), ("drop", [A, B])]
-    await s.commit_revoked(A, B)
-    assert s.committed == [{A: 3, B: 7}]
-    assert s.answers[-1] == 0
-
-
 # Callbacks
-
-
-@on_a_loop
-async def test_the_listener_hears_of_an_assignment_before_those_who_wait_for_it():
-    s = Harness()
-    heard, assigned = [], asyncio.get_running_loop().create_future()
-    s.adapter.assigned = assigned.set_result
-
-    async def listener(callback):
-        heard.append("listener")
-
-    async def wait():
-        await assigned
-        heard.append("start")
-
-    s.adapter.listener = listener
-    waiting = asyncio.create_task(wait())
-    await s.assign({A: 1})
-    await waiting
-    assert heard == ["listener", "start"]
-
-
-@on_a_loop
-async def test_a_callback_is_answered_once_it_is_over():
-    s = Harness()
-    gate = asyncio.Event()
-
-    async def listener(callback):
-        await gate.wait()
-
-    s.adapter.listener = listener
-    await s.duty("call", REVOKED, (A,), s.answer("over"))
-    assert s.answers == []
-    assert ("drop", [A]) not in s.adapter.calls
-    gate.set()
-    await turns()
-    assert s.answers == ["over"]
-    assert s.adapter.calls[-1] == ("drop", [A])
 
 
 @pytest.mark.parametrize("begins_first", [True, False])
@@ -252,29 +176,6 @@ async def test_an_application_that_leaves_hears_nothing_more_if_its_client_wants
     assert [word for word, _ in s.adapter.calls] == ["assign", "assigned", "drop"]
 
 
-@on_a_loop
-async def test_a_cooperative_round_without_news_is_not_told_but_the_first():
-    s = Harness()
-    for _ in range(2):
-        await s.duty("call", ASSIGNED, (), s.answer("assigned"))
-    assert s.adapter.calls == [("assign", []), ("assigned", []), ("assign", [])]
-    assert s.answers == ["assigned", "assigned"]
-
-
-@on_a_loop
-async def test_a_listener_of_an_eager_program_hears_of_the_whole_assignment():
-    s = Harness(traits={"reports_full_assignment": True})
-    await s.assign({A: 1})
-    await s.assign({B: 1})
-    told = [one for one in s.adapter.calls if one[0] in ("revoked", "assigned")]
-    assert told == [("revoked", []), ("assigned", [A]), ("revoked", []), ("assigned", [A, B])]
-    s.adapter.calls.clear()
-    await s.duty("call", REVOKED, (B,), s.answer("revoked"))
-    await s.duty("call", ASSIGNED, (), s.answer("assigned"))
-    told = [one for one in s.adapter.calls if one[0] in ("revoked", "assigned")]
-    assert told == [("revoked", [B]), ("assigned", [A])]
-
-
 # Losses
 
 
@@ -293,28 +194,6 @@ async def test_what_is_lost_is_hidden_before_its_callback_is_over():
     s.session.stop_callbacks()
     await turns()
     assert "lost" in s.answers
-
-
-@on_a_loop
-async def test_what_was_handed_out_before_a_loss_is_never_committed():
-    s = Harness()
-    await s.assign({A: 1}, at={A: 5})
-    await s.lose(A)
-    with pytest.raises(RemoteProtocolError, match="lost"):
-        s.commit({}, CommitOrigin.ALL)
-    with pytest.raises(RemoteProtocolError, match="lost"):
-        s.commit({A: 5})
-    await s.assign({A: 2}, committed_offsets={A: 2}, at={A: 2})
-    with pytest.raises(RemoteProtocolError, match="lost"):
-        s.commit({A: 2})  # the application has not asked for anything since
-    s.session.begin_poll()
-    with pytest.raises(RemoteProtocolError, match="lost"):
-        s.commit({A: 5})  # of the earlier term
-    s.commit({A: 2})
-    s.adapter.at[A] = 6
-    s.session.record_positions()
-    s.commit({A: 5})
-    assert s.committed == [{A: 2}, {A: 5}]
 
 
 @on_a_loop
@@ -344,16 +223,6 @@ async def test_an_answer_for_an_earlier_term_is_no_place_to_start():
 
 
 # Leaving
-
-
-@on_a_loop
-async def test_what_is_in_flight_counts_as_processed_at_the_end():
-    s = Harness()
-    await s.assign({A: 1}, at={A: 5})
-    s.session.in_flight[A] = 3
-    await s.session.leave(time.monotonic() + PATIENCE_S)
-    assert s.committed == [{A: 5}]
-    assert s.membership.is_leaving
 
 
 # Interruptions, and a loop that has ended

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 from tests.members.fake_connections import FakeConnections
 
-from holdfast.core.machine.shared_values import Identity
+from holdfast.core.machine.shared_values import Identity, OffsetToCommit
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.offsets import OffsetToCommit
 
 
 class Answers(FakeConnections):

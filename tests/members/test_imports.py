@@ -16,6 +16,7 @@ DEAR = {
     "csv",
     "email",
     "http",
+    "json",
     "multiprocessing",
     "subprocess",
     "tempfile",

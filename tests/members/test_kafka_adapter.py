@@ -20,15 +20,14 @@ from tests.members.configured import settings_of
 from tests.members.fake_member import done, failed, make_session
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.kafka.adapter import SubscriptionAdapter
-from holdfast.members.clients.kafka.commits import (
+from holdfast.members.clients.kafka.coordinator import (
     GroupCommits,
     error_of_commit,
     error_of_late_commit,
 )
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.client_adapter import ClientTraits
 
 A, B = ("t", 0), ("t", 1)

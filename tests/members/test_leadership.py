@@ -515,7 +515,7 @@ def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
         "holdfast.incremental.group.batch": 12,
         "holdfast.incremental.interval.ms": 9_000,
         "holdfast.record.limit.bytes": 90_000,
-        "holdfast.memory.limit.bytes": 40_000,
+        "holdfast.leader.state.limit.bytes": 40_000,
     }
     member = make({**NEEDED, **waits, "holdfast.policy": "incremental"})
     made = member.assignors[0].policy
@@ -523,4 +523,4 @@ def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
     assert (made.first_member, made.successor_delay_ms) == (When.DEFERRED, 40_000)
     assert not member._settings.comes_back
     assert (made.batch, made.group_batch, made.interval_ms) == (3, 12, 9_000)
-    assert (made.record_limit_bytes, made.memory_limit_bytes) == (90_000, 40_000)
+    assert (made.record_limit_bytes, made.leader_state_limit_bytes) == (90_000, 40_000)

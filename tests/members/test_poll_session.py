@@ -7,9 +7,8 @@ from tests.live.waiting import until
 from tests.members.fake_member import Listener, Record, make_member
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.client_adapter import NOTHING, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
 
@@ -20,7 +19,7 @@ HOUR_S = 3600.0
 
 
 class Harness:
-    """A member, its seat, and an application that polls."""
+    """A member, its session, and an application that polls."""
 
     def __init__(self, *, listener=None, traits=TRAITS, **keys):
         self.listener = listener or Listener(assigned=None, revoked=None, lost=None)
@@ -74,30 +73,6 @@ def holding(owning):
 
 
 # Hand-overs
-
-
-def test_a_revocation_waits_for_an_application_that_has_records_of_it():
-    harness = Harness()
-    harness.assign(A, B)
-    harness.poll((A, 7))
-    harness.hold_back(A)
-    assert "drained" not in harness.answers
-    harness.adapter.calls.clear()
-    harness.poll()
-    assert harness.adapter.calls == [("hold back", [A])]
-    assert "drained" in harness.answers
-
-
-@pytest.mark.parametrize("held", [(), ((B, 3),)])
-def test_a_revocation_waits_for_nobody_who_has_nothing_of_it(held):
-    harness = Harness()
-    harness.assign(A, B)
-    harness.poll(*held)
-    harness.hold_back(A)
-    assert harness.answers.count("drained") == 1
-    harness.adapter.calls.clear()
-    harness.poll()
-    assert harness.adapter.calls == [("hold back", [A])], "before it hands out anything"
 
 
 def test_one_call_does_the_whole_revocation_in_order():
@@ -215,48 +190,7 @@ def test_what_a_deadline_took_is_dropped_without_a_callback_of_its_own(holding):
     assert holding.adapter.calls == [("hide", [A]), ("drop", [A])]
 
 
-def test_offsets_of_an_earlier_term_are_accepted_from_where_the_present_one_began_to_its_end():
-    harness = Harness()
-    harness.assign(A, began=0)
-    harness.poll((A, 206))
-    harness.member.lose(A)
-    harness.poll()
-    harness.assign(A, began=307)
-    harness.adapter.at[A] = 307
-    for offset in (207, 308):
-        with pytest.raises(RemoteProtocolError):
-            harness.commit(t0=offset)
-    harness.poll((A, 307))
-    harness.coordinator.answers.append(0)
-    harness.commit(t0=308)
-    assert harness.coordinator.commits == [({A: 308}, 1)]
-
-
-def test_a_seek_moves_what_may_be_named():
-    harness = Harness()
-    harness.assign(A, began=0)
-    harness.member.lose(A)
-    harness.poll()
-    harness.assign(A, began=307)
-    harness.session.subscription_state.seek(A, 200)
-    harness.coordinator.answers.append(0)
-    harness.commit(t0=200)
-    assert harness.coordinator.commits == [({A: 200}, 1)]
-
-
 # Deadlines
-
-
-def test_at_a_deadline_what_an_absent_application_has_in_flight_is_not_committed():
-    harness = Harness()
-    harness.assign(A, began=0)
-    harness.poll((A, 4))
-    harness.poll((A, 5), (A, 6))
-    harness.hold_back(A)
-    harness.coordinator.answers.append(0)
-    harness.last_commit(A)
-    until(lambda: ("committed", 0) in harness.answers, lambda: f"a commit: {harness.answers}")
-    assert harness.coordinator.commits == [({A: 5}, 1)]
 
 
 def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
@@ -266,7 +200,7 @@ def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
     harness.in_flight.last = None
     harness.session.tasks.items.clear()
     harness.last_commit(A)
-    until(lambda: harness.session.tasks.items, "an errand")
+    until(lambda: harness.session.tasks.items, "an application task")
     assert harness.coordinator.sent == []
     harness.coordinator.answers.append(0)
     harness.session.begin_poll()
@@ -274,17 +208,6 @@ def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
 
 
 # Commits
-
-
-def test_the_clock_commits_what_is_processed_when_its_time_has_come():
-    harness = Harness(auto_commit_interval_ms=0)
-    harness.assign(A)
-    harness.poll((A, 7))
-    harness.coordinator.answers.append(0)
-    offsets, sent = harness.session.commit_by_clock()
-    assert {tp: at.offset for tp, at in offsets.items()} == {A: 8}
-    assert sent.result(0) is None
-    assert harness.session.commit_by_clock() is None, "nothing is new"
 
 
 @pytest.mark.parametrize(

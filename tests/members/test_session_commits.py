@@ -12,9 +12,9 @@ from tests.members.interrupts import in_time
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import CommitRefused
+from holdfast.core.machine.shared_values import OffsetToCommit
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ClientError, RemoteProtocolError
-from holdfast.members.runtime.offsets import OffsetToCommit
 from holdfast.members.session.commits import CommitOrigin
 
 A, B = ("t", 0), ("t", 1)

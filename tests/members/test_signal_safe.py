@@ -67,6 +67,7 @@ def test_a_handler_that_raises_leaves_no_lock_of_a_future_held():
     assert n_steps > 10
 
 
+@pytest.mark.every
 def test_the_librarys_future_has_that_fault():
     """Else :class:`SignalSafeFuture` were for nothing."""
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model.fidelity import (
+from holdfast.core.model.measure import (
     agreement_of_counts,
     agreement_of_sequences,
     common_subsequence,

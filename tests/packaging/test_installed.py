@@ -68,7 +68,7 @@ asyncio.run(main())
 """
 DELTA = """
 from holdfast.fleet.pipeline.session import get_session
-spark = get_session(delta=True)
+spark = get_session()
 print('rows', spark.read.format('delta').load(f'{TABLES}/rebalances').count())
 spark.stop()
 """

@@ -16,6 +16,7 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import Batch
+from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 
 
@@ -43,6 +44,7 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=(),
     """Tables of a dump, and more notes about its reading."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(session=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
+    job.resolution_s = COARSEST_S
     job.make(dump, records_of(dump), selection or Selection(all_groups=True), reset, logs)
     notes = {"taken_at": dump.taken_at, **job.notes, **dict(about)}
     notes |= job.examine(notes, replaces=True)
@@ -61,8 +63,8 @@ def rows(tables, name, *columns):
 
 
 def everything(tables, but=()):
-    """Every row of every table, without some columns."""
-    found = {n: tables.table(n) for n in TABLES}
+    """Every row of every table, without some columns and tables."""
+    found = {n: tables.table(n) for n in TABLES if n not in but}
     found = {n: t.drop_columns([c for c in but if c in t.column_names]) for n, t in found.items()}
     return {n: sorted(map(repr, t.to_pylist())) for n, t in found.items()}
 
@@ -76,11 +78,12 @@ def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
     for batch, (low, high) in enumerate(pairwise([-(2**62), *sorted(cuts), 2**62])):
         job = LocalJob(session=None, tables=tables, batch=batch, keep_state=True, past=past)
         job.batch_rows = batch_rows
+        job.resolution_s = COARSEST_S if high == 2**62 else None  # the others leave records
         fresh = rows.filter(pa.array((times >= low) & (times < high), pa.bool_()))
         job.make(dump, fresh, Selection(all_groups=True), reset, logs)
-        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         job.amend()
         notes = job.examine({"taken_at": dump.taken_at})
+        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         done = Batch(id=batch, files=job.files, notes=notes)
         tables.commit(done, anew=["lag", "findings"], without=job.amended)
         remove_staged(tables.root)

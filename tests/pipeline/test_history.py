@@ -97,6 +97,7 @@ def test_every_table_has_its_schema(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.every
 def test_no_name_breaks_anything(spark, tmp_path, monkeypatch):
     """Every step runs in tasks of Spark."""
     monkeypatch.setattr(steps, "HERE_ROWS", -1)

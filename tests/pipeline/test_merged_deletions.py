@@ -72,9 +72,9 @@ PARTS = st.lists(st.lists(WRITES | DELETES | REBALANCES, max_size=12), min_size=
 @dear
 @given(PARTS, st.randoms(), st.booleans())
 def test_a_merge_has_the_positions_of_its_newest_dump_and_every_record(
-    tmp_path_factory, parts, random, says_read
+    new_folder, parts, random, says_read
 ):
-    base = tmp_path_factory.mktemp("merged")
+    base = new_folder()
     dumped = Dumped(base)
     for ops in parts:
         dumped.play(ops)

@@ -10,8 +10,8 @@ from tests.pipeline import fleet, local
 from tests.report.fleet import examine_all
 
 from holdfast.core.kinds import rows
-from holdfast.core.kinds.increments import lists_of
 from holdfast.core.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
+from holdfast.core.kinds.rows import lists_of
 from holdfast.errors import WireError
 from holdfast.fleet.analysis.findings.finding import describe
 from holdfast.fleet.analysis.group.group_history import read_group

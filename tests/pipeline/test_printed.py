@@ -1,6 +1,6 @@
 """What Kafka's tools print of the offsets topic, read back: as the topic had it, or an error.
 
-The texts beside ``printed/capture.py`` are what the tools of several versions printed of a real
+The texts in ``printed`` are what the tools of several versions printed of a real
 broker's topic, and ``records.jsonl`` is what that topic held.
 """
 

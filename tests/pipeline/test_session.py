@@ -92,3 +92,11 @@ def test_what_breaks_while_an_interrupted_call_is_cleaned_up_is_not_reported(
             logging.getLogger(name).exception("while shutting down")
         logging.getLogger(name).error("another failure")
     assert caplog.messages == ["another failure"] * 2
+
+
+def test_without_delta_s_jars_a_session_starts_all_the_same(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("HOLDFAST_JARS", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    settings = session._defaults("local[1]", (), kafka=False, delta=True)
+    assert "spark.sql.extensions" not in settings and settings["spark.jars"] == ""
+    assert "no Delta Lake" in caplog.text and str(tmp_path) in caplog.text

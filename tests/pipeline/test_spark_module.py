@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -52,6 +53,19 @@ def test_the_tables_are_those_of_a_run_in_one_process(shown, collected, tmp_path
     assert shown["tables"].rows("rebalances") == whole.rows("rebalances") > 0
     with pytest.raises(KeyError, match="rebalance"):
         shown["tables"]["rebalance"]
+
+
+def test_printed_tables_name_their_folder_their_span_and_their_rows(shown):
+    tables = shown["tables"]
+    first, *listed = repr(tables).splitlines()
+    times = [row["timestamp"] for row in rows(tables["offset_commits"])]
+    assert first.startswith(f"Tables in {tables.tables.root}, {min(times).isoformat()[:10]}T")
+    assert first.endswith(" UTC")
+    assert dict(zip(tables, [line.split() for line in listed], strict=False)) == {
+        name: [name, f"{tables.rows(name):,}", "rows"] for name in tables
+    }
+    (load,) = re.findall(r"spark\.read\S+", listed[-1])
+    assert eval(load, {"spark": shown["spark"]}).count() == tables.rows("rebalances")
 
 
 def test_a_key_is_unique_in_its_table_and_stands_on_the_page(shown, collected):

@@ -45,8 +45,8 @@ from holdfast.fleet.pipeline.batches import tasks
     [5, 10_000_005],
     2_000_000,
 )
-def test_batch_equals_stream(tmp_path_factory, history, commits, cuts, bound):
-    base = tmp_path_factory.mktemp("stream")
+def test_batch_equals_stream(new_folder, history, commits, cuts, bound):
+    base = new_folder()
     records = [(g, at, fleet.commit(g, t, p, o, at=at)) for g, t, p, o, at in commits]
     records = sorted([*classics(history), *records], key=lambda record: record[1])
     offsets = [("t", p, 0, 2) for p in range(4)]
@@ -116,8 +116,8 @@ def consumer_records(group):
 )
 @example([111], 2_000_000)  # a gap of a rebalance of the batch before, and other groups' rebalances
 @pytest.mark.every
-def test_kip_848_groups_may_be_cut_anywhere(tmp_path_factory, cuts, bound):
-    base = tmp_path_factory.mktemp("stream")
+def test_kip_848_groups_may_be_cut_anywhere(new_folder, cuts, bound):
+    base = new_folder()
     records = consumer_records("new") + consumer_records("other")
     records += classics([generation("old", n, {"m": {"t": [n]}}, at=100 + n) for n in range(9)])
     dump = fleet.write_dump(base / "dump", records, topics=[("t", 2)])

@@ -51,15 +51,16 @@ def take(into, frame, *, on_spark=True):
     return into.process(LogPart(rows=rows, upto={}), lambda: frame.sparkSession)
 
 
+@pytest.mark.every
 def test_batches_killed_before_the_rename_are_done_anew(spark, dump, tmp_path, monkeypatch):
     log = tmp_path / "server.log"
     log.write_text(preparing("old", 1, "removing member a-1 on LeaveGroup"))
     whole = everything(run(lambda: spark, dump, tmp_path / "whole", broker_logs=[log]).tables)
     assert any("'stated'" in row for row in whole["rebalances"])
     into = stream(dump, tmp_path / "out")
-    into.complete_us = to_us(dump.taken_at)
     into.broker_logs = [tmp_path / "rotated.log", log]  # one is not there at the moment
     for batch_id, records in enumerate(batches(spark, dump)):
+        into.complete_us = to_us(dump.taken_at) if batch_id == 2 else None  # no record is left
         with monkeypatch.context() as patch:
             patch.setattr(into.tables, "commit", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
@@ -94,9 +95,13 @@ def test_lag_grows_though_nobody_commits(spark, dump, tmp_path):
     for _ in range(2):
         assert into.look(lambda: spark)
     after = into.tables.table("lag").to_pylist()
-    assert {name: rows for name, rows in everything(into.tables).items() if name != "lag"} == {
-        name: rows for name, rows in before.items() if name != "lag"
+    of_lag = {"lag", "lag_history"}
+    assert {name: rows for name, rows in everything(into.tables).items() if name not in of_lag} == {
+        name: rows for name, rows in before.items() if name not in of_lag
     }
+    readings = into.tables.table("lag_history", groups=["old"]).to_pylist()
+    found = [(r["lag"], r["n_unknown"], r["resolution_seconds"]) for r in readings]
+    assert sorted(found) == [(9 - 2, 1, 0), (9 - 2, 1, 21_600)]
     (row,) = [r for r in after if r["group"] == "old" and r["partition"] == 0]
     assert (row["lag"], row["member_id"], row["log_end_offset"]) == (9 - 2, "b-1", 9)
     assert into.tables.newest_notes()["taken_at"] == grown.taken_at

@@ -16,7 +16,7 @@ from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.maintenance import merge
 
 dump, out = Dump.open(sys.argv[1]), Path(sys.argv[2])
-spark = get_session(master="local[1]", delta=True)
+spark = get_session(master="local[1]")
 tables = run(lambda: spark, dump, out / "tables").tables
 tables = run(lambda: spark, dump, out / "tables").tables  # so that something was removed
 with tables.writing():

@@ -150,6 +150,7 @@ def test_no_bug_no_finding():
     assert rules("deferred", PAIR) == set()
 
 
+@pytest.mark.every
 def test_double_assignment_is_found():
     def everybody_everything(assignments, leader_round):
         everything = (("t", tuple(range(leader_round.partitions["t"]))),)
@@ -159,6 +160,7 @@ def test_double_assignment_is_found():
     assert {"S1", "S3"} <= rules("holdfast-simple", PAIR, bent(everybody_everything))
 
 
+@pytest.mark.every
 def test_rounds_that_never_end_are_found():
     def another_round(assignments, leader_round):
         for name, v in assignments.items():
@@ -169,6 +171,7 @@ def test_rounds_that_never_end_are_found():
     assert rules("holdfast-simple", bound, bent(another_round)) == {"L4"}
 
 
+@pytest.mark.every
 def test_a_rejoin_before_revocation_is_found(monkeypatch):
     rejoin_before_revocation(monkeypatch)
     assert "S1" in rules("holdfast-simple", replace(GROWING, crashes=0, leaves=0))
@@ -184,11 +187,13 @@ def test_a_commit_of_what_was_handed_out_before_a_loss_is_found(monkeypatch, pol
     assert rules(policy, bound) == {"S16"}
 
 
+@pytest.mark.every
 def test_a_zombie_that_does_not_stop_is_found(monkeypatch):
     never_stop(monkeypatch)
     assert "L1" in rules("holdfast-simple", PAIR)
 
 
+@pytest.mark.every
 def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
     def gives_up(member):
         member.state, member.retry_at_ms = MemberState.UNJOINED, NEVER_MS
@@ -198,6 +203,7 @@ def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
     assert rules("deferred", replace(PAIR, lost="join")) == {"L1"}
 
 
+@pytest.mark.every
 def test_a_coordinator_that_forgets_a_pending_sync_is_found(monkeypatch):
     answer_syncs = coordinator.answer_syncs
 
@@ -229,7 +235,7 @@ def test_a_state_of_one_copy_is_found_where_a_shard_is_lost(monkeypatch, forgets
     assert {v.rule for v in found.violations} == rules
 
 
-@pytest.mark.parametrize(("forgets", "rules"), [(0, set()), (1, {"D2", "L5"})])
+@pytest.mark.parametrize(("forgets", "rules"), further([(1, {"D2", "L5"}), (0, set())]))
 def test_a_list_of_what_waits_with_one_carrier_is_found(monkeypatch, forgets, rules):
     """The leader forgets what waits: the others have a digest, and a deadline begins again."""
     carriers = ring._carriers
@@ -260,6 +266,7 @@ def test_one_subscribes_later_while_one_crashes_one_leaves_and_one_joins(policy)
     assert search(policy, replace(ONE_EACH, joins=1)).violations == []
 
 
+@pytest.mark.every
 def test_a_topic_that_has_the_name_of_another_one_is_found(monkeypatch):
     """Names of no bits: what is new counts as the departed owner's, and waits."""
     for module in (ring, state_reconstruction):

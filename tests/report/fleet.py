@@ -240,6 +240,23 @@ class Script:
             self.add("lag", topic=topic, partition=partition, **{**row, **more})
         return self
 
+    def lag_at(
+        self, after_s: float, lags: Mapping[str, int | None], *, seconds: float | None = None
+    ) -> Script:
+        """A reading of the lag by topic, ``after_s`` seconds after the start."""
+        for topic, lag in sorted(lags.items()):
+            self.add(
+                "lag_history",
+                topic=topic,
+                timestamp=self.start_ms + round(after_s * 1000),
+                lag=lag,
+                lag_seconds=seconds,
+                n_partitions=1,
+                n_unknown=int(lag is None),
+                resolution_seconds=21_600,
+            )
+        return self
+
 
 def deal(topics: Mapping[str, int], members: Sequence[str], shift: int = 0) -> dict[Any, str]:
     """Partitions dealt round robin."""

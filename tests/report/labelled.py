@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.compute as pc
 from tests.pipeline import fleet, local, worlds
 from tests.pipeline.kinds import tables_of
-from tests.report.captured import capture
+from tests.report.captured import scenarios
 from tests.report.fleet import examine_all
 
 from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
@@ -187,13 +187,13 @@ def live(folder: Path) -> dict[str, Examination]:
 
 def captured(folder: Path) -> dict[str, Examination]:
     """Findings of the groups of ``tests/report/captured``, at the moment of their dump."""
-    dump = capture.HERE / "dump"
+    dump = scenarios.HERE / "dump"
     made = local.run(dump, folder / "tables", batch_rows=5_000)
     taken_at = json.loads((dump / "dump.json").read_text())["taken_at"]
     taken_us = round(datetime.fromisoformat(taken_at).timestamp() * 1e6)
-    ages = json.loads((capture.HERE / "ages.json").read_text())
+    ages = json.loads((scenarios.HERE / "ages.json").read_text())
     found = at_moment(made, taken_us, lambda topic, p, offset: ages[f"{topic}-{p}@{offset}"])
-    return {scenario.name: found[scenario.name] for scenario in capture.SCENARIOS}
+    return {scenario.name: found[scenario.name] for scenario in scenarios.SCENARIOS}
 
 
 def at_moment(made: Tables, taken_us: int, time_ms: Callable[..., int]) -> dict[str, Examination]:

@@ -19,7 +19,8 @@ from holdfast.fleet.analysis.findings.examination import Examination, all_rules
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.analysis.group import rebuilding
 from holdfast.fleet.analysis.group.group_history import GroupHistory
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.analysis.source_times import read_age
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import open_tables, read_tables
 
 TOPICS = {"t": 4}
@@ -309,6 +310,8 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
 OF_A_FOLDER = {"HF123"}
 """About tables as a whole: no script of a group has them."""
 OF_NOW = {"HF128"}
+OF_OURSELVES = {"HF133"}
+"""About a rule that failed: ``tests/report/test_stored_findings.py`` plants one."""
 """About what coordinators say: ``tests/report/test_now.py`` has them."""
 
 
@@ -322,7 +325,9 @@ def examine(script: Script) -> dict[str, Finding]:
 
 
 def test_every_rule_has_its_two_fleets_and_there_are_enough() -> None:
-    assert sorted({*CASES, *OF_A_FOLDER, *OF_NOW}) == [rule.code for rule in all_rules()]
+    assert sorted({*CASES, *OF_A_FOLDER, *OF_NOW, *OF_OURSELVES}) == [
+        rule.code for rule in all_rules()
+    ]
     assert len(CASES) >= 12
 
 
@@ -612,7 +617,7 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
     monkeypatch.setattr(rebuilding, "MOST_COMMITS", at_once)
     monkeypatch.setattr(rebuilding, "MOST_SEARCHED", searched)
     folder = write_tables(tables(deploy_with_commits(0.5, 11.0)), tmp_path)
-    kept = open_tables(folder).load(groups, without=NOT_SHOWN)
+    kept = open_tables(folder).load(groups, without=NOT_LOADED)
     found = examine_all(kept, groups, last_ms=START_MS + 20 * MINUTES)
     texts = [f.text for e in found for f in e.findings if f.code == "HF102"]
     assert ["than usual" in text for text in texts] == [is_known]
@@ -846,7 +851,7 @@ def test_tables_of_a_dead_stream_do_not_look_healthy(
     now_ms = START_MS + 3_600_000 + age_s * 1000
     held = read_tables(tables(quiet()))
     monkeypatch.setattr(held, "newest_notes", lambda: taken)
-    (found,) = examine_all(held, last_ms=START_MS + MINUTES, now_ms=now_ms)
+    (found,) = examine_all(held, last_ms=START_MS + MINUTES, age=read_age(held, now_ms))
     assert [f.code for f in found.findings] == ["HF123"] * stale
 
 
@@ -859,7 +864,9 @@ def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatc
         ([], "-b HOST:PORT"),
     ):
         monkeypatch.setattr(held, "newest_notes", lambda s=started: {**notes, "started_with": s})
-        (found,) = examine_all(held, last_ms=START_MS + MINUTES, now_ms=START_MS + 10**10)
+        (found,) = examine_all(
+            held, last_ms=START_MS + MINUTES, age=read_age(held, START_MS + 10**10)
+        )
         (finding,) = found.findings
         assert finding.command == f"holdfast watch {expected} -o DIR --every 45s"
 

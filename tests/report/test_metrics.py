@@ -1,9 +1,11 @@
 """The text of /metrics: names unchanged, labels escaped; the dashboard asks for what is there."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,6 @@ from holdfast.fleet.tables.reading import read_tables
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 RULES = "prometheus-rules.yml"
-PROMTOOL = shutil.which("promtool")
 EVIL = ['a"b', "a\\b", "a\nb", '"} 1\nfake{x="', "\x1b[31m\u202e", "{}", "名前😀", "x" * 5000]
 
 
@@ -166,13 +167,19 @@ def test_legends_and_texts_name_labels_that_exist() -> None:
         }
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
+def promtool() -> str:
+    """The path of promtool, which tools/programs.sh puts beside Python."""
+    found = shutil.which("promtool", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found, "no promtool found: run tools/programs.sh, or install Debian's prometheus"
+    return found
+
+
 def test_each_alert_fires_where_it_should_and_nowhere_else(tmp_path: Path) -> None:
     for file in (EXAMPLES / RULES, Path(__file__).with_name("prometheus_rules_test.yml")):
         shutil.copy(file, tmp_path)
     for command in (["check", "rules", RULES], ["test", "rules", "prometheus_rules_test.yml"]):
         done = subprocess.run(
-            [str(PROMTOOL), *command], cwd=tmp_path, check=False, capture_output=True, text=True
+            [promtool(), *command], cwd=tmp_path, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

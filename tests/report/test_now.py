@@ -407,7 +407,8 @@ def test_served_pages_show_what_groups_do_now(tmp_path: Path) -> None:
         assert "/group?name=fresh" in words
         page = client.get("/group?name=g", headers=LOCAL).text
         assert "/10.0.0.8" in page and "waited for" in page
-        assert client.get("/group?name=fresh", headers=LOCAL).status_code == 200
+        for more in ("", "&from=5m", "&to=5m"):
+            assert client.get(f"/group?name=fresh{more}", headers=LOCAL).status_code == 200
         assert client.get("/group?name=nobody", headers=LOCAL).status_code == 404
         versions = set()
         for _ in range(2):

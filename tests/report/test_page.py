@@ -113,7 +113,7 @@ def test_another_script_instead_of_the_packed_one_does_not_run(
     page.goto((tmp_path / "r.html").as_uri())
     page.locator("#readout", has_text="This picture could not be drawn").wait_for()
     assert page.title() == "Bounce, 2025-11-21 08:00:00 to 2025-11-21 08:10:00 UTC"
-    assert page.locator("section.group table.sortable").is_visible()
+    assert page.get_by_role("table", name="The latest rebalances").is_visible()
     context.close()
 
 
@@ -182,8 +182,9 @@ def test_downtime_is_drawn_in_the_unit_of_the_table(opened: Any) -> None:
 
 
 def test_zoom_pan_and_show_all(opened: Any) -> None:
-    axis = opened.page.locator("#readout")
-    box = opened.page.locator("#canvas").bounding_box()
+    axis, canvas = opened.page.locator("#readout"), opened.page.locator("#canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
     opened.page.mouse.move(box["x"] + 600, box["y"] + 60)
     before = opened.point(600, 60)
     opened.page.keyboard.down("Control")
@@ -271,9 +272,11 @@ def test_a_table_stands_behind_the_picture(opened: Any) -> None:
 
 
 def test_rebalance_table_sorts_and_leads_to_the_moment(opened: Any) -> None:
-    opened.page.click("text=Moved >> nth=0")
-    opened.page.click("section.group .sort:has-text('Moved')")
-    first = opened.page.locator("section.group table.sortable tbody tr").first
+    latest = opened.page.get_by_role("table", name="The latest rebalances")
+    times = latest.locator("tbody td:first-child").all_inner_texts()
+    assert times == sorted(times, reverse=True) and len(times) == 15
+    latest.get_by_role("button", name="Moved").click()
+    first = latest.locator("tbody tr").first
     assert first.locator("td").nth(8).inner_text() == "3"
     first.locator(".jump").click()
     assert "generation" in opened.page.locator("#readout").inner_text()
@@ -286,7 +289,9 @@ def test_figures_and_tables_are_there_without_javascript(chromium: Any, report: 
     for words in ("Partitions moved", "up to 6.3 s", "Rebalances"):
         assert words in text
     assert "The picture needs JavaScript" in text
-    assert page.page.locator("table.sortable tbody tr").count() == 15
+    for name, rows in (("Members", 4), ("Partitions", 12), ("The latest rebalances", 15)):
+        table = page.page.get_by_role("table", name=name)
+        assert table.is_visible() and table.locator("tbody tr").count() == rows
     page.close()
 
 
@@ -365,7 +370,7 @@ def test_names_of_strangers_stay_names(opens: Any) -> None:
     assert page.page.evaluate(scripts) == 2  # the loader, and what it unpacked
     assert (
         page.page.evaluate(
-            "document.querySelectorAll('img, svg:not(.spark), iframe, object').length"
+            "document.querySelectorAll('img, svg:not(.spark, .chart svg), iframe, object').length"
         )
         == 0
     )
@@ -373,10 +378,13 @@ def test_names_of_strangers_stay_names(opens: Any) -> None:
     assert "\\u202e" not in shown.replace("\\\\u202e", "")
 
 
+GROUP_B = ["Group b", "Lag and rebalances of b", "Members, partitions and rebalances of b"]
+
+
 def test_two_groups_are_shown_one_at_a_time(opens: Any) -> None:
     fleet = tables(rolling_bounce("a"), rolling_bounce("b", {"t": 3}, 3))
     page = opens(fleet, "#g=b")
-    assert page.page.locator("section.group:visible h2").all_inner_texts() == ["Group b"]
+    assert page.page.locator("section.group:visible h2").all_inner_texts() == GROUP_B
     assert page.point(600, AXIS + 5).startswith("t-0")
     page.page.select_option("#group", label="a")
     page.until("location.hash.includes('g=a')")
@@ -384,7 +392,7 @@ def test_two_groups_are_shown_one_at_a_time(opens: Any) -> None:
     page.page.get_by_role("link", name="b", exact=True).click()
     page.page.locator("section.group:visible h2", has_text="Group b").wait_for()
     page.page.locator("a.lozenge").first.click()
-    assert page.page.locator("section.group:visible h2").all_inner_texts() == ["Group b"]
+    assert page.page.locator("section.group:visible h2").all_inner_texts() == GROUP_B
 
 
 def test_a_phone_shows_what_matters_in_three_columns(opens: Any) -> None:
@@ -392,7 +400,7 @@ def test_a_phone_shows_what_matters_in_three_columns(opens: Any) -> None:
     page = opens(fleet, policies=POLICIES, viewport={"width": 390, "height": 844})
     shown = "table => [...table.tHead.rows[0].cells].filter(c => c.offsetWidth).length"
     narrow = page.page.locator("table.narrow:visible")
-    assert narrow.count() == 3  # groups, policies, rebalances
+    assert narrow.count() == 4  # groups, policies, members, rebalances
     for i in range(narrow.count()):
         assert narrow.nth(i).evaluate(shown) == 3
         fits = "table => table.parentElement.scrollWidth <= table.parentElement.clientWidth"
@@ -477,11 +485,18 @@ def test_lag_is_a_heat_map_with_tables_behind_it(opens: Any) -> None:
         page.page.keyboard.press("ArrowRight")
         assert expected in told.inner_text()
     assert told.inner_text() == "clicks-3 · lag unknown · owner worker-3-003b"
-    page.page.click(".lag-all summary")
-    page.until("document.querySelectorAll('.lag-table tbody tr').length > 2")
-    cells = page.page.locator(".lag-table tbody tr").nth(2).locator("td").all_inner_texts()
-    assert cells == ["clicks-2", "7,000", "worker-2-002b"]
-    assert "21,015 records behind in 6 of 12 partitions" in page.page.inner_text("section.group")
+    worst = page.page.get_by_role("table", name="Partitions of etl")
+    cells = worst.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert cells == ["clicks-2", "worker-2", "1,000", "8,000", "7,000", "–"]
+    page.page.fill(".find-partition", "orders-1")
+    found = page.page.get_by_role("table", name="All partitions").locator("tbody tr")
+    assert found.count() == 1 and not worst.is_visible()
+    assert found.first.locator("td").all_inner_texts()[:2] == ["orders-1", "worker-1"]
+    page.page.fill(".find-partition", "worker-2")
+    assert found.count() == 3
+    page.page.fill(".find-partition", "")
+    assert worst.is_visible()
+    assert "21,015 records behind in 6 of 12 partitions" in page.page.inner_text("main")
     assert page.said == []
 
 

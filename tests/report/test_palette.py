@@ -1,10 +1,13 @@
 """Colours against simulated colour blindness (Machado, Oliveira, Fernandes 2009, severity 1)."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 
+from holdfast.fleet.analysis.group.lag_over_time import MOST_TOPICS
+from holdfast.fleet.report.drawing.document import asset
 from holdfast.fleet.report.drawing.payload import COLOURS, HUES
 
 MACHADO = {
@@ -54,6 +57,20 @@ def test_every_colour_stands_out_on_paper_and_in_the_dark(surface: str, least: f
     for colour in COLOURS:
         low, high = sorted((luminance(colour), luminance(surface)))
         assert high / low >= least, colour
+
+
+def test_lines_of_charts_stand_out_in_both_themes() -> None:
+    """By WCAG 2.1, 1.4.11: a graphical object has a contrast of 3 to 1."""
+    themes = re.findall(
+        r"--paper: (#\w+); --surface: (#\w+);.*?--c0: ([^}]*)}", asset("style.css"), re.S
+    )
+    assert len(themes) == 3  # light, dark by the system, dark by choice
+    for paper, surface, rest in themes:
+        lines = re.findall(r"#\w{6}", rest)
+        assert len(lines) == MOST_TOPICS + 1
+        for line, ground in itertools.product(lines, (paper, surface)):
+            low, high = sorted(TO_XYZ[1] @ linear(one) + 0.05 for one in (line, ground))
+            assert high / low >= 3, (line, ground)
 
 
 def test_all_colours_are_distinct() -> None:

@@ -6,9 +6,9 @@ import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
 from holdfast.fleet.analysis.findings.examination import all_rules
-from holdfast.fleet.analysis.findings.finding import Evidence, few, generations_of
-from holdfast.fleet.report.drawing.markup import escape
-from holdfast.fleet.report.drawing.sections import code_link
+from holdfast.fleet.analysis.findings.finding import RULES, Evidence, few, generations_of
+from holdfast.fleet.report.drawing.markup import escape, prose
+from holdfast.fleet.report.drawing.sections import code_link, codes_section
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
 from holdfast.fleet.tables.reading import read_tables
 
@@ -20,7 +20,8 @@ def test_a_cause_that_a_broker_stated_differs_from_one_that_is_inferred() -> Non
     page = render(read_tables(tables(script)), "t")
     assert page.count("(stated)") == 1
     assert 'title="Adding new member a because of a rolling &lt;bounce&gt;"> (stated)' in page
-    assert page.count("(90%)") == len(script.rows["rebalances"]) - 1
+    assert page.count("inferred: right in 90%") == len(script.rows["rebalances"]) - 1
+    assert "%)" not in "".join(re.findall("<td[^>]*>([^<]*)", page))
 
 
 def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() -> None:
@@ -81,3 +82,41 @@ def test_idle_traffic_is_shown_beside_downtime() -> None:
     assert "more in which no record waited" in render(read_tables(tables(script)), "t")
     assert "no record waited are" not in render(read_tables(tables(rolling_bounce("a"))), "t")
     assert re.search(r"\d \([\d.]+( to [\d.]+)? idle\)", render(read_tables(tables(script)), "t"))
+
+
+def test_long_tables_show_the_worst_partitions_and_the_latest_rebalances() -> None:
+    script = rolling_bounce("a", {"t": 150}, 2)
+    for i in range(120):
+        script.settle(500 + 10 * i, sorted(set(script.owners.values())), dict(script.owners))
+    script.rows["rebalances"][3]["gap_upper_seconds"] = 9_999.0
+    script.lag({tp: i for i, tp in enumerate(sorted(script.owners))})
+    page = render(read_tables(tables(script)), "t")
+
+    def rows(name: str) -> list[str]:
+        body = page.split(f"<caption>{name}</caption>")[1].split("</table>")[0]
+        return re.findall(r"<tr>(<td.*?)(?=<tr>|</tbody>)", body)
+
+    worst, latest = rows("Partitions of a"), rows("The latest rebalances")
+    assert len(worst) == len(latest) == 100
+    assert "t-149<" in worst[0] and ">149<" in worst[0] and ">All 150<" in page
+    times = [re.findall(r"2025-[\d :.-]+", row)[0] for row in latest]
+    assert times == sorted(times, reverse=True)
+    (costliest, *_), n = rows("The costliest rebalances"), "The 20 costliest</summary>"
+    assert "at most 9,999" in costliest or "to 9,999" in costliest
+    assert page.index(n) < page.index("The latest rebalances")
+
+
+def test_what_follows_from_a_finding_is_folded_under_it() -> None:
+    page = render(read_tables(tables(rolling_bounce())), "t")
+    findings = page.split("<h3>Findings</h3>")[1].split("</section>")[0]
+    folded = findings.split('class="effects"')
+    assert re.search(r"It causes HF\d+ [a-z -]+", folded[1])
+    codes = re.findall(r'<div class="finding"><p><span[^>]*>(HF\d+)<', folded[0])
+    assert len(codes) == 1, "the cause alone stands open before its effects"
+
+
+def test_words_between_backticks_are_code_and_everything_is_escaped() -> None:
+    shown = codes_section(RULES)
+    assert shown is not None and "`" not in shown
+    assert "<code>upgrade-check</code>" in shown
+    assert prose("a `b<` c") == "a <code>b&lt;</code> c"

@@ -147,14 +147,15 @@ def test_an_open_page_says_for_how_long_a_group_rebalances_and_whom_it_waits_for
         assert page.evaluate("globalThis.opened") == "once"
 
         page.get_by_role("link", name=group).first.click()
-        section = "section.group"
+        section = "main"
         shows("waited for", section, "who is waited for")
+        assert ", waiting for member slow on host " in page.locator("p.now").inner_text()
         assert f"waits for slow on {host_of(page)} to join again" in (
             page.locator(section).inner_text()
         )
         slow.release()
         until(
-            lambda: page.locator(f"{section} .now strong").first.inner_text() == "Stable",
+            lambda: page.locator("p.now strong").first.inner_text() == "Stable",
             "the end of the rebalance",
             PATIENCE_S,
         )
@@ -165,4 +166,5 @@ def test_an_open_page_says_for_how_long_a_group_rebalances_and_whom_it_waits_for
 
 def host_of(page: Any) -> str:
     """The host of the first member of the page's table."""
-    return str(page.locator("section.group table tbody tr td").nth(1).inner_text())
+    members = page.get_by_role("table", name="Members of")
+    return str(members.locator("tbody tr").first.locator("td").nth(1).inner_text())

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from holdfast.cli.commands.watch import write_metrics
 from holdfast.fleet.analysis.findings.doctor import summary
 from holdfast.fleet.analysis.findings.examination import FoundCode
 from holdfast.fleet.analysis.findings.finding import Severity
+from holdfast.fleet.analysis.group.lag_over_time import LagOverTime
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
 from holdfast.fleet.report.serving.group_index import (
@@ -40,7 +41,6 @@ from holdfast.fleet.report.serving.group_index import (
     GroupVerdict,
     IndexView,
     cut,
-    followed,
     read_index,
     select,
 )
@@ -139,6 +139,8 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
         cause=("",) * len(rows),
         cause_share=np.zeros(len(rows)),
         lags=np.asarray([[row[2]] for row in rows], np.int64).reshape(len(rows), 1),
+        lag_over_time=LagOverTime(at_ms=np.zeros(0, np.int64), lines=()),
+        rebalances_ms=np.zeros(0, np.int64),
     )
     verdicts = {
         name: GroupVerdict(
@@ -269,12 +271,12 @@ def test_a_row_knows_when_its_rebalances_were_and_how_its_lag_went() -> None:
     assert index.recent.sum(axis=1).tolist() == index.n_rebalances.tolist()
     assert index.covered_ms[1] - index.covered_ms[0] == 9_000_000
     assert index.cause[1] == "leave" and 0.5 < index.cause_share[1] < 1
-    later = read_index(held(bounced("etl", lag=2), quiet("new")))
-    both = followed(index, later)
-    assert both.lags.tolist() == [[4 * 7, 4 * 2], [NO_LAG, NO_LAG]]
-    for _ in range(SLICES + 5):
-        both = followed(both, later)
-    assert both.lags.shape == (2, SLICES)
+    bounced_etl = bounced("etl").lag_at(0, {"orders": 9}).lag_at(100, {"orders": 5, "t": 2})
+    index = read_index(held(calm.lag_at(100, {"t": None}), bounced_etl.lag_at(8_999, {"t": 1})))
+    lags = index.lags.tolist()
+    assert lags[0] == [NO_LAG] * SLICES
+    assert [i for i, lag in enumerate(lags[1]) if lag != NO_LAG] == [0, SLICES - 1]
+    assert (lags[1][0], lags[1][-1]) == (7, 1)  # the last reading of a part
 
 
 def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> None:
@@ -295,14 +297,15 @@ def test_the_first_words_say_where_when_and_what_is_wrong(client: Client) -> Non
 def test_one_finding_of_many_groups_is_one_tag_that_finds_them(tmp_path: Path) -> None:
     many = [bounced(f"etl-{i:02}") for i in range(20)]
     with following(write_tables(tables(*many), tmp_path)) as found:
+        assert found.ranges.wait({"from": "6h"}, PATIENCE_S)
         text = Client(ServedPages(found, is_local=True)).get("/?from=6h", headers=LOCAL).text
     wrong = text.split("What is wrong")[1].split("</section>")[0]
     assert re.findall(r'href="([^"]*)"[^>]*>([^<]*)</a>', wrong) == [
         ("/?find=HF102&amp;from=6h", "HF102 deploy churn: 20 groups"),
-        ("/?find=HF111&amp;from=6h", "HF111 delay too short for restarts: 20 groups"),
+        ("/?find=HF111&amp;from=6h", "HF111 partitions moved away and back: 20 groups"),
     ]
-    assert "deploy churn </span>" in text.split("<tbody>")[1]
-    assert text.index("What is wrong") < text.index("<tbody>")
+    assert "deploy churn </span>" in text.split('id="groups"')[1]
+    assert text.index("What is wrong") < text.index('id="groups"')
 
 
 @pytest.fixture(scope="module")
@@ -369,6 +372,28 @@ def test_a_time_range_is_in_every_address_and_in_every_number(client: Client) ->
     minute = "from=2025-11-21T08:01:00Z&to=2025-11-21T08:02:00Z"
     assert "to 2025-11-21 08:02:00 UTC</p>" in read("/group?name=etl&" + minute)
     assert client.get("/?from=soon", headers=LOCAL).status_code == 400
+
+
+def test_tags_of_the_list_are_those_of_the_groups_page_in_every_range(
+    fleet: ServedFleet, client: Client
+) -> None:
+    at = "2025-11-21T08:0"
+    ranges = ("", "from=all", "from=5m", "from=1m", f"to={at}2:00Z", f"from={at}2:00Z&to={at}3:00Z")
+    seen = set()
+    for query in ranges:
+        words = dict(parse_qsl(query))
+        assert fleet.ranges.range_of(words) is None or fleet.ranges.wait(words, PATIENCE_S)
+        text = client.get("/?find=etl&" + query, headers=LOCAL).text.split('id="groups"')[1]
+        tags = re.findall(r'class="(lozenge [^"]*)"[^>]*>(HF\d+)<', text.split("</tbody>")[0])
+        found = client.get("/api/groups/etl?" + query, headers=LOCAL).json["findings"]
+        assert {(code, "past" not in look) for look, code in tags} == {
+            (one["code"], any(o["active"] for o in found if o["code"] == one["code"]))
+            for one in found
+        }
+        rows = client.get("/api/groups?find=etl&" + query, headers=LOCAL).json["rows"]
+        assert [one["code"] for one in rows[0]["findings"]] == [code for _, code in tags]
+        seen.add(tuple(tags))
+    assert len(seen) > 2
 
 
 def test_each_page_has_navigation_version_theme_and_icon(client: Client) -> None:
@@ -479,7 +504,7 @@ def test_the_costliest_groups_are_examined_first(tmp_path: Path) -> None:
     fleet = ServedFleet(folder, print)
     order = [e.history.name for e in fleet._examined(fleet.served)]
     index = fleet.served.index
-    shown = [index.names[i] for i in select(index, fleet.verdicts, IndexView())]
+    shown = [index.names[i] for i in select(index, fleet.ranges.view({}).verdicts, IndexView())]
     assert order == shown == ["c", "b", "a"]
 
 

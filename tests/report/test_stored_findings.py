@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from tests.pipeline import local
 from tests.report.fleet import START_MS, rolling_bounce, tables
 
 from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, with_source
@@ -16,9 +19,17 @@ from holdfast.core.names import Visible
 from holdfast.fleet.analysis.findings import examination
 from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
 from holdfast.fleet.analysis.findings.finding import RULES, Limits, Symptom
-from holdfast.fleet.analysis.findings.stored import Examined
-from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
+from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
+from holdfast.fleet.analysis.group.lag import NEVER
+from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.source_times import read_age, window_end_ms
 from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES
+from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.tables.columns.holdable import moment_text
+from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 CAPTURED = Path(__file__).parent / "captured" / "dump"
@@ -51,7 +62,7 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
     watched = replace(old, notes={**old.notes, "query": "q", "every_seconds": 10.0})
     stale = Tables(made.root, replace(made.folder.newest(), manifest=_with(made, watched)))
     later = 1000 * 86_400 * 30 + (Examined.of(made) or Examined(end_ms=0)).end_ms
-    (found, *_) = examinations(stale, groups, now_ms=later)
+    (found, *_) = examinations(stale, groups, age=read_age(stale, later))
     codes = [one.code for one in plain.findings]
     assert sorted(one.code for one in found.findings) == sorted([*codes, "HF123"])
 
@@ -88,12 +99,66 @@ def test_tables_in_memory_have_no_findings_and_are_examined() -> None:
     assert held.stored("findings").schema.field("figures").type == pa.string()
 
 
-def test_an_error_in_a_rule_names_the_rule_and_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-        raise ZeroDivisionError
+@pytest.mark.parametrize("hours", [None, 1])
+@pytest.mark.parametrize("dump", [CAPTURED, Path(local.__file__).parent / "captured" / "dump"])
+def test_findings_of_every_batch_are_those_of_all_groups_examined_then(
+    dump: Path, hours: int | None, tmp_path: Path
+) -> None:
+    """Batches read the dump in slices of time; each one ends its window then."""
+    tables, opened = Tables(tmp_path), Dump.open(dump)
+    rows = local.records_of(opened)
+    at_us = rows["timestamp"].cast(pa.int64()).to_numpy()
+    cuts = np.quantile(at_us, [0, 0.3, 0.5, 0.6, 0.9, 1]).astype(int).tolist()
+    past: dict[str, Any] = {}
+    for batch, (low, high) in enumerate(pairwise([*cuts, cuts[-1] + 1, cuts[-1] + 10**9])):
+        job = local.LocalJob(session=None, tables=tables, batch=batch, keep_state=True, past=past)
+        fresh = rows.filter(pa.array((at_us >= low) & (at_us < high), pa.bool_()))
+        job.make(opened, fresh, Selection(all_groups=True), "latest", ())
+        job.amend()
+        notes = {"taken_at": moment_text(int(high))}
+        notes |= job.examine(notes, None if hours is None else lambda end: end - 3_600_000 * hours)
+        past = {name: job.files.pop(name, []) for name in STATE_TABLES}
+        made = Batch(id=batch, files=job.files, notes=notes)
+        tables.commit(made, anew=["lag", "findings"], without=job.amended)
+        window = Examined.of(tables)
+        assert window is not None
+        since_ms = NEVER if window.since_ms is None else window.since_ms
+        span = {"last_ms": window.end_ms, "since_ms": since_ms}
+        histories = read_groups(tables, tables.groups, commits=CommitTimes(tables), **span)
+        anew = finding_rows(map(examination.examine, histories))
+        assert tables.table("findings").to_pylist() == anew.to_pylist()
+    assert tables.rows("findings")
 
-    rule = replace(RULES["HF104"], look=look)
-    monkeypatch.setattr(examination, "all_rules", lambda: (rule,))
-    with pytest.raises(ZeroDivisionError) as caught:
-        list(examinations(read_tables(tables(rolling_bounce("a")))))
-    assert caught.value.__notes__ == ["rule HF104 (lag skew), group 'a'"]
+
+def test_only_rules_of_the_lag_read_it(made: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [rule for rule in examination.all_rules() if rule.of_lag is None]
+    monkeypatch.setattr(GroupHistory, "had_work", lambda *_: True)
+    monkeypatch.setattr(GroupHistory, "lag", None)
+    for history in read_groups(made, made.groups, last_ms=window_end_ms(made)):
+        for rule in others:
+            list(rule.find(history, Limits()))
+
+
+def test_a_rule_that_fails_is_a_finding_of_its_group_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sick = "ill-two-owners"
+
+    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+        yield from RULES["HF117"].look(history, limits)
+        if history.name == sick:
+            raise ZeroDivisionError("by nothing")
+
+    run(None, str(CAPTURED), tmp_path / "whole")
+    rules = [replace(one, look=look) if one.code == "HF117" else one for one in RULES.values()]
+    monkeypatch.setattr(examination, "all_rules", lambda: tuple(rules))
+    run(None, str(CAPTURED), tmp_path / "failed")
+    whole, found = (open_tables(tmp_path / name).table("findings") for name in ("whole", "failed"))
+    (failed,) = [row for row in found.to_pylist() if row["code"] == "HF133"]
+    assert failed["group"] == sick and failed["command"] == "holdfast explain HF117"
+    assert failed["text"] == "rule HF117 (uneven loads) failed: ZeroDivisionError: by nothing"
+    others = [row for row in found.to_pylist() if row["code"] != "HF133"]
+    key = [(row["group"], row["code"], row["text"]) for row in whole.to_pylist()]
+    assert [(row["group"], row["code"], row["text"]) for row in others] == [
+        one for one in key if one[:2] != (sick, "HF117")
+    ]

@@ -72,8 +72,8 @@ def test_a_cell_leaves_out_a_lower_bound_of_nothing(lower, upper, said):
             7,
             "7 rebalances in 3 h and downtime of up to 9.0 s a partition.",
         ),
-        (0.0, 0.0, {}, 7, "7 rebalances in 3 h and no downtime that is known."),
-        (0.0, math.nan, {}, 0, "no rebalances in 3 h and no downtime that is known."),
+        (0.0, 0.0, {}, 7, "7 rebalances in 3 h."),
+        (0.0, math.nan, {}, 0, "no rebalances in 3 h."),
     ],
 )
 def test_the_first_words(lower, upper, by_cause, n_rebalances, said):

@@ -37,6 +37,7 @@ OF_A_MOMENT = (
     "has_unread",
     "idle_lower_seconds",
     "idle_upper_seconds",
+    "lag_history",
 )
 """Whether a record waited in a pause is known by the log ends of its batch."""
 

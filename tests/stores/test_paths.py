@@ -128,6 +128,7 @@ def test_no_command_makes_a_folder_of_a_scheme(command, url, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("job", ["history", "lag", "plan", "replay", "watch"])
+@pytest.mark.every
 def test_no_job_makes_one(job, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ends = {"plan": ["sticky", "out"], "replay": ["out"]}

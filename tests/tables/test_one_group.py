@@ -14,7 +14,7 @@ from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_byt
 from holdfast.fleet.analysis.source_times import window_end_ms
 from holdfast.fleet.pipeline.plan.rows import fleet_rows, topics_of
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 GROUP = "group-01471"
@@ -30,7 +30,7 @@ def read_for(answer: Callable[[Tables], Any], tables: Tables) -> int:
 
 def shown(tables: Tables) -> Tables:
     """What ``report``, ``doctor`` read."""
-    held = tables.load(tables.choose([GROUP]), without=NOT_SHOWN)
+    held = tables.load(tables.choose([GROUP]), without=NOT_LOADED)
     assert window_end_ms(held)
     return held
 
@@ -51,7 +51,7 @@ def test_one_group_of_a_fleet_is_read_without_the_others(tmp_path, n_groups, par
         assert one <= limit / 2, name
     held = shown(open_tables(tmp_path).at_snapshot())
     for name, n_rows in ROWS.items():
-        assert held.stored(name).num_rows == (n_rows if name not in NOT_SHOWN else 0), name
+        assert held.stored(name).num_rows == (n_rows if name not in NOT_LOADED else 0), name
         assert tables.stored(name, groups=[GROUP]).num_rows == n_rows, name
     assert tables.files("lag", groups=["h"]) == []
     topics = {f"topic-{i}": 3 for i in range(20)}
@@ -68,7 +68,7 @@ def test_a_page_is_the_same_whether_or_not_the_others_were_read(tmp_path):
     for groups in (["b"], ["c", "a"], ["[ab]"]):
         chosen = kept.choose(groups)
         assert chosen == whole.choose(groups)
-        restricted = kept.load(chosen, without=NOT_SHOWN)
+        restricted = kept.load(chosen, without=NOT_LOADED)
         assert "offset_commits" not in restricted
         assert render(restricted, "t", chosen) == render(whole, "t", chosen)
 

@@ -13,7 +13,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     rejoin_data,
 )
-from holdfast.core.wire.many.assignment_columns import encode_assignments
+from holdfast.core.wire.many.member_messages import encode_assignments
 
 names = st.text(min_size=1, max_size=20)
 

@@ -21,8 +21,8 @@ from holdfast.core.wire.layouts.sticky_user_data import (
     encode_sticky_user_data,
 )
 from holdfast.core.wire.many import topic_blocks
+from holdfast.core.wire.many.member_messages import claims_of, decode_subscriptions
 from holdfast.core.wire.many.name_table import NameTable
-from holdfast.core.wire.many.subscription_columns import claims_of, decode_subscriptions
 from holdfast.errors import WireError
 
 KNOWN = ["", "a", "b", "orders", "orders-2", "some.rather.long-topic_name"]

@@ -148,12 +148,12 @@ screen for each group, the worst first. It only reads, and joins no group. A fin
 
 `history -o`, `watch` and `serve` examine groups as a step of their pipeline, in this process or on
 Spark, and commit the [table](tables.md) `findings` together with the rows that it was computed
-from. Its window ends when the batch's source was read. A batch examines groups with new records,
-with unread records and with active findings; in other groups time changes nothing. `doctor`,
-`report` and `/metrics` read the table. They run the same rules over a dump, a live cluster, or
-with another window (`--since`), for which no table exists. The clock of the reader and the
-coordinators' answers are added on reading: HF123 compares the tables with the clock, and a group
-whose coordinator answered is examined with its present state.
+from. Its window ends when the batch's source was read. A batch of a stream examines groups with
+events; of a group that has only committed, what depends on its lag; the rest of the table stays.
+`doctor`, `report` and `/metrics` read the table. They run the same rules over a dump, a live
+cluster, or with another window (`--since`), for which no table exists. The clock of the reader
+and the coordinators' answers are added on reading: HF123 compares the tables with the clock, and a
+group whose coordinator answered is examined with its present state.
 
 Groups are sorted by the severity of their worst active finding, then by downtime, in `doctor`,
 `report` and `serve` alike. A window ends when the source was read: now for a cluster, `taken_at`
@@ -169,7 +169,7 @@ _SECTION = """\
 
 Of {n} groups with a known history, {sound} are sound; the others have a problem planted.
 {on_broker} were recorded on a real Kafka
-(`tests/report/captured/capture.py` describes each, `tests/pipeline/captured` and
+(`tests/report/captured/scenarios.py` describes each, `tests/pipeline/captured` and
 `tests/wire/captured` have the older ones); the others come from the simulation, with commits and
 log ends written beside its records. False findings are findings above info in a group that does not
 have the problem. `tests/report/test_labelled.py` checks the table. HF123 is about a folder and

@@ -134,7 +134,9 @@ def _server_of(text: str) -> str:
     has_port = text.count(":") == 1 or "]:" in text
     port = text.rpartition(":")[2] if has_port else "9092"
     if not port.isdecimal():
-        raise ConfigError(f"{text!r}: the port is not a number, expected HOST:PORT")
+        raise ConfigError(
+            f"{text!r}: the port is not a number; expected an address such as localhost:9092"
+        )
     if not 0 < int(port) < 65_536:
         raise ConfigError(f"{text!r}: expected a port from 1 to 65535")
     return text if has_port else f"{text}:{port}"
@@ -170,7 +172,7 @@ FleetInput = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    Option("--group", metavar="GROUP", help="Name or pattern of groups; repeatable."),
+    Option("--group", metavar="GROUP", help="Name or pattern of groups; repeatable; default: all."),
 ]
 SparkGroups = Annotated[
     bool,
@@ -188,7 +190,8 @@ CommandConfig = Annotated[
 ]
 _MOMENTS = "2h (before the source was read), or 2026-11-22T10:00 (UTC)"
 Since = Annotated[
-    str | None, Option("--since", metavar="WHEN", help=f"Begin of the window: {_MOMENTS}.")
+    str | None,
+    Option("--since", metavar="WHEN", help=f"Begin of the window: {_MOMENTS}; default: all."),
 ]
 SINCE_OF_NOW = "1h"
 """Default begin of the window for commands that examine a live cluster."""
@@ -197,12 +200,17 @@ RecentSince = Annotated[
     Option(
         "--since",
         metavar="WHEN",
-        help=f"Begin of the window: {_MOMENTS}; default of a live cluster: {SINCE_OF_NOW}.",
+        help=f"Begin of the window: {_MOMENTS}; default: {SINCE_OF_NOW} of a live cluster, else "
+        "all.",
     ),
 ]
 Until = Annotated[
     str | None,
-    Option("--until", metavar="WHEN", help="End of the window, in the same form as --since."),
+    Option(
+        "--until",
+        metavar="WHEN",
+        help="End of the window, like --since; default: the end of the source.",
+    ),
 ]
 Timeout = Annotated[
     str,

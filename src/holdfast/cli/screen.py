@@ -43,7 +43,7 @@ def _print_all(console: Console, found: Sequence[Verdict]) -> None:
             _indented(console, what, 2, style="green")
         for finding in verdict.findings:
             if finding.follows:  # below its cause: what it adds, in a line or two
-                head = f"so {finding.code} {finding.rule.name}: {finding.text}"
+                head = f"consequence: {finding.code} {finding.rule.name}: {finding.text}"
                 _indented(console, head, 8, style="dim")
             else:
                 _print_finding(console, finding, verdict.n_owned)

@@ -23,7 +23,7 @@ from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
 from holdfast.errors import ConfigError
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 
 if TYPE_CHECKING:
     from holdfast.cli.live_states import GroupStatePoller
@@ -78,7 +78,7 @@ class OpenedTables:
         """Return the chosen groups, and what pages and findings show of them, read now."""
         # Tables of a dump or a cluster hold no other group; missing names were reported before.
         chosen = self.tables.choose(groups) if self.are_stored else None
-        return chosen, self.tables.load(chosen, without=NOT_SHOWN)
+        return chosen, self.tables.load(chosen, without=NOT_LOADED)
 
 
 def is_dump(source: StoragePath) -> bool:

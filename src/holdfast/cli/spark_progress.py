@@ -139,7 +139,7 @@ def spark_when_needed(
                 note("starting Spark")
             from holdfast.fleet.pipeline.session import open_session  # it loads Arrow
 
-            spark = open_session(**options)
+            spark = open_session(delta=False, **options)  # commands read tables without Spark
             stack.enter_context(shown(spark))
             return spark
 

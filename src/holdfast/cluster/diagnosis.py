@@ -15,7 +15,6 @@ Metadata v1; RFC 7628 (a broker's answer to a token).
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import struct
@@ -298,6 +297,8 @@ def _login_answer(answer: bytes | None) -> tuple[str | None, bytes]:
 
 def _refusal_of(answer: bytes | None) -> str | None:
     """Return the reason in the answer to a token; None if the token was taken."""
+    import json  # not before a connection fails
+
     refusal, challenge = _login_answer(answer)
     if refusal is not None or not challenge:
         return refusal

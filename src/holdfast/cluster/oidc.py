@@ -13,7 +13,6 @@ References: KIP-768; RFC 6749, sections 4.4 and 5.
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -169,6 +168,8 @@ def _untrusted(where: str, error: ssl.SSLCertVerificationError) -> str:
 
 def _refusal(endpoint: TokenEndpoint, status: int, body: bytes) -> str:
     """Describe the answer of an endpoint that gives no token (RFC 6749, section 5.2)."""
+    import json  # most members log in without a token
+
     try:
         answer = json.loads(body)
         code, text = str(answer.get("error", "")), str(answer.get("error_description", ""))
@@ -190,6 +191,8 @@ def _refusal(endpoint: TokenEndpoint, status: int, body: bytes) -> str:
 
 
 def _token(endpoint: TokenEndpoint, body: bytes) -> Token:
+    import json  # most members log in without a token
+
     where = f"the token endpoint {endpoint.url}"
     try:
         answer: Mapping[str, Any] = json.loads(body)

@@ -52,8 +52,7 @@ DELTA = "io.delta:delta-spark_2.13"
 
 Note = Callable[[str], None]
 
-_ATTEMPTS = 3
-_TIMEOUT_SECONDS = 900
+_ATTEMPTS_S = (900, 900, 900)
 _LIST = "jars.json"
 _CHECKSUMS = Path(__file__).with_name("jars.sha256")
 
@@ -111,7 +110,7 @@ def kafka_release(version: str) -> tuple[int, int]:
     return release
 
 
-def connector_jars(pyspark_version: str) -> list[Path]:
+def connector_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
     """Return the jars for ``spark.jars`` for the ``kafka`` source of a PySpark.
 
     The first connector of a minor runs with every patch of that minor; ``HOLDFAST_SPARK_CONNECTOR``
@@ -119,7 +118,7 @@ def connector_jars(pyspark_version: str) -> list[Path]:
     """
     coordinate = connector_of(pyspark_version)
     name = coordinate.partition(":")[2].replace(":", "-")
-    return resolve([coordinate], name, without=_modules_of_pyspark())
+    return resolve([coordinate], name, without=_modules_of_pyspark(), note=note)
 
 
 def connector_of(pyspark_version: str) -> str:
@@ -128,11 +127,20 @@ def connector_of(pyspark_version: str) -> str:
     return f"{CONNECTOR}:{version}"
 
 
-def delta_jars(pyspark_version: str) -> list[Path]:
-    """Return the jars for ``spark.jars`` for the ``delta`` format of a PySpark."""
+def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
+    """Return the jars for ``spark.jars`` for the ``delta`` format of a PySpark.
+
+    A session does without them, so there is one attempt, of five minutes at most.
+    """
     version = first_patch(pyspark_version)
     name = f"delta-spark_2.13-{version}"
-    return resolve([f"{DELTA}:{version}"], name, without=_modules_of_pyspark())
+    return resolve(
+        [f"{DELTA}:{version}"],
+        name,
+        without=_modules_of_pyspark(),
+        note=note,
+        attempts_s=(300,),
+    )
 
 
 def first_patch(pyspark_version: str) -> str:
@@ -167,6 +175,7 @@ def resolve(
     *,
     without: Collection[str] = (),
     note: Note | None = None,
+    attempts_s: Sequence[int] = _ATTEMPTS_S,
 ) -> list[Path]:
     """Return the jars of Maven coordinates and of their dependencies.
 
@@ -180,6 +189,8 @@ def resolve(
         Artifacts (module names) to leave out, with dependencies of their own.
     note : callable, optional
         Called with one line before the first download.
+    attempts_s : sequence of int
+        Timeout of each attempt to download, in seconds.
 
     Returns
     -------
@@ -201,7 +212,7 @@ def resolve(
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(store / "jars.lock"):
                 if not _is_complete(target):
-                    _download(coordinates, target, without, note)
+                    _download(coordinates, target, without, note, attempts_s)
         except OSError as error:
             raise JavaError(
                 f"cannot write the cache {store}: {error.strerror}; HOLDFAST_CACHE names another"
@@ -285,7 +296,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _download(
-    coordinates: Sequence[str], target: Path, without: Collection[str], note: Note | None
+    coordinates: Sequence[str],
+    target: Path,
+    without: Collection[str],
+    note: Note | None,
+    attempts_s: Sequence[int],
 ) -> None:
     if note is not None:
         note(f"fetching {', '.join(coordinates)} with its dependencies into {target} (once)")
@@ -295,12 +310,12 @@ def _download(
         description = work / "ivy.xml"
         description.write_text(_ivy_xml(coordinates, without), encoding="utf-8")
         out = work / "jars"
-        for attempt in range(1, _ATTEMPTS + 1):
-            answer = _run_ivy(java, ivy, description, out)
+        for timeout_s in attempts_s:
+            answer = _run_ivy(java, ivy, description, out, timeout_s)
             if answer is None and _jars_in(out):
                 break
-            if attempt == _ATTEMPTS:
-                raise JavaError(_failure(coordinates, answer))
+        else:
+            raise JavaError(_failure(coordinates, answer))
         fault = fault_of(out, checksums().get(target.name))
         if fault:
             raise JavaError(
@@ -314,7 +329,7 @@ def _download(
         out.rename(target)
 
 
-def _run_ivy(java: Java, ivy: Path, description: Path, out: Path) -> str | None:
+def _run_ivy(java: Java, ivy: Path, description: Path, out: Path, timeout_s: int) -> str | None:
     """Run Ivy once; return None, or the text of its error."""
     home = cache_folder() / "ivy"
     settings = os.environ.get("HOLDFAST_IVY_SETTINGS")
@@ -336,10 +351,10 @@ def _run_ivy(java: Java, ivy: Path, description: Path, out: Path) -> str | None:
     ]
     try:
         answer = subprocess.run(  # noqa: S603 - our own arguments, no shell
-            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {_TIMEOUT_SECONDS} s"
+        return f"no answer within {timeout_s} s"
     text = answer.stdout + answer.stderr
     failed = answer.returncode != 0 or "UNRESOLVED DEPENDENCIES" in text or "FAILED" in text
     return text if failed else None

@@ -34,7 +34,11 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
 from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
-from holdfast.members.config.arguments import (
+from holdfast.members.config.settings import Settings
+from holdfast.members.consumer_queries import (
+    ConsumerQueries,
+    TopicPartition,
+    as_offsets,
     check_listener,
     check_offsets,
     checked_names,
@@ -42,8 +46,6 @@ from holdfast.members.config.arguments import (
     checked_pattern,
     checked_seconds,
 )
-from holdfast.members.config.settings import Settings
-from holdfast.members.consumer_queries import ConsumerQueries, TopicPartition, as_offsets
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.runtime.application_tasks import to_the_end
 from holdfast.members.runtime.closing import Closing, EndSignals

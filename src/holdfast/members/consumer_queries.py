@@ -2,7 +2,9 @@
 
 **Rules.** A query goes to the brokers and waits for at most ``request.timeout.ms``. A seek is
 refused as :meth:`holdfast.Consumer.seek` refuses it. A commit that does not wait is checked before
-it is sent, as one that waits: offsets of partitions that this generation does not own are not sent.
+it is sent, as one that waits: offsets of partitions that this generation does not own are not
+sent. Every call checks its arguments before it has any effect, and refuses them with a
+:class:`LocalProtocolError` that has the found and the expected value.
 
 **Strategy.** :class:`ConsumerQueries` is a base class of :class:`holdfast.Consumer`; it needs
 only the member runtime.
@@ -13,18 +15,19 @@ References: Kafka's ``Consumer`` (``offsetsForTimes``, ``beginningOffsets``, ``c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster.lookup import EARLIEST, LATEST
+from holdfast.core.machine.shared_values import Offsets, OffsetToCommit
 from holdfast.errors import LocalProtocolError
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
-from holdfast.members.config.arguments import checked_pairs
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.commits import CommitOrigin, group_metadata
 from holdfast.members.session.poll_session import PollSession
 
@@ -32,6 +35,89 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from holdfast.members.runtime.member_runtime import MemberRuntime
+
+LARGEST_OFFSET = 2**63 - 1  # OffsetCommit has eight bytes for it
+_CALLBACKS = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+
+
+def checked_pattern(topics: object) -> Callable[[str], bool] | None:
+    """Return the predicate of a pattern; None if topics are named."""
+    if isinstance(topics, str):
+        if not topics.startswith("^"):
+            raise LocalProtocolError(f"subscribe() takes a list of topics: [{topics!r}]")
+        topics = re.compile(topics)
+    if isinstance(topics, re.Pattern):
+        matches = topics.match
+        return lambda name: matches(name) is not None
+    return None
+
+
+def checked_names(topics: Collection[str] | str | re.Pattern[str]) -> tuple[str, ...]:
+    """Return the named topics, sorted."""
+    if not isinstance(topics, Collection):
+        raise LocalProtocolError(f"subscribe() takes a list of topics, found {topics!r}")
+    for name in topics:
+        if not isinstance(name, str):
+            raise LocalProtocolError(f"a topic's name is a str, found {name!r}")
+    names = tuple(sorted(set(topics)))
+    if not names or not all(names):
+        raise LocalProtocolError(
+            "subscribe() takes at least one topic name; unsubscribe() leaves the group"
+        )
+    return names
+
+
+def check_listener(listener: object) -> None:
+    """Refuse a listener that would never be called, such as a plain function."""
+    if listener is not None and not any(hasattr(listener, name) for name in _CALLBACKS):
+        raise LocalProtocolError(
+            f"a listener is an object with {', '.join(_CALLBACKS[:2])} or {_CALLBACKS[2]}, "
+            f"found {listener!r}"
+        )
+
+
+def checked_pairs(partitions: object) -> list[tuple[str, int]]:
+    """Return pairs of topic and partition; refuse anything else."""
+    if not isinstance(partitions, Collection) or isinstance(partitions, str):
+        raise LocalProtocolError(
+            f"expected a list of pairs (topic, partition), found {partitions!r}"
+        )
+    pairs = []
+    for given in partitions:
+        match given:
+            case (str(topic), int(partition)):
+                pairs.append((topic, partition))
+            case _:
+                raise LocalProtocolError(
+                    f"expected a list of pairs (topic, partition), found {given!r} in it"
+                )
+    return pairs
+
+
+def check_offsets(offsets: object) -> None:
+    """Refuse anything but a mapping from partitions to offsets that a record can have."""
+    if not isinstance(offsets, Mapping):
+        raise LocalProtocolError(
+            "expected a mapping from (topic, partition) to the next offset, such as "
+            f"{{('orders', 0): 42}}, found {offsets!r}"
+        )
+    for (topic, partition), offset in zip(checked_pairs(offsets), offsets.values(), strict=True):
+        if not _is_offset(offset):
+            raise LocalProtocolError(
+                f"{topic}-{partition}: an offset is a whole number from 0 to 2^63 - 1, "
+                f"found {offset!r}"
+            )
+
+
+def checked_seconds(timeout: object) -> float:
+    """Return a timeout in seconds."""
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or isnan(timeout):
+        raise LocalProtocolError(f"a timeout is a number of seconds, found {timeout!r}")
+    return timeout
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_OFFSET
 
 
 class TopicPartition(NamedTuple):

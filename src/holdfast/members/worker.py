@@ -21,7 +21,7 @@ If a listener could not save state in time, or no callback reports a loss, an er
 :meth:`Worker.close` raises it.
 
 **Strategy.** The session of :class:`holdfast.Consumer`, without records: a revocation ends the work
-(:mod:`holdfast.members.session.worker_session`). The group has protocol type ``holdfast``, so
+(:class:`WorkerSession`). The group has protocol type ``holdfast``, so
 tools for consumer groups leave it alone.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
@@ -31,22 +31,33 @@ resources"; KIP-415 (Connect).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, Self
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, Self
 
 from holdfast.core.machine.leader.designs import DesignAssignor
+from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.model.partitions import Resource as Pair
 from holdfast.errors import ClientError, LocalProtocolError
 from holdfast.members.config.policy import check_leave, worker_assignors
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
-from holdfast.members.resources.supervisor import Run, supervise
+from holdfast.members.resources.supervisor import Run, Supervisor, supervise
 from holdfast.members.runtime.closing import Closing, EndSignals
+from holdfast.members.runtime.lags import LagSource
+from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_runtime import MemberRuntime, metrics_of
+from holdfast.members.runtime.member_thread import NOT_JOINED, MemberSnapshot
 from holdfast.members.runtime.metadata_watch import DeclaredResources
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.worker_session import WorkerSession
+from holdfast.members.session.membership import Membership
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import actions
+    from holdfast.core.machine.leader.assignor_protocol import Assignor
 
 _POLL_S = 0.05  # interval at which run() checks whether it was stopped
 _LEAVE_S = 25.0  # time that a close has in addition to the end of the work
@@ -320,3 +331,116 @@ class Worker:
             self.close()
         finally:
             self._signals.end()
+
+
+class WorkerSession:
+    """The session of one worker.
+
+    Parameters
+    ----------
+    resources : DeclaredResources
+        The kinds and counts that its group shares.
+    supervisor : Supervisor
+        Begins and ends the work.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assignors: Sequence[Assignor],
+        resources: DeclaredResources,
+        supervisor: Supervisor,
+        log: MemberLog,
+    ):
+        self.resources = resources
+        self.supervisor = supervisor
+        given: LagSource | str = settings["holdfast.lag.source"]
+        self.planner = LeaderPlanner(
+            settings,
+            assignors,
+            resources.count,
+            lag_source=None if isinstance(given, str) else given,  # brokers know no loads
+            version=lambda: resources.version,
+            log=log,
+        )
+        make_runtime = partial(MemberRuntime, resources=resources, planner=self.planner)
+        self.membership = Membership(settings, assignors, make_runtime=make_runtime)
+        self.membership.rebalance_handler = self
+        self._is_ending, self._deadline = False, 0.0
+        supervisor.leave_group = self.membership.leave
+        supervisor.request_round = self._rejoin
+
+    # The application
+
+    def join(self) -> None:
+        """Join the group, or continue a join that was interrupted; see :meth:`Worker.start`."""
+        self.membership.join_now(tuple(sorted(self.resources.counts)))
+
+    @property
+    def snapshot(self) -> MemberSnapshot:
+        """The member snapshot."""
+        return self.membership.snapshot or NOT_JOINED
+
+    def metrics(self) -> MemberMetrics:
+        """Return the metrics of the member."""
+        return metrics_of(self.membership.settings, self.planner, self.membership.runtime)
+
+    def leave(self, timeout_s: float, *, returns: bool | None = None) -> None:
+        """End all work in order and leave; a second call continues."""
+        member_thread = self.membership.member_thread
+        assert member_thread is not None
+        self._is_ending, self._deadline = True, time.monotonic() + timeout_s
+        if member_thread.failure is None:
+            self.membership.leave(returns=returns)
+        self.supervisor.stop_all()
+        member_thread.finished.wait(timeout_s)
+        self.membership.close()
+
+    def _rejoin(self, reason: str) -> None:
+        if (member_thread := self.membership.member_thread) is not None:
+            member_thread.rejoin(reason)
+
+    # See holdfast.members.runtime.member_thread.RebalanceHandler
+
+    def hold_back(self, resources: tuple[Pair, ...], drained: Callable[[], None]) -> None:
+        """Report ``resources`` as drained: nothing is in flight besides the work itself."""
+        drained()
+
+    def take_over(self, resources: tuple[Pair, ...], term: int) -> None:
+        """Do nothing: the work has begun already."""
+
+    def drop(self, resources: tuple[Pair, ...], lost: tuple[Pair, ...]) -> None:
+        """Notify the work that another worker may have begun."""
+        self.supervisor.drop(resources)
+
+    def call(
+        self,
+        call: ListenerCall,
+        resources: tuple[Pair, ...],
+        done: Callable[[str | None], None],
+    ) -> None:
+        """Begin or end work; only the end of a revocation is waited for."""
+        if resources and call is ListenerCall.REVOKED:
+            self.supervisor.revoke(resources, done)
+            return
+        if resources and call is ListenerCall.ASSIGNED:
+            self.supervisor.assign(resources)
+        elif resources:
+            self.supervisor.lose(resources)
+        done(None)
+
+    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
+        """Do nothing: a worker has no offsets."""
+        done(0)
+
+    def is_orphaned(self) -> bool:
+        """Return False: a worker's threads are its own."""
+        return False
+
+    def end(self) -> None:
+        """Wait for work that has to end, until the deadline of the close."""
+        if self._is_ending:  # else a start has failed, and the next one may succeed
+            self.supervisor.close(max(0.0, self._deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Do nothing: the supervisor has ended."""

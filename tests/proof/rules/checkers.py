@@ -39,8 +39,8 @@ from holdfast.core.machine.leader.designs import (
     CooperativeAssignor,
     DesignAssignor,
     EagerAssignor,
-    just_before,
 )
+from holdfast.core.machine.leader.leader_round import just_before
 from holdfast.core.machine.member.holdings import ordered
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.designs import Design

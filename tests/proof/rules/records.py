@@ -183,7 +183,7 @@ def had_room(at: Moment) -> bool:
     n_listed = sum(64 + 32 * len(s.after) + s.member.size_bytes for s in at.seen.members)
     policy = at.policy
     return (
-        shard_bytes * ROOM < policy.memory_limit_bytes
+        shard_bytes * ROOM < policy.leader_state_limit_bytes
         and (n_listed + shard_bytes) * ROOM < policy.record_limit_bytes
     )
 

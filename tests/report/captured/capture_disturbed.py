@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,10 @@ import pyarrow.parquet as pq
 from tests.live.disturbed import Left, Stage, Writer, alone, left_by
 from tests.live.run_broker import ShortLived
 from tests.live.situations import LONG, SITUATIONS, Situation
+from tests.pipeline import local
 
 from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.fleet.tables.reading import Tables
 from holdfast.local.broker.properties import BrokerSettings
 
 HERE = Path(__file__).parent
@@ -54,15 +56,20 @@ class Look:
     def name(self) -> str:
         return self.group if self.is_last else f"{self.group}, early"
 
-    def dump(self, folder: Path) -> Path:
-        """Write it as a dump."""
+    @property
+    def left(self) -> Left:
+        """What was on record of it."""
         told = _records()[self.group]
         columns = {name: values[: self.n_records] for name, values in told.items()}
         topics, offsets = ([tuple(row) for row in rows] for rows in (self.topics, self.offsets))
         taken = ClusterSnapshot(
             cluster_id=self.cluster_id, topics=topics, offsets=offsets, taken_at=self.taken_at
         )
-        return Left(columns=columns, taken=taken).dump(folder)
+        return Left(columns=columns, taken=taken)
+
+    def dump(self, folder: Path) -> Path:
+        """Write it as a dump."""
+        return self.left.dump(folder)
 
 
 @cache
@@ -80,6 +87,27 @@ def looks() -> Iterator[Look]:
     """Every look that is here."""
     for told in json.loads(LOOKS.read_text()):
         yield Look(**told)
+
+
+TOGETHER = ("2026-11-30T13:59:15", "2026-11-30T14:02:00")
+"""Groups that were looked at between these moments lived side by side."""
+
+
+def together(folder: Path) -> Tables:
+    """Tables of these groups, as of the last look."""
+    first, last = TOGETHER
+    chosen = [look for look in looks() if look.is_last and first < look.taken_at < last]
+    left = [look.left for look in sorted(chosen, key=lambda look: look.taken_at)]
+    records = sorted(row for one in left for row in zip(*one.columns.values(), strict=True))
+    columns = dict(zip(left[0].columns, map(list, zip(*records, strict=True)), strict=True))
+    taken = replace(
+        left[-1].taken,
+        topics=sorted((row for one in left for row in one.taken.topics), key=lambda row: row[1]),
+        offsets=sorted(row for one in left for row in one.taken.offsets),
+    )
+    with tempfile.TemporaryDirectory() as made:
+        dump = Left(columns=columns, taken=taken).dump(Path(made) / "dump")
+        return local.run(dump, folder, batch_rows=5_000)
 
 
 class Captured:

@@ -45,7 +45,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Output: a folder for report, tables and event logs.",
+            help="Output: a folder for report, tables and event logs; default: a new one.",
         ),
     ] = None,
     keep: Annotated[

@@ -73,6 +73,7 @@ def run(
     """
     from holdfast.fleet.analysis.findings import doctor
     from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+    from holdfast.fleet.analysis.source_times import read_age
 
     with open_source(
         source_options,
@@ -93,7 +94,7 @@ def run(
             live=opened.live,
             track=lambda names: track(names, len(names), "groups", quiet=source_options.quiet),
             source=opened.given,
-            now_ms=time.time_ns() // 1_000_000,
+            age=read_age(tables, time.time_ns() // 1_000_000),
             commits=CommitTimes(tables, groups),
         )
         found = doctor.worst_of(examined, shown)

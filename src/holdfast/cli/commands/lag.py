@@ -45,9 +45,9 @@ def run(
     all_groups: options.SparkGroups = False,
     topic: Annotated[
         list[str] | None,
-        Option("--topic", metavar="TOPIC", help="Show this topic only; repeatable."),
+        Option("--topic", metavar="TOPIC", help="Show this topic only; repeatable; default: all."),
     ] = None,
-    total: Annotated[bool, Option("--total", help="Print one row a group.")] = False,
+    total: Annotated[bool, Option("--total", help="Print one row for each group.")] = False,
     min_lag: Annotated[
         int, Option("--min-lag", min=0, help="Show only partitions with at least N records of lag.")
     ] = 0,
@@ -56,7 +56,7 @@ def run(
         Option(
             "--over",
             metavar="DURATION",
-            help="Time between two reads of a cluster's lags, to estimate when it is caught up.",
+            help="Time between two reads of lags, to estimate the catch-up; default: one read.",
         ),
     ] = None,
     output: options.TablesFolder = None,

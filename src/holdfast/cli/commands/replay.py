@@ -25,7 +25,7 @@ from holdfast.core.machine.policy import (
     find_policy,
     policy_of_protocol,
 )
-from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.core.model.measure import LOW_FIDELITY
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim import BASELINE_ASSIGNORS, BASELINES
@@ -103,7 +103,7 @@ def run(
         Option(
             "--delay",
             metavar="DURATIONS",
-            help="Delays of deferred and incremental, separated by commas.",
+            help="Delays of deferred and incremental, separated by commas: longer than a restart.",
         ),
     ] = DELAY,
     batch: Batch = DEFAULTS.batch,
@@ -219,6 +219,7 @@ def _form(row: PolicyInfo, assignor: str) -> str | None:
 
 def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -> list[GroupTrace]:
     """Read the trace of every group from the tables, with a progress bar."""
+    from holdfast.fleet.analysis.findings.finding import count
     from holdfast.fleet.pipeline.replay.trace_builder import traces
 
     machines = [one for one in request.settings if one.policy not in BASELINES]
@@ -229,7 +230,9 @@ def _traces(opened: OpenedTables, request: Request, note: Any, *, quiet: bool) -
         lags=any(find(one.assignor).uses_lags for one in machines),
     )
     found = list(track(read, None, "groups read", quiet=quiet))
-    note(f"replaying {len(found)} groups under {len(request.settings)} settings and their own")
+    groups, settings = count(len(found), "group"), count(len(request.settings), "setting")
+    own = "its own" if len(found) == 1 else "their own"
+    note(f"replaying {groups} under {settings} and {own}")
     return found
 
 

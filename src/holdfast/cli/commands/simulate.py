@@ -49,7 +49,7 @@ Examples:
     --members 50 --partitions 1000
   holdfast simulate --policy simple,deferred,failback --picture policies.svg
   holdfast simulate --policy eager --cost rebuild=0s --cost slow-members=0
-  holdfast simulate --scenario story.json --policy incremental --trace
+  holdfast simulate --scenario scenario.json --policy incremental --trace
   holdfast simulate --policy deferred --assignor policies:by_host
   holdfast simulate --scenario flaps.json --policy policies:patient
   holdfast simulate --policy eager --dump runs/eager &&
@@ -77,7 +77,8 @@ AssignorName = Annotated[
     Option(
         "--assignor",
         metavar="NAME",
-        help="Assignor of the policy, or for a design's targets: a name, or module:function.",
+        help="Assignor of the policy, or for a design's targets: a name, or module:function; "
+        "default: that of the policy.",
     ),
 ]
 Members = Annotated[int, Option("--members", min=1, help="Number of members.")]
@@ -89,7 +90,9 @@ Delay = Annotated[
     Option(
         "--delay",
         metavar="DURATION",
-        help="Delay before lost partitions are reassigned (Designs II, III).",
+        help="Delay before lost partitions are reassigned (Designs II, III): longer than the "
+        "slowest restart. A new member is a successor, for which no partition waits, only in a "
+        "group that has not grown for 30 s.",
     ),
 ]
 Stabilization = Annotated[
@@ -118,7 +121,9 @@ DumpFolder = Annotated[
 ]
 Picture = Annotated[
     Path | None,
-    Option("--picture", metavar="FILE", help="Draw who owned each partition when, as SVG."),
+    Option(
+        "--picture", metavar="FILE", help="Draw the owners of each partition over time, as SVG."
+    ),
 ]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Print costs and sizes.")]
 

@@ -44,7 +44,7 @@ def run(
     ] = None,
     watch_options: options.WatchOptions,
     max_records: Annotated[
-        int | None, Option("--max-records", min=1, help="Maximum records in a batch.")
+        int | None, Option("--max-records", min=1, help="Maximum records in a batch; default: all.")
     ] = None,
     metrics: Annotated[
         Path | None,

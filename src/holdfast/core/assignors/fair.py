@@ -24,7 +24,7 @@ import numpy as np
 from holdfast.core.assignors.certificate import Certificate
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.optimal.chains import Levelling
-from holdfast.core.assignors.optimal.placing import place
+from holdfast.core.assignors.optimal.greedy import assign_greedily
 from holdfast.core.assignors.result import Solution
 from holdfast.core.assignors.sticky import sticky
 from holdfast.core.model.columns import NO_OWNER
@@ -49,15 +49,15 @@ def fairest_sticky(claims: Claims) -> Solution:
 
     Notes
     -----
-    Cost: as :func:`holdfast.core.assignors.optimal.placing.place`, and for unequal subscriptions
-    one search per chain.
+    Cost: as :func:`holdfast.core.assignors.optimal.greedy.assign_greedily`, and for unequal
+    subscriptions one search per chain.
 
     References: KIP-54, "sticky yet fair (fairest sticky)".
     """
     group = claims.group
     owner = claims.owner.copy()
     even = np.ones(group.n_members, dtype=np.float64)
-    place(group, owner, np.zeros(group.topics.n_tps, dtype=np.int64), even)
+    assign_greedily(group, owner, np.zeros(group.topics.n_tps, dtype=np.int64), even)
     if group.n_sets > 1:
         state = Levelling(group, owner, claims.owner, even, movable=claims.owner == NO_OWNER)
         while (moves := state.step()) is not None:

@@ -18,7 +18,7 @@ At most ``max_moves`` claims are broken in all; other moves are left to later ro
 a fixed point: given back as claims, it moves nothing. If ``max_moves`` cut the round short, the
 next round continues from there instead.
 
-**Strategy.** :mod:`~holdfast.core.assignors.optimal.placing` does step 1. Step 2 is a cut to quotas
+**Strategy.** :mod:`~holdfast.core.assignors.optimal.greedy` does step 1. Step 2 is a cut to quotas
 for equal subscriptions, and :mod:`~holdfast.core.assignors.optimal.chains` for unequal ones.
 :mod:`~holdfast.core.assignors.optimal.exchange` does step 3.
 """
@@ -32,7 +32,7 @@ import numpy as np
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.optimal.chains import Levelling
 from holdfast.core.assignors.optimal.exchange import even_out, within_skew
-from holdfast.core.assignors.optimal.placing import place, spread_count
+from holdfast.core.assignors.optimal.greedy import assign_greedily, spread_count
 from holdfast.core.assignors.result import Solution
 from holdfast.core.model.columns import F64, I32, I64, NO_OWNER, Mask, row_of, within
 from holdfast.core.model.group import Group
@@ -76,7 +76,7 @@ def lag_sticky(
     weight = weight_column(group, weights)
     lags = summable(group.lags, group.topics.n_tps)
     owner = claims.owner.copy()
-    place(group, owner, lags, weight)
+    assign_greedily(group, owner, lags, weight)
     state = _level(claims, owner, lags, weight, max_skew=max_skew, max_moves=max_moves)
     even_out(state, lags, min_gain=hysteresis / 100, max_moves=max_moves)
     return Solution(target=state.owner)
@@ -103,7 +103,7 @@ def _level(
         count = np.bincount(owner[owner != NO_OWNER], minlength=group.n_members)
         if not within_skew(count, weight, max_skew):
             owner = _cut(claims, weight, max_moves)
-            place(group, owner, lags, weight)
+            assign_greedily(group, owner, lags, weight)
         return Levelling(group, owner, claims.owner, weight, slack=max_skew)
     state = Levelling(group, owner, claims.owner, weight, slack=max_skew)
     if not state.is_level():

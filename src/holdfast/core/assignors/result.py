@@ -174,7 +174,7 @@ class Result:
                 ("balance", True),
                 ("racks", racks),
                 ("kept", self.certificate.keeps),
-                ("former", self.certificate.prefers_previous),
+                ("previous", self.certificate.prefers_previous),
             )
             goals = [goal for goal, counts in named if counts]
         elif measure.spread(measure.loads(self.target, self.group.n_members)) <= 1:

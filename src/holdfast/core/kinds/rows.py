@@ -1,8 +1,21 @@
-"""The kinds of groups, one row each.
+"""The kinds of groups, one row each, and how the messages of their members are read.
 
 **Rules.** A row is all that the pipeline, the report and the commands know of a kind: code that
 needs a group's kind calls :func:`kind_of`. A classic group of a protocol type without a row counts
 as a group of plain consumers, and its assignments are not read.
+
+A Connect worker, and a Worker, has after a round what it had, less what was revoked, plus what was
+assigned. A connector's task is listed under its connector.
+
+A warm-up task of Kafka Streams is inferred. While another rebalance is planned, the copies of a
+task beyond those that every task of its subtopology has are warm-up tasks, first the ones whose
+state is furthest behind. All other copies are standby tasks. The leader of a group lists one active
+task for each partition, by topic and number (``StreamsPartitionAssignor.getActiveTasks``), so the
+topics that a subtopology reads follow from the member's lists, unless the two differ in length.
+
+**Strategy.** Subscriptions are read only in rounds that may have warm-up tasks: rounds with a
+planned rebalance and copies. Plain consumers are read in columns
+(:mod:`holdfast.fleet.pipeline.ingest.decode_classic`).
 
 References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (share), KIP-1071
 (streams).
@@ -10,11 +23,14 @@ References: KIP-415 (Connect), KIP-441 (Streams), KIP-848 (consumer), KIP-932 (s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
-from holdfast.core.kinds.increments import read_connect, read_worker
 from holdfast.core.kinds.kind import (
     ACTIVE,
     CONSUMER_PROTOCOL,
@@ -22,12 +38,199 @@ from holdfast.core.kinds.kind import (
     STANDBY,
     WARMUP,
     EpochRecords,
+    Given,
+    GivenList,
     GroupKind,
     GroupType,
     Words,
 )
-from holdfast.core.kinds.streams import mark_warm_ups, read_streams
+from holdfast.core.model.memoized import memoized
+from holdfast.core.model.partitions import Resource, TopicPartitions
+from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
+from holdfast.core.wire.layouts.container import (
+    MOST_FAILED,
+    decode_member_assignment,
+    decode_member_subscription,
+)
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.layouts.streams_user_data import (
+    NEVER_MS,
+    Task,
+    decode_streams_assignment,
+    decode_streams_subscription,
+)
+from holdfast.errors import WireError
+
+
+def lists_of(role: int, things: Iterable[Resource]) -> list[GivenList]:
+    """Return one list for each topic, connector, kind or subtopology, all sorted."""
+    return [
+        (role, name, [number for _, number in of_name])
+        for name, of_name in groupby(sorted(things), key=itemgetter(0))
+    ]
+
+
+def given_by_increments(
+    had: TopicPartitions | None,
+    revoked: TopicPartitions | None,
+    assigned: TopicPartitions | None,
+    *,
+    whole: bool = False,
+    delay_ms: int = 0,
+    config_offset: int = -1,
+) -> Given:
+    """Return a member's assignment after a round whose messages list changes.
+
+    Parameters
+    ----------
+    whole : bool
+        True: the member has ``assigned`` alone, and the assignment does not say what was revoked.
+    """
+    before, gone, new = (
+        {(name, number) for name, numbers in listed or () for number in numbers}
+        for listed in (had, revoked, assigned)
+    )
+    return Given(
+        owned=lists_of(ACTIVE, new if whole else before - gone | new),
+        n_claimed=len(before),
+        n_revoked=-1 if whole else len(gone),
+        delay_ms=delay_ms,
+        config_offset=config_offset,
+    )
+
+
+_assignment = memoized(1024, largest=4096)(decode_connect_assignment)
+"""Read an assignment; a worker's subscription repeats that of the round before, byte for byte."""
+
+
+def read_connect(metadata: bytes, assignment: bytes) -> Given:
+    """Return the connectors and tasks of a Connect worker; task -1 is the connector itself."""
+    allocation = decode_connect_metadata(metadata).allocation
+    had = _assignment(allocation).assignment if allocation else None
+    now = _assignment(assignment)
+    return given_by_increments(
+        had=had,
+        revoked=now.revoked,
+        assigned=now.assignment,
+        whole=now.version == 0,  # the eager protocol, before KIP-415: an assignment is everything
+        delay_ms=now.delay_ms,
+        config_offset=max(now.config_offset, 0),
+    )
+
+
+def read_worker(subscription: bytes, assignment: bytes) -> Given:
+    """Return the resources of a :class:`holdfast.Worker`, and what has failed there."""
+    said = decode_member_subscription(subscription)
+    now = decode_member_assignment(assignment)
+    given = given_by_increments(
+        had=said.owned, revoked=now.revoked, assigned=now.assigned, delay_ms=now.delay_ms
+    )
+    # A message may list more than a worker is allowed to report: the rest is not read.
+    failed = [(one.topic, one.error, one.partitions[:MOST_FAILED]) for one in said.failed]
+    return replace(given, failed=failed[:MOST_FAILED])
+
+
+Copy = tuple[int, Task]
+"""A member, by its position in the round, and a task that it does not run itself."""
+
+
+def read_streams(subscription: bytes, assignment: bytes) -> Given:
+    """Return active tasks and copies of a member."""
+    return _read_assignment(assignment)
+
+
+@memoized(1024, largest=4096)
+def _read_assignment(assignment: bytes) -> Given:
+    """Read as :func:`read_streams`, memoized: most rounds give most members what they had."""
+    message = decode_assignment(assignment)
+    tasks = decode_streams_assignment(message.user_data or b"")
+    return Given(
+        owned=[*lists_of(ACTIVE, tasks.active), *lists_of(STANDBY, tasks.standby)],
+        next_ms=tasks.next_rebalance_ms,
+        readers=_readers(message.partitions, tasks.active),
+    )
+
+
+def _readers(partitions: TopicPartitions, active: Sequence[Task]) -> list[str | None]:
+    """Return the subtopology that reads each list of partitions; None where it is not shown."""
+    by_topic = sorted(
+        ((topic, sorted(numbers), at) for at, (topic, numbers) in enumerate(partitions)),
+    )
+    read = [(number, at) for _, numbers, at in by_topic for number in numbers]
+    found: list[str | None] = [None] * len(partitions)
+    if [number for number, _ in read] != [number for _, number in active]:
+        return found
+    readers: dict[int, set[str]] = {}
+    for (_, at), (name, _) in zip(read, active, strict=True):
+        readers.setdefault(at, set()).add(name)
+    for at, names in readers.items():
+        if len(names) == 1:
+            (found[at],) = names
+    return found
+
+
+def mark_warm_ups(subscriptions: Sequence[bytes], given: Sequence[Given]) -> Sequence[Given]:
+    """Return ``given``, in which the copies that are to take over are named warm-up tasks."""
+    if all(one.next_ms == NEVER_MS for one in given):
+        return given
+    copies = [
+        (member, (name, number))
+        for member, one in enumerate(given)
+        for role, name, numbers in one.owned
+        if role == STANDBY
+        for number in numbers
+    ]
+    if not copies:
+        return given
+    warm = _warm(copies, given, subscriptions)
+    return [_with_warm(member, one, warm) for member, one in enumerate(given)]
+
+
+def _warm(
+    copies: Sequence[Copy], given: Sequence[Given], subscriptions: Sequence[bytes]
+) -> set[Copy]:
+    """Return copies beyond those that every task of the subtopology has, furthest behind first."""
+    n_copies = Counter(task for _, task in copies)
+    least: dict[str, int] = {}
+    for one in given:
+        for _, name, numbers in one.owned:
+            fewest = min(n_copies[name, number] for number in numbers)
+            least[name] = min(fewest, least.get(name, fewest))
+    holders = dict.fromkeys(member for member, _ in copies)
+    behind = {member: _offset_sums(subscriptions[member]) for member in holders}
+    found: set[Copy] = set()
+    seen: Counter[Task] = Counter()
+    # A task without a reported sum is furthest behind; a copy that is listed twice counts twice.
+    for member, task in sorted(copies, key=lambda c: (behind[c[0]].get(c[1], -1), c[0])):
+        seen[task] += 1
+        if seen[task] <= n_copies[task] - least[task[0]]:
+            found.add((member, task))
+    return found
+
+
+def _offset_sums(subscription: bytes) -> dict[Task, int]:
+    """Return how far the state of each task of a member is; nothing on malformed bytes."""
+    try:
+        user_data = decode_subscription(subscription).user_data
+        return dict(decode_streams_subscription(user_data or b"").offset_sums)
+    except WireError:
+        return {}
+
+
+def _with_warm(member: int, given: Given, warm: set[Copy]) -> Given:
+    """Return the member's lists with its copies split into standby and warm-up tasks."""
+    copies = [
+        (name, number)
+        for role, name, numbers in given.owned
+        if role == STANDBY
+        for number in numbers
+    ]
+    owned = [one for one in given.owned if one[0] == ACTIVE]
+    owned += lists_of(STANDBY, [task for task in copies if (member, task) not in warm])
+    owned += lists_of(WARMUP, [task for task in copies if (member, task) in warm])
+    return replace(given, owned=owned)
+
 
 _TASKS: Final = Words(
     things="tasks", thing="task", parent="subtopology", parents="subtopologies", joint="_"

@@ -121,7 +121,7 @@ class Policy:
     kinds: Mapping[str, KindPolicy] = field(default_factory=dict)
     # All shards of the leader state together are never larger; what does not fit is left out in the
     # order of :class:`holdfast.core.machine.leader.ring.LeftOut`.
-    memory_limit_bytes: int = 512 << 10
+    leader_state_limit_bytes: int = 512 << 10
     # The group's record, with the bytes that its leader cannot see estimated, is never made larger
     # by the leader; what does not fit is left out in the same order. A broker refuses records above
     # ``message.max.bytes``, by default 1,048,588.
@@ -135,7 +135,7 @@ class Policy:
         if self.successor_delay_ms is not None and not 1 <= self.successor_delay_ms <= INT32_MAX:
             text = f"successor_delay_ms: found {self.successor_delay_ms}, expected 1 to {INT32_MAX}"
             raise ConfigError(text)
-        for name in ("memory_limit_bytes", "record_limit_bytes"):
+        for name in ("leader_state_limit_bytes", "record_limit_bytes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: found {getattr(self, name)}, expected 0 or more bytes")
         if self.batch < 1:

@@ -1,4 +1,4 @@
-"""Values that a consumer's session shares with the machine: callbacks, the identity of a commit.
+"""Values of a session and its member: callbacks, the offsets and the identity of a commit.
 
 This module is apart from ``events``: a program that has imported a consumer, and has not subscribed
 yet, loads no protocol.
@@ -6,8 +6,12 @@ yet, loads no protocol.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+from holdfast.core.model.partitions import Resource
 
 
 class ListenerCall(StrEnum):
@@ -25,3 +29,27 @@ class Identity:
     generation: int
     member_id: str
     instance_id: str | None
+
+
+class OffsetToCommit(NamedTuple):
+    """The committed offset of one partition.
+
+    The metadata and the epoch go to the broker with the offset, or not at all.
+
+    Attributes
+    ----------
+    offset : int
+        The next offset to read.
+    metadata : str
+        Metadata of the application, stored with the offset.
+    epoch : int
+        Epoch of the leader that gave the record, -1 for none (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    epoch: int = -1
+
+
+Offsets = Mapping[Resource, OffsetToCommit]
+"""The offsets of a commit, by partition."""

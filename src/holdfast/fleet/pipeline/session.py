@@ -31,11 +31,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from holdfast.errors import SourceError, is_interrupt
-from holdfast.local.jars import connector_of
+from holdfast.errors import JavaError, SourceError, is_interrupt
+from holdfast.local.jars import connector_jars, connector_of, delta_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("holdfast.spark")
 
 CALL_LOGS: Final = ("py4j.clientserver", "py4j.java_gateway")
 """Loggers to which py4j writes calls into the JVM at DEBUG, as whole texts."""
@@ -63,7 +65,7 @@ def get_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     kafka: bool = False,
-    delta: bool = False,
+    delta: bool = True,
     remote: str | None = None,
     app_name: str = "holdfast",
 ) -> SparkSession:
@@ -79,7 +81,10 @@ def get_session(
         Put the Kafka connector on the class path, as jars from the cache that
         holdfast fills (or from ``HOLDFAST_JARS``), unless jars are set already.
     delta : bool
-        Put Delta Lake there too, and its settings.
+        Put Delta Lake there too, with its settings, so that ``spark.read.format("delta")`` reads
+        the tables. A session of spark-submit, or with jars of its own, is left as it is. If the
+        jars (7.5 MB, fetched once) are not to be had, a warning is logged, and the session starts
+        without them.
     remote : str, optional
         Address of a Spark Connect server (``sc://host``), or ``local[2]`` for a server that is
         started here and ends with this process.
@@ -172,17 +177,26 @@ def _defaults(
         # to compile, cost more than they spare.
         defaults["spark.sql.codegen.wholeStage"] = "false"
         defaults["spark.driver.host"] = "127.0.0.1"
-    if delta:
-        defaults.update(DELTA_CONF)
     if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
         import pyspark
 
-        from holdfast.local.jars import connector_jars, delta_jars
-
-        found = connector_jars(pyspark.__version__) if kafka else []
-        found = found + (delta_jars(pyspark.__version__) if delta else [])
-        defaults["spark.jars"] = ",".join(map(str, found))
+        jars = connector_jars(pyspark.__version__, note=_log.warning) if kafka else []
+        if delta and (more := _delta_jars(pyspark.__version__)):
+            jars += more
+            defaults.update(DELTA_CONF)
+        defaults["spark.jars"] = ",".join(map(str, jars))
     return defaults
+
+
+def _delta_jars(pyspark_version: str) -> list[Path]:
+    """Return Delta Lake's jars; none where they cannot help or are not to be had."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return []  # the JVM of spark-submit has its class path already
+    try:
+        return delta_jars(pyspark_version, note=_log.warning)
+    except JavaError as error:
+        _log.warning("no Delta Lake: spark.read.format('delta') cannot work here; %s", error)
+        return []
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow.compute as pc
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.columnar import ArrowTable, ints, words
 from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import Tables
@@ -219,15 +219,8 @@ def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
 
 def oldest_unread_s(rows: ArrowTable) -> Iterator[tuple[str, float]]:
     """Yield the age of each group's oldest unread record; skip a 0 that may be wrong."""
-    subscribed = rows.filter(pc.invert(pc.fill_null(rows["not_subscribed"], False)))
-    known = subscribed.filter(subscribed["lag_seconds"].is_valid())
-    waits = pc.and_(subscribed["lag_seconds"].is_null(), pc.greater(subscribed["lag"], 0))
-    unknown = set(subscribed.filter(pc.fill_null(waits, False))["group"].to_pylist())
-    longest = known.group_by("group", use_threads=False).aggregate([("lag_seconds", "max")])
-    found = dict(zip(*(column.to_pylist() for column in longest.itercolumns()), strict=True))
-    for group, age in sorted(found.items()):
-        if age or group not in unknown:
-            yield group, age
+    sums = lag_sums(rows, ["group"]).select(["group", "lag_seconds"]).drop_null()
+    yield from sorted(zip(*(column.to_pylist() for column in sums.itercolumns()), strict=True))
 
 
 def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:

@@ -40,6 +40,7 @@ from holdfast.fleet.tables.folder.manifest import (
     nothing_committed,
 )
 from holdfast.fleet.tables.folder.snapshot import (
+    Chosen,
     FolderSnapshot,
     InMemoryTables,
     SnapshotCache,
@@ -53,6 +54,10 @@ T = TypeVar("T")
 
 GROUPS_AT_ONCE: Final = 2_000
 """Groups whose columns are decoded together: more would only take more memory."""
+
+_NEXT: Final = (
+    'tables.table("rebalances") is an Arrow table; docs/tables.md has keys, joins and queries'
+)
 
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
 
@@ -88,6 +93,17 @@ class Tables:
         self._only = only
         self._cuts: dict[str, GroupedTable] = {}
 
+    def __repr__(self) -> str:
+        """Name the folder, its span of time and the rows of each table; only the logs are read."""
+        if not self.committed():
+            return f"Tables({str(self.root)!r}): nothing committed"
+        files = [file for name in TABLES for file in self.data_files(name)]
+        starts = [one for file in files if (one := file.lowest.get("timestamp"))]
+        ends = [one for file in files if (one := file.highest.get("timestamp"))]
+        span = f", {min(starts)[:19]} to {max(ends)[:19]} UTC" if starts else ""
+        rows = (f"  {name:<15} {self.rows(name):>12,} rows" for name in TABLES)
+        return "\n".join((f"Tables in {self.root}{span}", *rows, _NEXT))
+
     def __contains__(self, name: str) -> bool:
         return self._query(lambda now: name in now)
 
@@ -97,6 +113,7 @@ class Tables:
         *,
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        only: Chosen | None = None,
     ) -> pa.Table:
         """Read a table as it is stored: nested if so defined, in no defined order.
 
@@ -108,6 +125,8 @@ class Tables:
             Groups to read; then ``group`` must be one of the columns.
         columns : sequence of str, optional
             Columns to read; those of a table that :meth:`load` skipped are read now.
+        only : callable, optional
+            Chooses the files to read; of rows in memory all are returned.
 
         Raises
         ------
@@ -115,7 +134,7 @@ class Tables:
             The table is unknown, nothing was committed, or a file cannot be read.
         """
         _known(name)
-        return self._query(lambda now: now.read(name, groups, columns))
+        return self._query(lambda now: now.read(name, groups, columns, only))
 
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
@@ -149,7 +168,10 @@ class Tables:
         return self._cuts[name]
 
     def each_group(self, groups: Sequence[str]) -> Iterator[GroupTables]:
-        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once."""
+        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once.
+
+        From a folder, so many are also read at once.
+        """
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             some, cuts = groups[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
             for group in some:
@@ -157,7 +179,12 @@ class Tables:
 
     def _cut(self, cuts: dict[str, GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
         if name not in cuts:
-            cuts[name] = self._grouped(name).of_groups(groups)
+            is_held = isinstance(self._only, InMemoryTables)
+            cuts[name] = (
+                self._grouped(name).of_groups(groups)
+                if is_held
+                else GroupedTable.of(self.stored(name, groups=groups))
+            )
         return cuts[name]
 
     @cached_property
@@ -247,6 +274,12 @@ class Tables:
         if "timestamp" not in _known(name).names:
             return None
         return self._query(lambda now: now.newest_ms(name))
+
+    def span_ms(self, name: str) -> tuple[int, int] | None:
+        """Return the earliest and latest ``timestamp`` of a table, as :meth:`newest_ms`."""
+        last = self.newest_ms(name)
+        first = None if last is None else self._query(lambda now: now.oldest_ms(name))
+        return None if last is None else (last if first is None else first, last)
 
     def manifest(self) -> Manifest:
         """Return the manifest of the snapshot that is read."""

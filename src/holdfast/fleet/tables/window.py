@@ -8,14 +8,15 @@ none.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from holdfast.fleet.columnar import codes, ints
+from holdfast.fleet.columnar import GroupedTable, codes, ints
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import GroupTables, Tables
 
 CURRENT_TABLES: Final = ("generations", "members", "assignments")
 """Tables with rows that hold for as long as a generation is current."""
@@ -32,19 +33,32 @@ def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables
     if since_us is None and until_us is None:
         return tables
     tables = tables.load()
-    held = {name: tables.stored(name) for name in TABLES}
+    # Lag over time stays in its files where it is not in memory: its readers name a range.
+    held = {n: tables.stored(n) for n in TABLES if n in tables or n != "lag_history"}
     low = -1 if since_us is None else since_us
     high = np.iinfo(np.int64).max if until_us is None else until_us
     current = _current(held["generations"], low)
-    lag, findings = held.pop("lag"), held.pop("findings")
-    found = {
-        name: _cut(rows, low, high, current if name in CURRENT_TABLES else frozenset())
-        for name, rows in held.items()
-    }
-    lag = lag if until_us is None else lag.slice(0, 0)
-    # Findings name their own window, and a reader with another one does not use them.
-    return tables.replacing({**found, "lag": lag, "findings": findings})
+    found = {name: _cut(name, rows, low, high, current) for name, rows in held.items()}
+    if until_us is not None:
+        found["lag"] = found["lag"].slice(0, 0)
+    return tables.replacing(found)
 
+
+def group_since(stored: GroupTables, since_us: int) -> GroupTables:
+    """Return the rows of one group since a moment, in microseconds since 1970."""
+    current = _current(stored["generations"].arrow, since_us)
+
+    @cache
+    def table(name: str) -> GroupedTable:
+        rows = stored[name].arrow
+        return GroupedTable.of(_cut(name, rows, since_us, np.iinfo(np.int64).max, current))
+
+    return GroupTables(stored.group, table)
+
+
+_UNCUT: Final = ("lag", "findings")
+"""Tables of one moment. Findings name their own window, and a reader with another one does not use
+them."""
 
 Settled = tuple[str, int, int]
 """Group, generation, and microseconds."""
@@ -65,11 +79,13 @@ def _current(generations: pa.Table, low: int) -> frozenset[Settled]:
     return frozenset(last.values())
 
 
-def _cut(rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa.Table:
+def _cut(name: str, rows: pa.Table, low: int, high: int, current: frozenset[Settled]) -> pa.Table:
     """Return rows in the window, and those of current generations as of its first moment."""
+    if name in _UNCUT:
+        return rows
     time = ints(rows, "timestamp")
     inside = (time >= low) & (time <= high)
-    if current:
+    if current and name in CURRENT_TABLES:
         is_current = np.asarray([key in current for key in _keys(rows)], np.bool_)
         index = rows.schema.get_field_index("timestamp")
         moved = pa.array(np.where(is_current, low, time)).cast(rows.schema.field(index).type)

@@ -1,4 +1,4 @@
-"""What the public module of a drop-in has besides its consumers: the client's names, ``install()``.
+"""What a drop-in has besides its consumers: the client's names and errors, ``install()``.
 
 **Rules.** A program changes the module in its import, so every public name of the client exists:
 holdfast's where it has one, else the client's. A consumer class of the client that holdfast does
@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from holdfast.errors import RemoteProtocolError, SourceError
 
 
 def name_of(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
@@ -145,3 +147,22 @@ def _warn_of_derived(original: type, mine: type, leave: Callable[[str], bool]) -
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def translated(classes: Any, error: BaseException) -> Any:
+    """Convert an error of holdfast to the client's class with the same code."""
+    if isinstance(error, classes.KafkaError):
+        return error
+    if isinstance(error, RemoteProtocolError) and error.error_code > 0:
+        return classes.for_code(error.error_code)(str(error))
+    if isinstance(error, SourceError):
+        return classes.KafkaConnectionError(str(error))
+    return classes.KafkaError(str(error))
+
+
+def of_connection(classes: Any, error: BaseException) -> Any:
+    """Convert an error; one without a class of its own means that no broker has answered."""
+    found = translated(classes, error)
+    if type(found) is classes.KafkaError:
+        return classes.KafkaConnectionError(str(error))
+    return found

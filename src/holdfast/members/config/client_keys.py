@@ -130,39 +130,28 @@ RESETS: Mapping[str, str] = {
 """librdkafka's other words for ``auto.offset.reset``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnlyKey:
-    """A key with one accepted value, which is the fixed behaviour; any other is refused."""
-
-    value: str
-    why: str
-
-
 _STORED = "what poll() returned counts as processed when it is called again"
-ONLY: Mapping[str, OnlyKey] = {
-    "group.protocol": OnlyKey(
-        value="classic",
-        why="with another protocol the broker assigns (KIP-848), not holdfast; "
+ONLY: Mapping[str, tuple[str, str]] = {
+    "group.protocol": (
+        "classic",
+        "with another protocol the broker assigns (KIP-848), not holdfast; "
         "holdfast.confluent.Consumer takes group.protocol=consumer",
     ),
-    "group.protocol.type": OnlyKey(value="consumer", why="a Consumer is in a consumer group"),
-    "enable.partition.eof": OnlyKey(
-        value="false", why="compare position() with end_offsets() instead"
+    "group.protocol.type": ("consumer", "a Consumer is in a consumer group"),
+    "enable.partition.eof": ("false", "compare position() with end_offsets() instead"),
+    "enable.auto.offset.store": (
+        "true",
+        f"{_STORED}; commit with enable.auto.commit=false instead",
     ),
-    "enable.auto.offset.store": OnlyKey(
-        value="true", why=f"{_STORED}; commit with enable.auto.commit=false instead"
+    "offset.store.method": ("broker", "offsets are kept by the broker"),
+    "exclude.internal.topics": ("true", "a pattern never matches a topic of Kafka's own"),
+    "internal.leave.group.on.close": (
+        "true",
+        "close(returns=...) and holdfast.clean.leave say whether a member comes back",
     ),
-    "offset.store.method": OnlyKey(value="broker", why="offsets are kept by the broker"),
-    "exclude.internal.topics": OnlyKey(
-        value="true", why="a pattern never matches a topic of Kafka's own"
-    ),
-    "internal.leave.group.on.close": OnlyKey(
-        value="true",
-        why="close(returns=...) and holdfast.clean.leave say whether a member comes back",
-    ),
-    "api.version.request": OnlyKey(value="true", why="brokers always report their versions"),
+    "api.version.request": ("true", "brokers always report their versions"),
 }
-"""Keys whose accepted value is the member's fixed behaviour."""
+"""Keys whose one accepted value is the member's fixed behaviour: that value, and the reason."""
 
 _BYTES = "records come as bytes: decode them in your loop, or use holdfast.confluent"
 _JAVA = "a class of Java cannot be called here"
@@ -240,11 +229,9 @@ def checked(key: str, given: str, value: object) -> object | None:
     if key in REFUSED:
         raise ConfigError(f"{given}: {REFUSED[key]}")
     if key in ONLY:
-        if str(value).lower() != ONLY[key].value:
-            only = ONLY[key]
-            raise ConfigError(
-                f"{given}: {value!r} is not supported, only {only.value} is: {only.why}"
-            )
+        only, why = ONLY[key]
+        if str(value).lower() != only:
+            raise ConfigError(f"{given}: {value!r} is not supported, only {only} is: {why}")
         return None
     try:
         return PASSED[key].parse(value)

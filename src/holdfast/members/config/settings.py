@@ -155,7 +155,9 @@ KEYS: dict[str, Key] = {
     ),
     "holdfast.successor.delay.ms": Key(parse=milliseconds(1)),
     "holdfast.clean.leave": Key(parse=one_of(*When), default=When.DEFERRED),
-    "holdfast.memory.limit.bytes": Key(parse=integer(0), default=DEFAULTS.memory_limit_bytes),
+    "holdfast.leader.state.limit.bytes": Key(
+        parse=integer(0), default=DEFAULTS.leader_state_limit_bytes
+    ),
     "holdfast.record.limit.bytes": Key(parse=integer(0), default=DEFAULTS.record_limit_bytes),
     "holdfast.kinds": Key(parse=_kinds, default={}),
     "holdfast.isolate": Key(parse=parse_boolean),

@@ -30,8 +30,8 @@ from holdfast.cluster.connections import (
 from holdfast.cluster.versions import REQUESTS
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode, describe
+from holdfast.core.machine.shared_values import OffsetToCommit
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.runtime.offsets import OffsetToCommit
 
 if TYPE_CHECKING:
     from holdfast.core.machine.shared_values import Identity

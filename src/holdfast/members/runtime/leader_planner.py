@@ -30,7 +30,6 @@ from holdfast.core.machine.leader.designs import (
     DesignAssignor,
     EagerAssignor,
     compute,
-    named_in_round,
     read_round,
     stay,
 )
@@ -95,7 +94,20 @@ class LeaderPlanner:
         """Plan a round; topics of other members are looked up."""
         counts = dict(request.partitions)
         try:
-            done = self._planned(request, counts)
+            self._look_up(request, counts)
+            fresh = _of_existing(request, counts)
+            existing = dict(fresh.partitions)
+            lags = self._ask(existing) if self._wants_lags else None
+            leader_round = read_round(self._assignors, fresh)
+            if leader_round.said:  # under a stock assignor no member sends its location
+                self._warnings.shared_locations(leader_round.said)
+            if self._version is not None:
+                newer = self._newer(leader_round, self._version())
+                leader_round = replace(leader_round, newer=newer)
+            racks = self._racks(existing) if leader_round.has_racks else None
+            done = compute(
+                self._assignors, fresh, lags=lags, racks=racks, leader_round=leader_round
+            )
         except (HoldfastError, TimeoutError) as error:
             done = stay(self._assignors, _of_existing(request, counts), error)
         except Exception as error:  # our bug; the group continues
@@ -105,10 +117,10 @@ class LeaderPlanner:
         self.waits.note(request, done)
         return done
 
-    def _planned(
-        self, request: actions.ComputeAssignment, counts: dict[str, int]
-    ) -> events.AssignmentComputed:
-        """Plan with ``counts``, which get the topics of the round; 0 for a missing topic."""
+    def _look_up(self, request: actions.ComputeAssignment, counts: dict[str, int]) -> None:
+        """Replace ``counts`` by those of the topics of the round; 0 for a missing topic."""
+        from holdfast.core.machine.leader.leader_round import named_in_round
+
         known = {topic: count for topic, count in counts.items() if count}
         topics = frozenset(named_in_round(request))
         counts.clear()
@@ -119,16 +131,6 @@ class LeaderPlanner:
             counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
             refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
         self._warnings.left_out(refused, request.members, request.member_id)
-        fresh = _of_existing(request, counts)
-        existing = dict(fresh.partitions)
-        lags = self._ask(existing) if self._wants_lags else None
-        leader_round = read_round(self._assignors, fresh)
-        if leader_round.said:  # under a stock assignor no member sends its location
-            self._warnings.shared_locations(leader_round.said)
-        if self._version is not None:
-            leader_round = replace(leader_round, newer=self._newer(leader_round, self._version()))
-        racks = self._racks(existing) if leader_round.has_racks else None
-        return compute(self._assignors, fresh, lags=lags, racks=racks, leader_round=leader_round)
 
     def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
         """Return the group's newest version if newer than this leader's; log it once."""

@@ -23,13 +23,12 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
-from holdfast.members.runtime.offsets import OffsetToCommit
-from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
+from holdfast.members.session.client_adapter import Callback, ClientTraits
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import LAST_COMMIT_S, GroupSession
 
@@ -37,22 +36,6 @@ if TYPE_CHECKING:
     from holdfast.core.machine import actions
 
 _POLL_S = 0.01
-
-
-class AsyncClientAdapter(ClientAdapter, Protocol):
-    """Client adapter of a client that works on an event loop."""
-
-    def hide(self, partitions: Collection[Resource]) -> None:
-        """Stop delivery of the lost ``partitions``, and fetch no more of them."""
-
-    def assigned(self, partitions: Collection[Resource]) -> None:
-        """Begin to fetch ``partitions``, maybe none; the callback of the assignment follows."""
-
-    def begun(self, partitions: Collection[Resource]) -> None:
-        """Deliver records of ``partitions``: the callback of the assignment has ended."""
-
-    async def notify(self, callback: Callback) -> None:
-        """Run a callback of the application, if it has one; its error is not raised."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -78,6 +61,9 @@ class AsyncSession(GroupSession):
 
     Parameters
     ----------
+    adapter : AiokafkaAdapter
+        The client's :class:`~holdfast.members.session.client_adapter.ClientAdapter`, which also has
+        ``hide``, ``assigned``, ``begun`` and the coroutine function ``notify``.
     in_flight : dict of partition to int
         Offset of the first record in flight of each partition; the client's calls write it.
     """
@@ -85,13 +71,13 @@ class AsyncSession(GroupSession):
     def __init__(
         self,
         membership: Membership,
-        adapter: AsyncClientAdapter,
+        adapter: Any,
         traits: ClientTraits,
         loop: asyncio.AbstractEventLoop,
         in_flight: dict[Resource, int],
     ):
         super().__init__(membership, adapter, traits)
-        self.adapter: AsyncClientAdapter = adapter
+        self.adapter: Any = adapter
         membership.rebalance_handler = self
         self.in_flight = in_flight
         self._loop = loop

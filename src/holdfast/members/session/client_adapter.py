@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.cluster.connections import ends_member
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import Once
-from holdfast.members.runtime.offsets import Offsets
 
 
 def before(positions: Offsets, in_flight: Offsets) -> Offsets:

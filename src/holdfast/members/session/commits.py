@@ -35,12 +35,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.cluster.signal_safe import SignalSafeFuture, wait_for_all
 from holdfast.core.machine.codes import MEMBER_OVER, ErrorCode, commits_again, describe
-from holdfast.core.machine.shared_values import Identity
+from holdfast.core.machine.shared_values import Identity, Offsets
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.offsets import Offsets
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 

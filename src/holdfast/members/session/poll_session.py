@@ -23,10 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
-from holdfast.members.runtime.offsets import Offsets
 from holdfast.members.session.client_adapter import (
     NOTHING,
     Callback,

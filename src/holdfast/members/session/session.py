@@ -31,10 +31,9 @@ from collections.abc import Collection
 from concurrent.futures import Future
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.runtime.offsets import Offsets
 from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
 from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
 from holdfast.members.session.membership import Membership

@@ -31,8 +31,8 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from holdfast.core.machine.shared_values import OffsetToCommit
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.offsets import OffsetToCommit
 
 
 @dataclass(slots=True, kw_only=True)

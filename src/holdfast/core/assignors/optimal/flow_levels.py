@@ -53,7 +53,7 @@ def free_units(graph: Graph) -> list[tuple[int, int]]:
 def balance(graph: Graph) -> Levels:
     """Find most balanced loads, close to the claims."""
     search = _LevelSearch(graph)
-    search.place()
+    search.fill()
     search.settle()
     return Levels(sent=search.sent, source=search.source_level, hub=search.hub_level)
 
@@ -70,9 +70,9 @@ class Filling:
     def __init__(self, load: list[int], size: list[int]):
         self.load, self.size = load, size
 
-    def place(self, units: int, hubs: list[int], row: dict[int, int]) -> None:
+    def pour(self, units: int, hubs: list[int], row: dict[int, int]) -> None:
         """Place units of one source on the lowest of its hubs, and count them in ``row``."""
-        left = self._pour(units, hubs, row) if units > 8 * len(hubs) else units
+        left = self._pour_many(units, hubs, row) if units > 8 * len(hubs) else units
         self._drip(left, hubs, row)
 
     def _drip(self, units: int, hubs: list[int], row: dict[int, int]) -> None:
@@ -86,7 +86,7 @@ class Filling:
             load[hub] += 1
             heapreplace(heap, (load[hub] // size[hub], hub))
 
-    def _pour(self, units: int, hubs: list[int], row: dict[int, int]) -> int:
+    def _pour_many(self, units: int, hubs: list[int], row: dict[int, int]) -> int:
         """Raise the lowest hubs to a common level, all that fit; return the units left over."""
         load, size = self.load, self.size
         hubs = sorted(hubs, key=lambda hub: load[hub] / size[hub])
@@ -126,11 +126,11 @@ class _LevelSearch:
                 self.load[hub] += count
             self.sent.append(row)
 
-    def place(self) -> None:
+    def fill(self) -> None:
         """Place unclaimed units: sources with few readers first, each on its lowest hubs."""
         filling, graph, sent = Filling(self.load, self.size), self.graph, self.sent
         for source, units in free_units(graph):
-            filling.place(units, graph.hubs_of[source], sent[source])
+            filling.pour(units, graph.hubs_of[source], sent[source])
 
     def settle(self) -> None:
         """Feed the lowest hubs, level by level, until no hub can feed another."""

@@ -63,7 +63,7 @@ def cheapest(graph: Graph, levels: Levels, rack_weight: int) -> Moves:
         Cost ``R`` of a unit across racks, above the number of partitions; 0 if none crosses.
     """
     flow = _Flow(graph, levels, rack_weight)
-    flow.place_directly()
+    flow.assign_directly()
     flow.settle()
     return flow.moves()
 
@@ -177,7 +177,7 @@ class _Flow:
             n_parts += 1
         return part
 
-    def place_directly(self) -> None:
+    def assign_directly(self) -> None:
         """Send units where the balanced loads have them, to members with room; cost 1 each."""
         for source, left in enumerate(self.excess):
             if not left:

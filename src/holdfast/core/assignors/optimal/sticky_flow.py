@@ -215,7 +215,7 @@ def keep_all(graph: Graph, assignment_order: I32) -> Even | None:
     sent: Sent = {}
     for source, units in free:
         sent[source] = {}
-        filling.place(units, graph.hubs_of[source], sent[source])
+        filling.pour(units, graph.hubs_of[source], sent[source])
     spare = np.array(filling.load) - np.bincount(hub, weights=base - low, minlength=n_hubs)
     extra = spare.astype(np.int64).tolist()
     if not _feed_all(graph, extra, sent):

@@ -6,11 +6,12 @@ Kafka's coordinator chooses one assignor and sends its leader the subscriptions 
 =======================  ==========================================================================
 ``assignor_protocol``    the protocol of an assignor, eager or cooperative; the leader's round
 ``designs``              the assignors: eager, cooperative, Designs I, II and III; a round of any
-``leader_round``         a round of an eager or cooperative assignor: subscriptions to assignments
+``leader_round``         subscriptions larger than an honest one, trimmed; a round of an eager or
+                         cooperative assignor: subscriptions to assignments
 ``subscriptions``        a round of a design, part 1: its members' subscriptions and locations
-``oversized``            subscriptions larger than an honest one, trimmed by their leader
 ``state_reconstruction`` part 2: the leader state, reconstructed from the members' shards
 ``delayed_rebalance``    part 3: which partitions wait for a departed member, and who gets them
+``returning_members``    members that are back, and new members that replace departed ones
 ``imbalance``            what waits, and what may move now: the question, and all policies
 ``successors``           new members whose presence ends the wait for a departed member
 ``targets``              part 4: the owner wanted for each resource, also of failed ones

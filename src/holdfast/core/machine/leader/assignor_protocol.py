@@ -34,8 +34,8 @@ from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.counts import VersionedCounts
-    from holdfast.core.machine.leader.leader_round import ReadMembers
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
+    from holdfast.core.wire.many.member_messages import ReadMembers
 
 
 class RebalanceProtocol(IntEnum):

@@ -16,33 +16,36 @@ partitions 0, 1 and 2 of one topic, and the delay is 30 s.
 2. Only what a departed member owned may wait (:func:`_departed`).
 3. Each departed member has a deadline of its own (:func:`_by_delay`).
 4. Until the deadline, a member that is back gets the partitions that wait for it
-   (:func:`_return_known`), and new members may replace a departed dynamic member
-   (:func:`_serve_new_members`; :func:`_new_members` says which members are new).
+   (:func:`~holdfast.core.machine.leader.returning_members.return_known`), and new members may
+   replace a departed dynamic member
+   (:func:`~holdfast.core.machine.leader.returning_members.serve_new_members`).
 5. Without any leader state the leader guesses what waits (:func:`_guess`).
 6. The partitions of a new group may wait for its first members (:func:`_first_wait`).
 7. Under ``Policy.failback`` nothing waits; what a departed member owned is temporarily reassigned
    (:func:`_reassigned`).
 
 **Strategy.** Pure functions map claims and a leader state to masks over topic-partitions, in time
-linear in both. New members queue for each topic they subscribe to, and each is served once.
+linear in both.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader process" and "Events".
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.machine.leader.imbalance import SETTLED_MS, DepartedMember
-from holdfast.core.machine.leader.ring import (
-    identities_of,
-    identity_of_id,
-    identity_of_location,
+from holdfast.core.machine.leader.returning_members import (
+    PresentMembers,
+    find_new_members,
+    is_back,
+    is_new,
+    return_known,
+    serve_new_members,
 )
 from holdfast.core.machine.leader.state_reconstruction import LeaderState, is_first_wait
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
@@ -166,16 +169,16 @@ def find_losses(
     before = restored(policy, members, leader_state)
     if not policy.defers:
         return _undelayed_losses(policy, claims, members, leader_state, before=before, free=free)
-    present = _Present(members, leader_state)
+    present = PresentMembers(members, leader_state)
     found = _departed(policy, claims, members, leader_state, free=free, present=present)
     found = [w for w in found if len(w.tps)]
-    exact, lost = _return_known(found, members, reserved, present)
+    exact, lost = return_known(found, members, reserved, present)
     # A wait that ends within the tolerance is not worth a round of its own.
     waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
     held_back = _only(
         [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (reserved != NO_OWNER)
     )
-    new_members = _new_members(
+    new_members = find_new_members(
         members,
         leader_state,
         reserved,
@@ -224,8 +227,10 @@ def _undelayed_losses(
     )
     recent = RecentJoiners()
     if policy.needs_ages:
-        present = _Present(members, leader_state)
-        came = _new_members(members, leader_state, reserved, claims.group, left=(), present=present)
+        present = PresentMembers(members, leader_state)
+        came = find_new_members(
+            members, leader_state, reserved, claims.group, left=(), present=present
+        )
         recent = joined_recently(policy, before, came, members)
     delayed = DelayedRebalance(
         waiting=(),
@@ -265,7 +270,7 @@ class _Served:
         now = sorted(_members_of([w for w in dealt if w.just_now]))
         ended = self.ran_out | _members_of([w for w in dealt if not w.just_now])
         waited = [(w.who.identity, w.tps) for w in waits]
-        replacing, lost = _serve_new_members(
+        replacing, lost = serve_new_members(
             waits, self.new_members, self.members, reserved, free=self.free, group=self.group
         )
         recent_joiners = self.recent_joiners
@@ -315,10 +320,10 @@ def _reassigned(
         return (), ()
     waiting = tuple(w for w in leader_state.waiting if w.delay_ms > policy.tolerance_ms)
     leader_state = replace(leader_state, waiting=waiting)
-    present = _Present(members, leader_state)
+    present = PresentMembers(members, leader_state)
     found = _departed(policy, claims, members, leader_state, free=free, present=present)
     found = [w for w in found if w.who.identity and len(w.tps)]
-    exact, _ = _return_known(found, members, reserved, present)
+    exact, _ = return_known(found, members, reserved, present)
     return tuple(_only(found, ~free | (reserved == NO_OWNER))), exact
 
 
@@ -406,7 +411,7 @@ def _subscribed(recent_joiners: RecentJoiners, group: Group) -> dict[int, list[i
     }
 
 
-def _idle(present: _Present, leader_state: LeaderState | None) -> list[str]:
+def _idle(present: PresentMembers, leader_state: LeaderState | None) -> list[str]:
     """Return the identities of departed members that have a location and owned nothing."""
     named = () if leader_state is None else leader_state.named
     return [w.identity for w in named if w.owned == () and present.find(w) is None]
@@ -435,61 +440,6 @@ def _first_wait(
     return [DepartedMember(who=FIRST_MEMBERS, remaining_ms=left_ms, tps=tps.astype(np.int32))]
 
 
-class _Present:
-    """The members of a round by identity, cut to any size; a shared identity is no member's.
-
-    A member with a generation was in the last round, because a coordinator that removes a member
-    ends its generation. So an identity that the last round named belongs to such a member, even if
-    a member that joins now has the same one. If such a member missed the assignment of the last
-    round, it cannot say that this round named it by its location.
-
-    Example: C misses the assignment of a round that named it by its location. D joins with the same
-    location, so neither has it now. C is the member that the leader state names, and what C claims
-    waits for nobody.
-    """
-
-    def __init__(self, members: Sequence[SubscribedMember], leader_state: LeaderState | None):
-        newest = -1 if leader_state is None else leader_state.generation
-        every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
-        there = [(whole, i) for whole, i in every if members[i].subscription.generation >= 0]
-        there += [
-            (identity_of_location(m.subscription.location), i)
-            for i, m in enumerate(members)
-            if 0 <= m.subscription.generation < newest
-            and m.subscription.location
-            and m.instance_id is None
-        ]
-        self.every, self.there = _ByIdentity(every), _ByIdentity(list(dict.fromkeys(there)))
-
-    def find(self, who: MemberEntry) -> int | None:
-        """Return the index of the member that an entry names, None if it is not in the round."""
-        member = self.find_there(who)
-        return self.every.find(who.identity) if member is None else member
-
-    def find_there(self, who: MemberEntry) -> int | None:
-        """Return the same only if the member was in the last round as well."""
-        # A member for which something waits was not in the last round.
-        return None if who.delay_ms else self.there.find(who.identity)
-
-
-class _ByIdentity:
-    """Indices of members by identity, cut to any size; a shared identity is no member's."""
-
-    def __init__(self, every: Sequence[tuple[str, int]]):
-        said = Counter(whole for whole, _ in every)
-        self.identities = [(whole, i) for whole, i in every if said[whole] == 1]
-        self.by_size: dict[int, dict[str, int]] = {}
-
-    def find(self, identity: str) -> int | None:
-        """Return the index of the member with an identity, None if no member has it."""
-        size = len(identity)
-        if not size:
-            return None
-        if size not in self.by_size:
-            self.by_size[size] = {whole[:size]: i for whole, i in self.identities}
-        return self.by_size[size].get(identity)
-
-
 def _departed(
     policy: Policy,
     claims: Claims,
@@ -497,7 +447,7 @@ def _departed(
     leader_state: LeaderState | None,
     *,
     free: Mask,
-    present: _Present,
+    present: PresentMembers,
 ) -> list[DepartedMember]:
     """Return the departed members by deadline, with their unclaimed or held back partitions.
 
@@ -536,7 +486,7 @@ def _departed(
             # Its owner is here: its SyncGroup failed. A member with an instance id or a location
             # that is in no generation is another process, which gets back what the last process
             # owned.
-            waits = _is_back(who, here)
+            waits = is_back(who, here)
         else:
             waits = True
         if who.owned is None:
@@ -557,7 +507,7 @@ def _departed(
         tps = np.flatnonzero(unowned).astype(np.int32)
         departed += _by_delay(policy, topics, owning[0], tps)
     elif not leader_state.complete and unowned.any():
-        departed += _guess(policy, claims, unowned, [_is_new(m) for m in members])
+        departed += _guess(policy, claims, unowned, [is_new(m) for m in members])
     return sorted(departed, key=lambda w: (w.remaining_ms, w.who.identity))
 
 
@@ -568,11 +518,6 @@ def _already_revoked(topics: Topics, members: Sequence[SubscribedMember]) -> Mas
         tps_of(topics, tuple(entry for m in members for entry in m.subscription.already_revoked))
     ] = True
     return mask
-
-
-def _is_new(member: SubscribedMember) -> bool:
-    """Return whether a member stays and has been in no generation."""
-    return member.stays and member.subscription.generation < 0
 
 
 def _guess(
@@ -624,136 +569,6 @@ def _by_delay(policy: Policy, topics: Topics, who: MemberEntry, tps: I32) -> lis
     ]
 
 
-def _return_known(
-    lost: list[DepartedMember],
-    members: Sequence[SubscribedMember],
-    reserved: I32,
-    present: _Present,
-) -> tuple[tuple[int, ...], list[DepartedMember]]:
-    """Reserve the partitions that waited for each member that is back by its identity.
-
-    Rule 4. The identity is the instance id, the location, or the member id of a dynamic member.
-    Until the deadline such a member gets exactly the partitions that wait for it. If it already
-    claims others, it gets both, and no member revokes a claim for that in this round; a later round
-    balances. The partitions of a static member go to no other member.
-
-    Returns the members that are back, and the departed members that are not.
-    """
-    exact, rest = set(), []
-    for waiting in lost:
-        member = present.find(waiting.who)
-        if member is None or members[member].leaves_for_good:
-            rest.append(waiting)
-            continue
-        reserved[waiting.tps] = member
-        exact.add(member)
-    return tuple(sorted(exact)), rest
-
-
-def _new_members(
-    members: Sequence[SubscribedMember],
-    leader_state: LeaderState | None,
-    reserved: I32,
-    group: Group,
-    *,
-    left: Sequence[str],
-    present: _Present,
-) -> list[int]:
-    """Return the members that claim nothing, are in no generation and in no leader state.
-
-    Rule 4. A member that lost its membership is new if it comes under another id. It is not new if
-    it brings the only shard that speaks of the last round, or if its location
-    (:mod:`holdfast.core.machine.leader.subscriptions`) is that of a member that left recently. A
-    location that another member had in the last round and still has says nothing of a new member.
-
-    Example: C and D depart, and C's process is back as E. E has C's location, and gets partition 2.
-    Then C, whose session had expired, is back as F. F is new, because its location was E's.
-    """
-    known = () if leader_state is None else (*leader_state.waiting, *leader_state.named)
-    old = {who.identity for who in known if present.find_there(who) is None}.union(left)
-    sizes = {len(identity) for identity in old if identity}
-    served = set(reserved.tolist())
-    n_claims = row_sizes(group.claim_start).tolist()
-    return [
-        i
-        for i, (m, n) in enumerate(zip(members, n_claims, strict=True))
-        if n == 0
-        and _is_new(m)
-        and i not in served
-        and (leader_state is None or m.member_id not in leader_state.unreported)
-        and not any(whole[:size] in old for whole in identities_of(m) for size in sizes)
-    ]
-
-
-def _serve_new_members(
-    lost: list[DepartedMember],
-    new_members: Sequence[int],
-    members: Sequence[SubscribedMember],
-    reserved: I32,
-    *,
-    free: Mask,
-    group: Group,
-) -> tuple[list[int], list[DepartedMember]]:
-    """Reserve what departed dynamic members owned for new members without claims.
-
-    Rule 4. Each new member gets partitions of one departed member, only of topics that it
-    subscribes to. If there are no more new members than departed dynamic members, each new member
-    replaces one departed member: it gets all that waits for that member, even above its fair quota,
-    and a later round balances. Surplus new members divide what waits for a member: each gets at
-    most its fair quota, or an equal part if that is more. Of the partitions of an unknown owner no
-    new member gets more than its fair quota. The rest waits on (D1, D2). A departed member whose
-    successor joined before it departed does not wait at all
-    (:mod:`holdfast.core.machine.leader.successors`).
-
-    Example: C departs and D joins. If C was dynamic, D gets partition 2 at once.
-
-    Returns the new members that each replaced a member alone, and what still waits.
-
-    Notes
-    -----
-    Cost: linear in the new members' subscriptions and in the partitions that wait.
-    """
-    if not new_members or not lost:
-        return [], lost
-    # The fair quota counts everything that has or may get an owner, and only members that stay.
-    takers = sum(m.stays for m in members)
-    total = int(np.count_nonzero(free)) + len(group.claim_tp)
-    quota = -(-total // max(1, takers))
-    queues = _Queues(new_members, group)
-    rest = [w for w in lost if w.who.static]
-    of_member: dict[str | int, list[DepartedMember]] = {}
-    for at, waiting in enumerate(lost):
-        # Kinds with delays of their own make several entries of one departed member, which one new
-        # member replaces in whole. Unknown owners have no identity, so each entry is one.
-        if not waiting.who.static:
-            of_member.setdefault(waiting.who.identity or at, []).append(waiting)
-    unserved = len(of_member)
-    replacing = []
-    for own in of_member.values():
-        unserved -= 1
-        who, waits = own[0].who, np.sort(np.concatenate([w.tps for w in own]))
-        known = who.identity != "" and who.owned is not None
-        of = group.topics.topic_of[waits]
-        edges = np.flatnonzero(np.diff(of)) + 1
-        parts = np.split(waits, edges)  # sorted, so each topic is one part
-        # The lowest partition is last, where ``take`` removes it at no cost.
-        left = {int(group.topics.topic_of[part[0]]): part.tolist()[::-1] for part in parts}
-        # Each departed member that is still unserved needs a new member of its own, so only the
-        # surplus divides this one's partitions.
-        dividing = max(1, queues.at_most(left) - unserved)
-        # Nobody knows how many members an unknown owner was, so the fair quota is the bound.
-        most = max(quota, -(-len(waits) // dividing)) if known else quota
-        while (member := queues.first(left)) is not None:
-            if known and dividing == 1:
-                replacing.append(member)
-            for tp in queues.take(member, left, most):
-                reserved[tp] = member
-        tps = np.array(sorted(tp for numbers in left.values() for tp in numbers), np.int32)
-        each = [replace(w, tps=w.tps[np.isin(w.tps, tps)]) for w in own]
-        rest += [w for w in each if len(w.tps)]
-    return replacing, sorted(rest, key=lambda w: (w.remaining_ms, w.who.identity))
-
-
 def owed(
     policy: Policy, members: Sequence[SubscribedMember], leader_state: LeaderState
 ) -> tuple[MemberEntry, ...]:
@@ -761,11 +576,11 @@ def owed(
 
     A member that came back in this round claims nothing yet, so its partitions still wait for it.
     """
-    present = _Present(members, leader_state)
+    present = PresentMembers(members, leader_state)
 
     def claims_it(who: MemberEntry) -> bool:
         member = present.find(who)
-        return member is not None and not _is_back(who, members[member])
+        return member is not None and not is_back(who, members[member])
 
     gone = (*leader_state.waiting, *(w for w in leader_state.named if not claims_it(w)))
     waits = tuple(entry for w in gone for entry in _owed_by_delay(policy, w))
@@ -778,55 +593,3 @@ def _owed_by_delay(policy: Policy, who: MemberEntry) -> list[MemberEntry]:
     for topic, numbers in who.owned or ():
         by_delay.setdefault(who.delay_ms or policy.delay_of(topic), []).append((topic, numbers))
     return [replace(who, delay_ms=d, owned=tuple(o)) for d, o in sorted(by_delay.items()) if d]
-
-
-def _is_back(who: MemberEntry, member: SubscribedMember) -> bool:
-    """Return whether another process has a member's instance id or location, in no generation."""
-    same = alike(who.identity, identity_of_id(member))
-    return not same and member.subscription.generation < 0
-
-
-class _Queues:
-    """New members that are not served yet, queued by topic."""
-
-    def __init__(self, new_members: Sequence[int], group: Group):
-        self.topics = {
-            i: group.sub_topic[group.sub_start[i] : group.sub_start[i + 1]].tolist()
-            for i in new_members
-        }
-        self.queues: dict[int, list[int]] = {}
-        for i in reversed(new_members):
-            for topic in self.topics[i]:
-                self.queues.setdefault(topic, []).append(i)
-
-    def at_most(self, left: Mapping[int, list[int]]) -> int:
-        """Return an upper bound of the new members that subscribe to a topic of ``left``."""
-        return min(len(self.topics), sum(len(self.queues.get(topic, ())) for topic in left))
-
-    def first(self, left: Mapping[int, list[int]]) -> int | None:
-        """Return the first new member that subscribes to a topic of ``left``, None for none."""
-        best: int | None = None
-        for topic in left:
-            queue = self.queues.get(topic, [])
-            while queue and queue[-1] not in self.topics:
-                queue.pop()
-            if queue and (best is None or queue[-1] < best):
-                best = queue[-1]
-        return best
-
-    def take(self, member: int, left: dict[int, list[int]], quota: int) -> list[int]:
-        """Give a new member up to ``quota`` partitions of ``left``, and dequeue the member.
-
-        Each list of ``left`` ends with its lowest partition.
-        """
-        taken: list[int] = []
-        for topic in self.topics.pop(member):
-            numbers = left.get(topic)
-            if numbers is None or len(taken) == quota:
-                continue
-            n = min(len(numbers), quota - len(taken))
-            taken += numbers[-n:]
-            del numbers[-n:]
-            if not numbers:
-                del left[topic]
-        return taken

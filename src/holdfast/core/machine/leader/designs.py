@@ -17,7 +17,8 @@
 
 **Strategy.** The steps of a round, from JoinGroup's bytes to the assignment:
 
-1. :func:`named_in_round` returns the topics to look up, and reads nothing else.
+1. :func:`~holdfast.core.machine.leader.leader_round.named_in_round` returns the topics to look up,
+   and reads nothing else.
 2. :func:`read_round` has the partitions that exist. It trims messages that are larger than an
    honest one, reads every subscription once, and returns them as a value, a :class:`LeaderRound`.
 3. :func:`compute` has the chosen assignor plan that round (``lead``). If the plan fails, members
@@ -37,7 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.assignors.registry import AssignorInfo, assign_in_round, find
+from holdfast.core.assignors.registry import AssignorInfo, find
 from holdfast.core.machine.actions import ComputeAssignment, LedRound
 from holdfast.core.machine.events import AssignmentComputed, JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import (
@@ -68,7 +69,6 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
     encode_member_subscription,
-    rejoin_data,
 )
 from holdfast.core.wire.layouts.state_shard import holds_times
 from holdfast.core.wire.layouts.sticky_user_data import (
@@ -90,25 +90,14 @@ NONCES = 128
 """The number of joins that differ by a nonce of one byte; two in a row have to differ."""
 
 
-def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
-    """Return the topics that a leader looks up before a round, sorted; not all need exist.
-
-    References: KIP-429, "Consumer leader".
-    """
-    from holdfast.core.machine.leader.oversized import messages_with_topics
-    from holdfast.core.wire.many.topic_blocks import named_topics
-
-    return tuple(sorted(named_topics(messages_with_topics(request.members, request.member_id))))
-
-
 def read_round(assignors: Sequence[Assignor], request: ComputeAssignment) -> LeaderRound:
     """Read the subscriptions of a round whose request has the partitions that exist.
 
     References: KIP-429, "Consumer leader"; KIP-881 (racks).
     """
-    from holdfast.core.machine.leader.leader_round import read_members
+    from holdfast.core.machine.leader.leader_round import begin_round, read_members
 
-    leader_round, chosen = _round_of(request), _chosen(assignors, request)
+    leader_round, chosen = begin_round(request), _chosen(assignors, request)
     if isinstance(chosen, DesignAssignor):
         return replace(leader_round, said=leader_round.subscribed_members())
     own = chosen.own if isinstance(chosen, EagerAssignor | CooperativeAssignor) else None
@@ -165,28 +154,17 @@ def stay(
 
     References: KAFKA-13406 (repair, do not refuse).
     """
-    plan = _chosen(assignors, request).stay(_round_of(request))
+    from holdfast.core.machine.leader.leader_round import begin_round
+
+    plan = _chosen(assignors, request).stay(begin_round(request))
     failure = f"{type(error).__name__}: {error}"
     return AssignmentComputed(request.token, tuple(sorted(plan.items())), failure=failure)
 
 
-def _round_of(request: ComputeAssignment) -> LeaderRound:
-    from holdfast.core.machine.leader.oversized import with_what_exists
-
-    partitions = dict(request.partitions)
-    return LeaderRound(
-        members=with_what_exists(request.members, partitions),
-        partitions=partitions,
-        generation=request.generation,
-        leader_id=request.member_id,
-        waited_ms=request.waited_ms,
-        unbroken=request.unbroken,
-        led=just_before(request),
-    )
-
-
 def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
     """Return what the leader keeps of a round for the next round that it leads."""
+    from holdfast.core.machine.leader.leader_round import just_before
+
     before = just_before(request)
     settled = before is not None and before.settled and _same_members(before, request.members)
     if not settled and done.failure is None and request.protocol_name in NAMES.values():
@@ -207,14 +185,6 @@ def _is_at_rest(assignment: bytes) -> bool:
     """Return whether an assignment announces no other round."""
     message = decode_member_assignment(assignment)
     return message.revoked is None and not message.delay_ms
-
-
-def just_before(request: ComputeAssignment) -> LedRound | None:
-    """Return the round that the leader led just before, in the same protocol, else None."""
-    led = request.led
-    if led is None or not request.unbroken or led.protocol_name != request.protocol_name:
-        return None
-    return led if led.generation == request.generation - 1 else None
 
 
 def _chosen(assignors: Sequence[Assignor], request: ComputeAssignment) -> Assignor:
@@ -259,18 +229,7 @@ class EagerAssignor:
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return the assignments of the registry's assignor, bytes to bytes."""
-        from holdfast.core.machine.leader.leader_round import perform_assignment
-
-        return perform_assignment(
-            self.row,
-            leader_round.read or _triples(leader_round.members),
-            leader_round.partitions,
-            lags=leader_round.lags,
-            racks=leader_round.racks,
-            generation=leader_round.first_impossible,
-            notes=leader_round.notes,
-            **self.options,
-        )
+        return _assigned(self, leader_round)
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Assign by range: members revoked everything before they joined, so none keeps any."""
@@ -324,28 +283,7 @@ class CooperativeAssignor:
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return the target without pending revocations; if there are any, all rejoin at once."""
-        from holdfast.core.machine.leader.leader_round import read_group
-        from holdfast.core.wire.many.assignment_columns import encode_assignments
-
-        group = read_group(
-            self.row,
-            leader_round.read or _triples(leader_round.members),
-            leader_round.partitions,
-            lags=leader_round.lags,
-            racks=leader_round.racks,
-            generation=leader_round.first_impossible,
-        )
-        result = assign_in_round(group, self.row, leader_round.notes, **self.options)
-        members = result.group.member_ids
-        messages = encode_assignments(
-            result.group.topics,
-            result.owner,
-            len(members),
-            None if leader_round.read is None else leader_round.read.table,
-            # Nobody waits for a heartbeat: all members rejoin as soon as they have the assignment.
-            user_data=rejoin_data() if result.withheld else None,
-        )
-        return dict(zip(members, messages, strict=True))
+        return _assigned(self, leader_round, rejoin=True)
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
         """Return what each member claims and no other member claims."""
@@ -356,6 +294,30 @@ class CooperativeAssignor:
             member_id: encode_assignment(AssignmentMessage(partitions=own, user_data=None))
             for member_id, own in undisputed(members, leader_round.first_impossible).items()
         }
+
+
+def _assigned(
+    assignor: EagerAssignor | CooperativeAssignor,
+    leader_round: LeaderRound,
+    *,
+    rejoin: bool = False,
+) -> dict[str, bytes]:
+    """Return the assignments of the registry's assignor, bytes to bytes."""
+    from holdfast.core.machine.leader.leader_round import assign_group, read_group, read_members
+
+    row, partitions = assignor.row, leader_round.partitions
+    read = leader_round.read or read_members(row, _triples(leader_round.members), partitions)
+    group = read_group(
+        row,
+        read,
+        partitions,
+        lags=leader_round.lags,
+        racks=leader_round.racks,
+        generation=leader_round.first_impossible,
+    )
+    return assign_group(
+        group, row, leader_round.notes, table=read.table, rejoin=rejoin, **assignor.options
+    )
 
 
 def _nothing() -> None:

@@ -7,31 +7,54 @@ the generation beside them or else in the user data (KIP-429, KIP-341, KAFKA-129
 generation of the round is known, a claim of that or a later generation is ignored. A claim that a
 cooperative group reads from user data yields to a member that owns the partition: an eager member
 revoked everything before it joined.
+
+What a leader builds from a subscription is bounded by the topics and partitions that exist:
+
+1. Before a leader has looked up which topics exist, it reads the topics of messages and nothing
+   else. A message of more than :data:`MODEST_BYTES`, and of more than four times the median of the
+   round, that names :data:`MOST_MORE` topics more than the leader's own is ignored.
+2. Then a message is larger than an honest one if it is longer than all that can be true: each topic
+   that exists, and each partition once, as owned by the member, by its neighbours in the ring or as
+   waiting. Of such a message the leader reads the topics and the claims of partitions that exist;
+   user data only if they are no longer than that either.
+3. Such a message that names :data:`MOST_MORE` topics more than exist counts as unreadable.
+
+Example: a topic has 4 partitions, and a member claims 0 to 99,999 of it. Its leader reads 0 to 3.
+A message that is not too large stays as it is: an honest round costs one comparison a member.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from holdfast.core.assignors.registry import Named, assign_in_round, known
+from holdfast.core.machine.actions import ComputeAssignment, LedRound
+from holdfast.core.machine.events import JoinedMember
+from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.model.group import Group
 from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
 from holdfast.core.model.topics import Topics
-from holdfast.core.wire.many.assignment_columns import encode_assignments
+from holdfast.core.wire.layouts.container import rejoin_data
+from holdfast.core.wire.layouts.trimmed_subscription import trim_subscription
+from holdfast.core.wire.many.member_messages import (
+    ReadMembers,
+    decode_subscriptions,
+    encode_assignments,
+)
 from holdfast.core.wire.many.name_table import NameTable
-from holdfast.core.wire.many.subscription_columns import SubscriptionColumns, decode_subscriptions
+from holdfast.core.wire.many.topic_blocks import named_topics
 
 Member = tuple[str, str | None, bytes]
 
 
 def perform_assignment(
     name: Named,
-    members: Sequence[Member] | ReadMembers,
+    members: Sequence[Member],
     partitions: Mapping[str, int],
     *,
     lags: Mapping[str, Sequence[int]] | None = None,
@@ -77,12 +100,32 @@ def perform_assignment(
 
     References: KIP-54; KIP-429, "Consumer leader".
     """
-    read = _read(name, members, partitions)
-    group = _group_of(read, partitions, lags=lags, racks=racks, generation=generation)
-    result = assign_in_round(group, name, [] if notes is None else notes, **options)
-    topics, n_members = result.group.topics, result.group.n_members
-    messages = encode_assignments(topics, result.owner, n_members, read.table)
-    return dict(zip(read.member_ids, messages, strict=True))
+    read = read_members(name, members, partitions)
+    group = read_group(name, read, partitions, lags=lags, racks=racks, generation=generation)
+    return assign_group(group, name, [] if notes is None else notes, table=read.table, **options)
+
+
+def assign_group(
+    group: Group,
+    name: Named,
+    notes: list[str],
+    *,
+    table: NameTable,
+    rejoin: bool = False,
+    **options: Any,
+) -> dict[str, bytes]:
+    """Assign a group that was read from bytes, and encode every assignment.
+
+    With ``rejoin`` all members rejoin as soon as they have the assignment if partitions have to be
+    revoked first: none waits for a heartbeat.
+    """
+    result = assign_in_round(group, name, notes, **options)
+    members = result.group.member_ids
+    user_data = rejoin_data() if rejoin and result.withheld else None
+    messages = encode_assignments(
+        result.group.topics, result.owner, len(members), table, user_data=user_data
+    )
+    return dict(zip(members, messages, strict=True))
 
 
 def read_group(
@@ -95,29 +138,25 @@ def read_group(
     generation: int | None = None,
 ) -> Group:
     """Turn the members of a JoinGroup response into a group."""
-    read = _read(name, members, partitions)
-    return _group_of(read, partitions, lags=lags, racks=racks, generation=generation)
-
-
-def _read(
-    name: Named, members: Sequence[Member] | ReadMembers, topics: Iterable[str]
-) -> ReadMembers:
-    return members if isinstance(members, ReadMembers) else read_members(name, members, topics)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReadMembers:
-    """The members of a JoinGroup response, by id, with their subscriptions as columns."""
-
-    member_ids: tuple[str, ...]
-    instance_ids: tuple[str | None, ...]
-    table: NameTable  # the topics of the columns, ready to be found and written
-    columns: SubscriptionColumns
-
-    @property
-    def has_racks(self) -> bool:
-        """Whether some member names a rack."""
-        return any(self.columns.racks)
+    read = members if isinstance(members, ReadMembers) else read_members(name, members, partitions)
+    columns, named = read.columns, read.has_racks
+    topics = Topics.from_counts(
+        partitions, racks=racks, more_racks=filter(None, columns.racks) if named else ()
+    )
+    group = Group.build(
+        topics=topics,
+        member_ids=read.member_ids,
+        instance_ids=read.instance_ids,
+        subscriptions=columns.subscriptions,
+        claims=columns.claims,
+        generation=columns.generation,
+        rack=topics.rack_indices(columns.racks) if named else None,
+        lags=lag_column(_to_length(lags, topics), topics),
+        round_generation=generation,
+    )
+    return (
+        _owners_first(group, columns.user_data_claimants) if columns.user_data_claimants else group
+    )
 
 
 def read_members(name: Named, members: Sequence[Member], topics: Iterable[str]) -> ReadMembers:
@@ -142,34 +181,6 @@ def read_members(name: Named, members: Sequence[Member], topics: Iterable[str]) 
         instance_ids=instance_ids,
         table=table,
         columns=decode_subscriptions(messages, table, cooperative=cooperative),
-    )
-
-
-def _group_of(
-    read: ReadMembers,
-    partitions: Mapping[str, int],
-    *,
-    lags: Mapping[str, Sequence[int]] | None,
-    racks: Mapping[str, Sequence[Iterable[str]]] | None,
-    generation: int | None,
-) -> Group:
-    columns, named = read.columns, read.has_racks
-    topics = Topics.from_counts(
-        partitions, racks=racks, more_racks=filter(None, columns.racks) if named else ()
-    )
-    group = Group.build(
-        topics=topics,
-        member_ids=read.member_ids,
-        instance_ids=read.instance_ids,
-        subscriptions=columns.subscriptions,
-        claims=columns.claims,
-        generation=columns.generation,
-        rack=topics.rack_indices(columns.racks) if named else None,
-        lags=lag_column(_to_length(lags, topics), topics),
-        round_generation=generation,
-    )
-    return (
-        _owners_first(group, columns.user_data_claimants) if columns.user_data_claimants else group
     )
 
 
@@ -207,3 +218,82 @@ def _to_length(
             given = lag_column_of(lags[name], f"lags.{name}")[:count]
             result[name] = np.minimum(given, MAX_LAG).tolist() + [0] * (count - len(given))
     return result
+
+
+MODEST_BYTES = 4_096
+"""Bytes of a message up to which it is read as it is."""
+
+MOST_MORE = 10_000
+"""Topics that a member may name beyond those that the leader names, or that exist."""
+
+HEAD_BYTES = 2_048
+"""Upper bound in bytes of the parts of a message that name no topic and no partition."""
+
+PARTITION_BYTES = 28
+"""Upper bound in bytes of a partition: of a departed member that owned it alone."""
+
+
+def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
+    """Return the topics that a leader looks up before a round, sorted; not all need exist (rule 1).
+
+    References: KIP-429, "Consumer leader".
+    """
+    members = request.members
+    sizes = sorted(len(m.metadata) for m in members)
+    # Four times the median: honest members of one group subscribe to similar lists of topics.
+    most = max(MODEST_BYTES, 4 * sizes[(len(sizes) - 1) // 2]) if sizes else 0
+    own = next((_n_topics(m.metadata) for m in members if m.member_id == request.member_id), 0)
+    messages = [
+        m.metadata
+        for m in members
+        if len(m.metadata) <= most or _n_topics(m.metadata) <= MOST_MORE + own
+    ]
+    return tuple(sorted(named_topics(messages)))
+
+
+def begin_round(request: ComputeAssignment) -> LeaderRound:
+    """Return the round of a request, not read yet, with oversized messages trimmed (rule 2)."""
+    members, partitions = request.members, dict(request.partitions)
+    most = most_bytes(partitions)
+    if partitions and any(len(m.metadata) > most for m in members):
+        most_topics = MOST_MORE + len(partitions)
+        members = tuple(_trimmed(m, partitions, most, most_topics) for m in members)
+    return LeaderRound(
+        members=members,
+        partitions=partitions,
+        generation=request.generation,
+        leader_id=request.member_id,
+        waited_ms=request.waited_ms,
+        unbroken=request.unbroken,
+        led=just_before(request),
+    )
+
+
+def just_before(request: ComputeAssignment) -> LedRound | None:
+    """Return the round that the leader led just before, in the same protocol, else None."""
+    led = request.led
+    if led is None or not request.unbroken or led.protocol_name != request.protocol_name:
+        return None
+    return led if led.generation == request.generation - 1 else None
+
+
+def most_bytes(partitions: Mapping[str, int]) -> int:
+    """Return the bytes of the longest honest subscription if ``partitions`` are all that exist."""
+    names = sum(8 + len(topic.encode()) for topic in partitions)
+    return HEAD_BYTES + 3 * names + PARTITION_BYTES * sum(partitions.values())
+
+
+def _trimmed(
+    member: JoinedMember, partitions: Mapping[str, int], most: int, most_topics: int
+) -> JoinedMember:
+    if len(member.metadata) <= most:
+        return member
+    trimmed = trim_subscription(
+        member.metadata, partitions, most_topics=most_topics, most_user_data=most
+    )
+    return replace(member, metadata=trimmed, sent_bytes=len(member.metadata))
+
+
+def _n_topics(message: bytes) -> int:
+    """Return the number of topics that a message declares: four bytes behind its version."""
+    return int.from_bytes(message[2:6], "big")

@@ -7,8 +7,8 @@ the leader sends them now.
 **Rules.**
 
 - Parts are left out in the order of :class:`holdfast.core.machine.leader.ring.LeftOut`, and no more
-  of them than necessary, until the shards fit ``Policy.memory_limit_bytes``, and the records of
-  this round and, if nothing happens, of the next fit ``Policy.record_limit_bytes``.
+  of them than necessary, until the shards fit ``Policy.leader_state_limit_bytes``, and the records
+  of this round and, if nothing happens, of the next fit ``Policy.record_limit_bytes``.
 - A leader sees neither client ids nor client hosts nor the group's name. Their lengths are
   estimated, and the configured limit leaves room for longer ones.
 
@@ -64,7 +64,7 @@ def fitting_shards(
         # Two records have to fit: that of this round, with the old shards as members brought them,
         # and that of the next one, in which the new shards are sent in both directions.
         record = max(now + assigned + size, later + assigned + 2 * size)
-        if size <= policy.memory_limit_bytes and record <= policy.record_limit_bytes:
+        if size <= policy.leader_state_limit_bytes and record <= policy.record_limit_bytes:
             return left_out, given
     return LeftOut.STATE, {}
 

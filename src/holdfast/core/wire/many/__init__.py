@@ -8,9 +8,8 @@
 ``columnar``               the reader: all messages advance by one field at a time
 ``programs``               layouts compiled for the reader; tagged fields
 ``ragged``                 a position in each message; gathering runs of bytes, UTF-8
-``subscription_columns``   the subscriptions of one group to the columns of a leader
+``member_messages``        the subscriptions of one group to columns, an owner column to assignments
 ``topic_blocks``           the topics of subscriptions, which members mostly share
-``assignment_columns``     an owner column to all assignments of a group
 ``name_table``             names in bytes to indices; arrays of names
 =========================  ===============================================================
 """

@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.analysis.findings.examination import (
@@ -28,7 +31,7 @@ from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroups
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
-from holdfast.fleet.analysis.source_times import NOT_UPDATED, read_age, window_end_ms
+from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, window_end_ms
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
@@ -79,7 +82,7 @@ def examinations(
     live: LiveGroups = NOT_QUERIED,
     track: Track = iter,
     source: GivenSource = NOT_KNOWN,
-    now_ms: int | None = None,
+    age: Age = NOT_UPDATED,
     commits: CommitTimes | None = None,
 ) -> Iterator[Examination]:
     """Yield one group after the other in the given order: its history, with findings.
@@ -91,7 +94,7 @@ def examinations(
     ----------
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the moment at which the tables' source was
-        read (:func:`~holdfast.fleet.analysis.group.timeline.window_end_ms`).
+        read (:func:`~holdfast.fleet.analysis.source_times.window_end_ms`).
     since_ms : int, optional
         Begin of the window in UTC milliseconds: earlier events yield no findings.
     live : LiveGroups, optional
@@ -100,17 +103,17 @@ def examinations(
         Iterates over the names and may show progress.
     source : GivenSource, optional
         Where the tables come from, for the commands of findings.
-    now_ms : int, optional
-        Time by the caller's clock, in UTC milliseconds: with it old tables are a finding.
+    age : Age, optional
+        Age of the tables (:func:`~holdfast.fleet.analysis.source_times.read_age`): old tables are a
+        finding.
     commits : CommitTimes, optional
         Without it, no finding has the cost of a move.
     """
     last = last_ms if last_ms is not None else window_end_ms(tables)
     names = names_of(tables, groups, live)
-    age = NOT_UPDATED if now_ms is None else read_age(tables, now_ms)
     begin_ms = NEVER if since_ms is None else since_ms
     is_stored = last is not None and Examined.of(tables) == Examined(end_ms=last, since_ms=since_ms)
-    findings = StoredFindings.of(tables, source) if is_stored else None
+    findings = StoredFindings.of(_rows_of(tables, names), source) if is_stored else None
     is_polled = tables.is_polled
     for name, stored in zip(track(names), tables.each_group(names), strict=True):
         history = GroupHistory(
@@ -127,6 +130,12 @@ def examinations(
             yield examine(history)
         else:
             yield with_age(Examination(history=history, findings=findings.of_group(name)))
+
+
+def _rows_of(tables: Tables, groups: Sequence[str]) -> pa.Table:
+    """Return the stored findings of some groups: those of a large fleet take long to decode."""
+    rows = tables.table("findings")
+    return rows.filter(pc.is_in(rows["group"], pa.array(groups, pa.string())))
 
 
 def names_of(

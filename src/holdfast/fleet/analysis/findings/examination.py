@@ -11,10 +11,12 @@ Only this module imports every module with rules. A new file of rules adds its n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import Final
 
+from holdfast.core.command_lines import holdfast_line
 from holdfast.fleet.analysis.findings import (
     rules_anomalies,
     rules_lag,
@@ -24,7 +26,17 @@ from holdfast.fleet.analysis.findings import (
     rules_rebalances,
     rules_scaling,
 )
-from holdfast.fleet.analysis.findings.finding import RULES, Finding, Limits, Rule, Severity
+from holdfast.fleet.analysis.findings.finding import (
+    RULES,
+    Basis,
+    Evidence,
+    Finding,
+    Limits,
+    Rule,
+    Severity,
+    Symptom,
+)
+from holdfast.fleet.analysis.findings.finding import rule as register
 from holdfast.fleet.analysis.findings.rules_lag import STALE
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 
@@ -39,6 +51,9 @@ RULE_MODULES = (
 )
 """Importing them has registered their rules."""
 
+
+FAILED: Final = "HF133"
+"""Code of the finding about a rule that ended in an error."""
 
 LEADS = {
     "HF127": ("HF101", "HF102", "HF103", "HF105", "HF111", "HF113", "HF118", "HF119", "HF124"),
@@ -109,6 +124,11 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(RULES.values(), key=lambda rule: rule.code))
 
 
+@cache
+def _rules_of_lag() -> tuple[Rule, ...]:
+    return tuple(replace(one, look=one.of_lag) for one in all_rules() if one.of_lag is not None)
+
+
 def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     """Run all rules over one group; ``limits`` are the thresholds.
 
@@ -121,13 +141,50 @@ def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
     return Examination(history=history, findings=_in_order(found))
 
 
+def examine_lag(
+    history: GroupHistory, kept: Sequence[Finding], limits: Limits | None = None
+) -> Examination:
+    """Run the rules of the lag over a group in which nothing else has changed.
+
+    Parameters
+    ----------
+    kept : sequence of Finding
+        Findings of the other rules. No finding of the lag alone is a cause or an effect of them.
+    """
+    limits = limits or Limits()
+    found = [f for rule in _rules_of_lag() for f in _find(rule, history, limits)]
+    return Examination(history=history, findings=_in_order([*kept, *found]))
+
+
 def _find(rule: Rule, history: GroupHistory, limits: Limits) -> list[Finding]:
-    """Run one rule; an error of it names the rule and the group."""
+    """Run one rule; an error of it becomes a finding, and the other rules run."""
     try:
         return list(rule.find(history, limits))
-    except Exception as error:
-        error.add_note(f"rule {rule.code} ({rule.name}), group {history.name!r}")
-        raise
+    except Exception as error:  # a defect of ours: all other findings are true
+        failed = replace(RULES[FAILED], look=partial(_failed, rule, error))
+        return list(failed.find(history, limits))
+
+
+@register(
+    FAILED,
+    name="rule failed",
+    severity=Severity.WARN,
+    what="A rule of the doctor ended in an error in this group, so its findings are missing.",
+    why="It is a defect of holdfast. The other rules ran, and their findings are complete.",
+    how="Stated: the finding names the rule and the error.",
+    mend="Report it with its text. Until then the finding's command explains what the rule looks "
+    "for.",
+)
+def _no_rule_failed(history: GroupHistory, limits: Limits) -> Iterable[Symptom]:
+    return ()  # found by :func:`_find` alone
+
+
+def _failed(rule: Rule, error: Exception, history: GroupHistory, _: Limits) -> list[Symptom]:
+    """Return the symptom of a rule that ended in an error."""
+    text = f"rule {rule.code} ({rule.name}) failed: {type(error).__name__}: {error}"
+    evidence = Evidence(from_ms=history.begin_ms, to_ms=history.end_ms)
+    command = holdfast_line("explain", rule.code)
+    return [Symptom(text=text, evidence=evidence, command=command, basis=Basis.STATED)]
 
 
 def with_age(examination: Examination, limits: Limits | None = None) -> Examination:

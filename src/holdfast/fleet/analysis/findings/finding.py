@@ -280,6 +280,9 @@ class Rule:
         ``(history, limits) -> symptoms``.
     lasts : Lasts
         How long its findings last after the end of their evidence.
+    of_lag : callable, optional
+        Part of ``look`` that judges the present lag, so that a commit alone may change its
+        symptoms. The rest uses commits only by :meth:`GroupHistory.had_work` and ``rebuilding``.
     """
 
     code: str
@@ -291,6 +294,7 @@ class Rule:
     mend: str
     look: Look
     lasts: Lasts = Lasts.EVIDENCE
+    of_lag: Look | None = None
 
     def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
         """Yield every symptom of this rule in one group, as a finding."""
@@ -327,9 +331,16 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    code: str, *, severity: Severity, lasts: Lasts = Lasts.EVIDENCE, **texts: str
+    code: str,
+    *,
+    severity: Severity,
+    lasts: Lasts = Lasts.EVIDENCE,
+    of_lag: Look | bool = False,
+    **texts: str,
 ) -> Callable[[Look], Look]:
     """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
+
+    ``of_lag`` is True if all of it judges the present lag.
 
     Raises
     ------
@@ -339,7 +350,10 @@ def rule(
 
     def register(look: Look) -> Look:
         assert code not in RULES, f"{code} is registered twice"
-        RULES[code] = Rule(code=code, severity=severity, look=look, lasts=lasts, **texts)
+        part = look if of_lag is True else of_lag or None
+        RULES[code] = Rule(
+            code=code, severity=severity, look=look, lasts=lasts, of_lag=part, **texts
+        )
         return look
 
     return register

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
+from holdfast.core.model.columns import Mask
 from holdfast.fleet.analysis.findings.finding import (
     Basis,
     Evidence,
@@ -27,16 +28,33 @@ from holdfast.fleet.analysis.findings.finding import (
     rule,
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
-from holdfast.fleet.analysis.group.lag import NEVER
+from holdfast.fleet.analysis.group.lag import NEVER, LagRows
 
 STALE: Final = "HF123"
 """Code of the finding about old tables."""
+
+
+def may_ail(lag: LagRows, end_ms: int, limits: Limits) -> Mask:
+    """Return which rows of the lag, of any groups, are a reason to run the rules of the lag.
+
+    A group without such a row, and with fewer than ``limits.lag_records`` records of lag, has no
+    finding of a rule that is marked ``of_lag``.
+    """
+    waits = lag.work > 0
+    never = (lag.committed < 0) & (lag.end > lag.begin)
+    still_ms = end_ms - np.minimum(lag.position_ms, lag.commit_ms)
+    found: Mask = waits & (still_ms >= min(limits.hesitant_s, limits.stuck_s) * 1000)
+    found |= never | lag.not_subscribed
+    for where in ("before_begin", "beyond_end"):
+        found[lag.clamped(where)] = True
+    return found
 
 
 @rule(
     "HF104",
     name="lag skew",
     severity=Severity.WARN,
+    of_lag=True,
     what="One member has three times the mean lag of the group's members or more.",
     why="The group is as late as its latest member; the others have capacity.",
     how="Log end minus commit, summed over the partitions of each owner in the last generation.",
@@ -48,11 +66,15 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
     if history.kind.is_shared:
         return  # many members read one partition
+    if int(lag.work[lag.work > 0].sum()) < limits.lag_records:
+        return
     now = [history.members[m] for m in history.presence.member[history.members_now]]
-    totals = dict.fromkeys(now, 0)
-    for member, records in zip(lag.member, lag.work, strict=True):
-        if member in totals and records > 0:
-            totals[member] += int(records)
+    owner, owners = lag.owner_codes
+    counted = (owner >= 0) & (lag.work > 0)
+    summed = np.zeros(len(owners), np.int64)
+    np.add.at(summed, owner[counted], lag.work[counted])
+    records_of = dict(zip(owners, summed.tolist(), strict=True))
+    totals = {member: records_of.get(member, 0) for member in now}
     total = sum(totals.values())
     if len(totals) < 2 or total < limits.lag_records:
         return
@@ -83,6 +105,7 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF126",
     name="group too slow",
     severity=Severity.WARN,
+    of_lag=True,
     what="Every member makes progress, and the oldest unread record of each is at least five "
     "minutes old.",
     why="The group reads slower than producers write, or did until a moment ago: balancing "
@@ -150,6 +173,7 @@ def _behind(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF125",
     name="no progress",
     severity=Severity.ERROR,
+    of_lag=True,
     what="A partition with unread records is repeatedly committed at the same offset, for two "
     "minutes or more.",
     why="Usually one record cannot be processed (a poison pill), and all records behind it wait. "
@@ -236,6 +260,7 @@ def _unowned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF115",
     name="no active members",
     severity=Severity.WARN,
+    of_lag=True,
     what="A thousand records or more wait for a group that is empty, or that has committed "
     "nothing for an hour and has no record of members.",
     why="Lag grows until a member comes back; offsets of an empty group expire.",
@@ -292,6 +317,7 @@ def _forgotten(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF129",
     name="topics not subscribed to",
     severity=Severity.INFO,
+    of_lag=True,
     what="The group has commits of a topic that none of its members subscribes to.",
     why="No member reads the topic, and its lag grows in every tool that adds up commits, until "
     "they expire: by default a week after the commit (offsets.retention.minutes).",
@@ -320,6 +346,7 @@ def _abandoned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF116",
     name="records lost to retention",
     severity=Severity.ERROR,
+    of_lag=True,
     what="A committed offset is before the first record that the broker still has.",
     why="The records between were deleted unread.",
     how="Stated: commit and log start offset.",
@@ -348,6 +375,7 @@ def _lost(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF120",
     name="commit beyond the end",
     severity=Severity.WARN,
+    of_lag=True,
     what="A committed offset is beyond the end of the log.",
     why="The topic was deleted and recreated, or an unclean leader took over: consumers fall "
     "back to auto.offset.reset and may skip or repeat records.",

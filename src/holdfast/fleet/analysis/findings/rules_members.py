@@ -9,6 +9,7 @@ which a partition had an owner that did nothing for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -49,7 +50,7 @@ def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
     The times say since when each row has made no progress, in ms.
     """
     lag = history.lag
-    owned = np.asarray([m is not None for m in lag.member], dtype=bool)
+    owned = lag.owner_codes[0] >= 0
     settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
     committed = np.maximum(lag.commit_ms, settled)
     since = np.maximum(lag.waiting_since(history.end_ms), settled)
@@ -86,6 +87,8 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     stalled, working, since = _stalled(history, limits)
     names = _static_names(history)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
+    if not stalled.any():
+        return
     # A member that polls too rarely (HF127) is at work for as long as its batches take.
     busy_s = batches_s(history)
     silent = {
@@ -120,6 +123,7 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     "HF105",
     name="stuck member",
     severity=Severity.ERROR,
+    of_lag=partial(_stalled_members, static=False),
     what="A member owns partitions with unread records, and committed none of them for five "
     "minutes; or for two, while other members committed within one. Or a member left that had "
     "not committed for four minutes, while most others had: most likely it was removed.",
@@ -139,7 +143,7 @@ def _stuck(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 
 def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield members that had not committed for long when removed, and whose work continued."""
-    r, t = history.rebalances, history.timeline
+    r, members = history.rebalances, history.members
     for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
         after = int(history.rebalance_index[i])
         if after < 1:
@@ -153,13 +157,13 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         yield Symptom(
             severity=Severity.WARN,
             text=f"{count(len(gone), 'member')} left after {r.silent_s[i] / 60:.0f} minutes "
-            "without a commit, while others committed: stuck, and thrown out at "
-            "max.poll.interval.ms?",
+            "without a commit, while others committed: removed, probably for exceeding "
+            "max.poll.interval.ms",
             evidence=Evidence(
                 generations=few([int(r.generation[i])]),
                 from_ms=int(r.at_ms[i] - 1000 * r.silent_s[i]),
                 to_ms=int(r.at_ms[i]),
-                members=few_names(t.members[m] for m in gone),
+                members=few_names(members[m] for m in gone),
                 partitions=few_names(history.partition_name(int(row)) for row in rows),
                 figures={"silent_s": float(r.silent_s[i])},
             ),
@@ -173,11 +177,12 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF109",
     name="stale static member",
     severity=Severity.ERROR,
+    of_lag=True,
     what="A static member (group.instance.id) holds partitions with unread records and has "
     "committed nothing for five minutes.",
     why="A static member that has ended keeps its partitions until its session times out, and no "
     "other member may read them.",
-    how="As HF105, for members with a static name.",
+    how="Detected as HF105, for members with a static name.",
     mend="Start that member again, or remove its id with an admin client "
     "(removeMembersFromConsumerGroup in Java's).",
 )
@@ -218,6 +223,7 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "HF107",
     name="member never commits",
     severity=Severity.WARN,
+    of_lag=True,
     what="No partition of a member has a committed offset, though the topics hold records.",
     why="After a restart or a rebalance everything is read again from auto.offset.reset, or "
     "skipped.",
@@ -226,21 +232,22 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 )
 def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
-    by_member: dict[str, list[int]] = {}
-    for i, member in enumerate(lag.member):
-        if member:
-            by_member.setdefault(member, []).append(i)
     settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
     if history.end_ms - settled < limits.stuck_s * 1000 or history.kind.is_shared:
         return
-    silent_members = [
-        member
-        for member, rows in by_member.items()
-        if all(lag.committed[i] < 0 for i in rows) and any(lag.end[i] > lag.begin[i] for i in rows)
-    ]
-    if not silent_members:
+    owner, owners = lag.owner_codes
+    is_silent = np.zeros(len(owners) + 1, np.bool_)
+    is_silent[owner[(lag.committed < 0) & (lag.end > lag.begin)]] = True
+    is_silent[owner[lag.committed >= 0]] = False
+    is_silent[-1] = False  # of partitions without an owner
+    rows = np.flatnonzero(is_silent[owner])
+    if not len(rows):
         return
-    rows = np.asarray([i for m in silent_members for i in by_member[m]], dtype=np.int64)
+    # Members in the order of their first partitions, each with all of its own.
+    _, first = np.unique(owner[rows], return_index=True)
+    silent = owner[rows][np.sort(first)]
+    rows = np.concatenate([np.flatnonzero(owner == one) for one in silent])
+    silent_members = [owners[one] for one in silent.tolist()]
     yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart reads from auto.offset.reset",

@@ -22,6 +22,7 @@ from holdfast.fleet.analysis.findings.finding import (
     NONE,
     Basis,
     Evidence,
+    Finding,
     Limits,
     Severity,
     Symptom,
@@ -105,6 +106,11 @@ def _rebalancing(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         command=describe(history, "--members"),
         basis=Basis.STATED,
     )
+
+
+def awaited_ids(findings: Sequence[Finding]) -> frozenset[str]:
+    """Return ids of the members that a present rebalance waits for, of its finding."""
+    return frozenset(name for f in findings if f.code == CODE for name in f.evidence.members.shown)
 
 
 def severity_now(

@@ -377,7 +377,7 @@ def _symptom(history: GroupHistory, found: Sequence[SlowPoller], doubt: str) -> 
 def _who(history: GroupHistory, found: Sequence[SlowPoller]) -> str:
     """Return names of members that polled too rarely, how often, and after what time they left."""
     first = found[0]
-    times = count(first.n_late, "time")
+    times = "once" if first.n_late == 1 else count(first.n_late, "time")
     if len(found) > 1:
         named = [f"{one.name} ({count(one.n_late, 'time')})" for one in found[:_NAMED]]
         names = few([*named, *found[_NAMED:]]).text(", ", _NAMED)

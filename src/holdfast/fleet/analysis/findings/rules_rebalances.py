@@ -152,10 +152,11 @@ def _storm(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     begun, ended = (np.bincount(edge, minlength=len(at) + 1) for edge in (first, end[first]))
     chosen[counted[np.cumsum(begun - ended)[:-1] > 0]] = True
     minutes = limits.storm_window_s / 60
+    more = f", {chosen.sum()} in all storms" if chosen.sum() > inside[worst] else ""
     yield symptom_of(
         history,
         chosen,
-        f"{inside[worst]} rebalances within {minutes:.0f} minutes, {chosen.sum()} in storms",
+        f"{inside[worst]} rebalances within {minutes:.0f} minutes{more}",
         show_rebalances(history),
         severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else None,
         worst_per_window=float(inside[worst]),
@@ -347,7 +348,7 @@ def _avoidable(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 
 @rule(
     "HF111",
-    name="delay too short for restarts",
+    name="partitions moved away and back",
     severity=Severity.WARN,
     what="Partitions moved to another member while their owner was restarting, and then back.",
     why="Two moves and two ownership gaps per partition without a benefit.",

@@ -1,6 +1,6 @@
 """The table ``findings``: examinations as rows, and rows as findings.
 
-**Rules.** :func:`examined_rows` is the step that makes rows, wherever it runs. A stored finding is
+**Rules.** A stored finding is
 of its batch: its window ends when the batch's source was read. The moment of a reader and the
 answers of coordinators are joined on reading
 (:func:`holdfast.fleet.analysis.findings.doctor.examinations`). A stored command has placeholders
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.core.command_lines import GivenSource, with_source
 from holdfast.core.names import Visible
-from holdfast.fleet.analysis.findings.examination import Examination, examine
+from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.finding import (
     RULES,
     Basis,
@@ -27,7 +27,6 @@ from holdfast.fleet.analysis.findings.finding import (
     Finding,
     Severity,
 )
-from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.columnar import GroupedTable
 from holdfast.fleet.tables.columns.holdable import LAST_US
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
@@ -55,9 +54,9 @@ class Examined:
         return None if note is None else cls(**note)
 
 
-def examined_rows(histories: Iterable[GroupHistory]) -> pa.Table:
-    """Examine groups; return rows of the table ``findings``."""
-    rows = [row for history in histories for row in _rows(examine(history))]
+def finding_rows(examinations: Iterable[Examination]) -> pa.Table:
+    """Return the findings of examinations as rows of the table ``findings``."""
+    rows = [row for examination in examinations for row in _rows(examination)]
     names = arrow_schema("findings").names
     return from_columns("findings", {name: [row[name] for row in rows] for name in names})
 
@@ -110,9 +109,9 @@ class StoredFindings:
     source: GivenSource
 
     @classmethod
-    def of(cls, tables: Tables, source: GivenSource) -> StoredFindings:
-        """Read the findings of tables."""
-        grouped = GroupedTable.of(tables.table("findings"))
+    def of(cls, findings: pa.Table, source: GivenSource) -> StoredFindings:
+        """Take rows of the table in its order."""
+        grouped = GroupedTable.of(findings)
         listed = _with_ms(grouped.rows).to_pylist()
         rows = {group: listed[low:high] for group, (low, high) in grouped.bounds.items()}
         return cls(rows=rows, source=source)

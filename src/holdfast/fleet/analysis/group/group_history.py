@@ -346,6 +346,12 @@ class GroupHistory:
         members = [(p.text("client_id", row) or "", p.text("rack", row)) for row in rows]
         return clients_of(self.name, self.generations.protocol[last], members)
 
+    @cached_property
+    def n_seen(self) -> int:
+        """Number of member ids in the window, those of its first moment included."""
+        first = int(np.searchsorted(self.generations.at_ms, self.begin_ms, side="right")) - 1
+        return len(np.unique(self.presence.member[self.presence.generation >= first]))
+
     @property
     def n_rebalances(self) -> int:
         """Number of rebalances; the first recorded generation is not counted."""
@@ -389,15 +395,23 @@ class GroupHistory:
         topic, partition = t.topics[t.row_topic[row]], int(t.row_partition[row])
         return f"{topic}{self.kind.words.joint}{partition}" if partition >= 0 else str(topic)
 
+    @cached_property
+    def _busy_until_ms(self) -> Mapping[tuple[str, int], float]:
+        """The last progress of each partition; without end where records wait."""
+        lag = self.lag
+        until = np.where(lag.work > 0, np.inf, lag.position_ms).tolist()
+        return dict(zip(zip(lag.topic, lag.partition.tolist(), strict=True), until, strict=True))
+
     def had_work(self, rows: I64, at_ms: int) -> bool:
         """Return whether some timeline rows had work at a moment: later progress, or lag."""
-        t, lag = self.timeline, self.lag
-        busy = {
-            (topic, int(lag.partition[i]))
-            for i, topic in enumerate(lag.topic)
-            if lag.position_ms[i] > at_ms or lag.work[i] > 0
-        }
-        return any((t.topics[t.row_topic[row]], int(t.row_partition[row])) in busy for row in rows)
+        t, until = self.timeline, self._busy_until_ms
+        named = ((t.topics[t.row_topic[row]], int(t.row_partition[row])) for row in rows)
+        return any(until.get(one, NEVER) > at_ms for one in named)
+
+    @property
+    def uses_commits(self) -> bool:
+        """Whether a rule has judged a past event by lag or commits, which change without events."""
+        return not self.__dict__.keys().isdisjoint(("_busy_until_ms", "rebuilding"))
 
     def owner_at(self, generation: int) -> I32:
         """Return the owner of each timeline row after a generation: member index or negative."""

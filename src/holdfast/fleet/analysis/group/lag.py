@@ -1,16 +1,56 @@
-"""Lag of each partition of a group at the end of the window."""
+"""Lag of each partition of a group at the end of the window, and sums of lags."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I32, I64, Mask
 from holdfast.fleet.columnar import ArrowTable, DecodedRows
 
 NEVER = -1
+
+
+def lag_sums(rows: ArrowTable, by: Sequence[str]) -> pa.Table:
+    """Return the lag of each group, or of each group and topic: one row each, in no order.
+
+    Parameters
+    ----------
+    rows : Table
+        Rows of the table ``lag``.
+    by : sequence of str
+        Columns that name a sum.
+
+    Returns
+    -------
+    Table
+        ``by``; ``lag``, the sum of known lags, or null; ``lag_seconds``, the largest one of topics
+        that members subscribe to, or null, also for a 0 that may be wrong; ``n_partitions``, and
+        ``n_unknown``, those whose lag is not known.
+    """
+    counts = pc.invert(pc.fill_null(rows["not_subscribed"], False))
+    age = pc.if_else(counts, rows["lag_seconds"], None)
+    waits = pc.and_(pc.and_(counts, age.is_null()), pc.greater(pc.fill_null(rows["lag"], 0), 0))
+    columns = {name: rows[name] for name in (*by, "lag")}
+    summed = pa.table({**columns, "age": age, "waits": waits}).group_by([*by], use_threads=False)
+    found = summed.aggregate(
+        [("lag", "sum"), ("age", "max"), ("waits", "any"), ("lag", "count"), ([], "count_all")]
+    )
+    wrong = pc.and_(pc.equal(found["age_max"], 0), found["waits_any"])
+    return pa.table(
+        {
+            **{name: found[name] for name in by},
+            "lag": found["lag_sum"],
+            "lag_seconds": pc.if_else(wrong, None, found["age_max"]),
+            "n_partitions": found["count_all"],
+            "n_unknown": pc.subtract(found["count_all"], found["lag_count"]),
+        }
+    )
 
 
 @dataclass(frozen=True, eq=False)  # no slots: columns are cached
@@ -75,7 +115,12 @@ class LagRows:
         """Age of the first unread record by its own time, or a lower bound; NaN if unknown."""
         of_record = self.rows.equal("lag_seconds_basis", "record")
         of_record |= self.rows.equal("lag_seconds_basis", "at_least")
-        return np.where(of_record, self.rows.floats("lag_seconds"), np.nan)
+        return np.where(of_record, self.seconds, np.nan)
+
+    @cached_property
+    def seconds(self) -> F64:
+        """Time lag in seconds, on any basis; NaN if unknown."""
+        return self.rows.floats("lag_seconds")
 
     @cached_property
     def has_unread(self) -> I64:

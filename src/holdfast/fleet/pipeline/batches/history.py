@@ -30,6 +30,7 @@ from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED, Batch
+from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
@@ -101,7 +102,12 @@ def run(
         dump, unread = _open(source, tables.root, chosen, note)
         dump.check_read()
         before = tables.manifest()
-        job = Job(session=session, tables=tables, batch=tables.next_batch())
+        job = Job(
+            session=session,
+            tables=tables,
+            batch=tables.next_batch(),
+            resolution_s=COARSEST_S,
+        )
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
         about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}

@@ -11,7 +11,7 @@ step       reads                                                   writes
 split      all records, once                                       offset_commits, bad_records
 groups     all other records, by group                             generations, members, assignments
                                                                    movements, anomalies, bad_records
-lag        owners by the records, positions and end offsets        lag
+lag        owners by the records, positions and end offsets        lag, lag_history
 gaps       gaps by the records, departed members, commits of       ownership_gaps
            those groups, and idle times by ``lag``
 =========  ======================================================  ================================
@@ -37,6 +37,8 @@ from holdfast.fleet.analysis.findings.stored import EXAMINED, Examined
 from holdfast.fleet.analysis.source_times import Since, window_end_ms
 from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.examined import (
+    FOLLOWED,
+    ChangedGroups,
     changed_groups,
     findings_step,
     kept_findings,
@@ -111,7 +113,7 @@ STAGED_TABLES: Final = (POSITIONS, STAGED_GAPS, DEPARTURES)
 WAITING_STATE: Final = "_waiting"
 """Records of transactions that are open where a batch of a stream ends."""
 
-STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS, WAITING_STATE)
+STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS, WAITING_STATE, FOLLOWED)
 """What a batch of a stream writes for the next one, or for new log ends (:meth:`Job.lag`)."""
 
 
@@ -125,6 +127,9 @@ class Job:
         Write the state that the next batch needs.
     past : mapping
         Files of :data:`STATE_TABLES` that the previous batch wrote.
+    resolution_s : int, optional
+        Resolution of the batch's rows of ``lag_history``; None for no rows, because records are
+        left that the batch does not read.
     amended : list of str
         Committed files that this batch's files replace.
     """
@@ -134,6 +139,7 @@ class Job:
     batch: int
     keep_state: bool = False
     past: Mapping[str, Files] = field(default_factory=dict)
+    resolution_s: int | None = None
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
     n_bad_share: int = 0
@@ -189,10 +195,13 @@ class Job:
         positions += self._write(POSITIONS, ends.share)
         past = self._input(self.past.get(LATEST, []), "lag_input", by_table(_of_offsets_topic))
         inputs = [self._input(owners, "lag_input"), past, self._input(positions, "lag_input")]
-        kept = ("lag", LATEST) if self.keep_state else ("lag",)
+        kept = ("lag", "lag_history", *([LATEST] if self.keep_state else []))
 
         def step(unread: UnreadQuery | None) -> Step:
-            made = partial(_only, kept, partial(lag_of_groups, ends=ends, unread=unread))
+            of_groups = partial(
+                lag_of_groups, ends=ends, unread=unread, resolution_s=self.resolution_s
+            )
+            made = partial(_only, kept, of_groups)
             return self._by_group("positions", inputs, INPUT, made)
 
         def on_spark() -> Step:
@@ -344,15 +353,27 @@ class Job:
         end_ms = window_end_ms(stored, notes) or 0
         window = Examined(end_ms=end_ms, since_ms=None if since is None else since(end_ms))
         if known is None:
-            groups, kept = stored.groups, arrow_schema("findings").empty_table()
+            changed = ChangedGroups(whole=stored.groups)
         else:
-            before, is_open = self.tables.stored("findings"), window.since_ms is None
-            changed = changed_groups(listed_tables(root, new), before, is_open=is_open)
-            groups = tuple(changed)
-            kept = kept_findings(before, changed, end_ms)
-        self._run(findings_step(root, self.batch, files, groups, window))
-        self.files.setdefault("findings", []).extend(self._write("findings", kept))
+            before = self.tables.stored("findings")
+            files["findings"] = self.tables.data_files("findings")
+            changed = changed_groups(
+                root,
+                new,
+                files,
+                before=before,
+                windows=(known, window),
+                followed=self._followed(),
+            )
+            kept = kept_findings(before, changed, (known, window))
+            self.files["findings"] = self._write("findings", kept)
+        self._run(findings_step(root, self.batch, files, changed, (known, window)))
         return {EXAMINED: window.as_note()}
+
+    def _followed(self) -> list[str]:
+        """Return the groups that the batch before has followed."""
+        rows = self._tables(self.past.get(FOLLOWED, []))
+        return [group for one in rows for group in one["group"].to_pylist()]
 
     @property
     def notes(self) -> dict[str, Any]:

@@ -55,10 +55,13 @@ class CarriedState:
     ----------
     events : list of ConsumerGroupEvent
         KIP-848 records, of which every generation was reported before.
+    values : dict of str to bytes
+        The state of each group as it was read.
     """
 
     past: list[Generations] = field(default_factory=list)
     events: list[ConsumerGroupEvent] = field(default_factory=list)
+    values: dict[str, bytes] = field(default_factory=dict)
 
 
 def state_task(selection: Selection) -> BatchTask:
@@ -74,7 +77,11 @@ def state_task(selection: Selection) -> BatchTask:
     return run
 
 
-def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Table:
+def state_rows(
+    past: Generations,
+    events: Iterable[ConsumerGroupEvent],
+    unchanged: Mapping[str, bytes] | None = None,
+) -> pa.Table:
     """Return the state of all groups, one row each, as :data:`STATE_ROWS`.
 
     Parameters
@@ -84,20 +91,26 @@ def state_rows(past: Generations, events: Iterable[ConsumerGroupEvent]) -> pa.Ta
     events : iterable of ConsumerGroupEvent
         KIP-848 records of any groups, in the order of the log; only those that still count are
         kept.
+    unchanged : mapping of str to bytes, optional
+        State of groups without new records, as an earlier batch wrote it.
     """
-    code, first = group_codes(past)
-    rows: list[dict[str, bytes]] = []
+    _, first = group_codes(past)
+    written = unchanged or {}
     kept: dict[str, dict[tuple[int, str], ConsumerGroupEvent]] = {}
     for event in events:
         kept.setdefault(event["group"], {})[event["type"], event["member_id"]] = event
-    end = np.append(first[1:], len(code))
-    names = {past.head["group"][int(at)].as_py(): i for i, at in enumerate(first)}
-    for group in sorted({*names, *kept}):
-        i = names.get(group)
-        gens = past.take(np.arange(first[i], end[i])) if i is not None else Generations.empty()
-        alive = list(kept.get(group, {}).values())
-        rows.append({"group": group.encode(), "value": _pack(gens, alive)})
-    return pa.Table.from_pylist(rows, schema=STATE_ROWS)
+    names = past.head["group"].take(pa.array(first)).to_pylist()
+    parts = dict(zip(names, past.cut(first), strict=True))
+    groups = sorted({*parts, *kept})
+    values = [
+        written[group]
+        if group in written
+        else _pack(parts.get(group, Generations.empty()), [*kept.get(group, {}).values()])
+        for group in groups
+    ]
+    return pa.table(
+        [pa.array([g.encode() for g in groups]), pa.array(values, pa.binary())], schema=STATE_ROWS
+    )
 
 
 def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
@@ -112,6 +125,8 @@ def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
             ) from error
         out.past.append(gens)
         out.events += events
+        groups = [*gens.head["group"][:1].to_pylist(), *(event["group"] for event in events[:1])]
+        out.values.update((group, value) for group in groups[:1])
 
 
 def _pack(gens: Generations, events: Sequence[ConsumerGroupEvent]) -> bytes:
@@ -160,10 +175,13 @@ def _stream(table: pa.Table) -> bytes:
 
 def reported_until(past: Sequence[Generations]) -> dict[str, tuple[int, int]]:
     """Return the log position of the last row of each group that was reported before."""
+    rows = concat([Generations.empty(), *past]).head
+    names = ("group", "log_partition", "log_offset")
+    columns = (rows[name].to_pylist() for name in names)
     until: dict[str, tuple[int, int]] = {}
-    for row in concat([Generations.empty(), *past]).head.to_pylist():
-        position = int(row["log_partition"]), int(row["log_offset"])
-        until[row["group"]] = max(position, until.get(row["group"], position))
+    for group, *position in zip(*columns, strict=True):
+        found = int(position[0]), int(position[1])
+        until[group] = max(found, until.get(group, found))
     return until
 
 

@@ -121,7 +121,11 @@ class GroupWork:
         past = work(gens, self.writer, keep, reconciled, every_past=self.keep_state)
         if self.keep_state:
             done, past = _split_last(past, goes_on=last_goes_on and len(keep) > 0)
-            self.writer.write(STATE, state_rows(done, [*events, *reconciled.released]))
+            changed = {name for part in waiting.generations for name in _names(part)}
+            changed.update(event["group"] for event in waiting.consumer)
+            unchanged = {g: v for g, v in remembered.values.items() if g not in changed}
+            events = [*events, *reconciled.released]
+            self.writer.write(STATE, state_rows(done, events, unchanged))
         self.past = past
 
     def _hold_back(
@@ -135,7 +139,7 @@ class GroupWork:
 
         Such records are folded together with all earlier ones; a cut would lose the earlier ones.
         """
-        names = [*gens.head["group"].unique().to_pylist(), *(e["group"] for e in events)]
+        names = [*_names(gens), *(e["group"] for e in events)]
         if not names:
             return gens, events
         last = max(names, key=str.encode)
@@ -150,6 +154,12 @@ class GroupWork:
         self.waiting.generations = [gens.take(np.flatnonzero(is_last & ~context))]
         self.remembered.past = [gens.take(np.flatnonzero(is_last & context))]
         return rest, [e for e in events if e["group"] != last]
+
+
+def _names(gens: Generations) -> list[str]:
+    """Return the names of the groups of some generations."""
+    found: list[str] = gens.head["group"].unique().to_pylist()
+    return found
 
 
 def _split_last(past: Generations, *, goes_on: bool) -> tuple[Generations, Generations]:

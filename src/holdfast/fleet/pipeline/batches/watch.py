@@ -41,6 +41,7 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
 from holdfast.fleet.analysis.source_times import Since
+from holdfast.fleet.pipeline.batches.examined import FOLLOWED
 from holdfast.fleet.pipeline.batches.jobs import (
     STATE_TABLES,
     WAITING_STATE,
@@ -81,6 +82,7 @@ from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder import thinning
 from holdfast.fleet.tables.folder.contents import check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
@@ -178,6 +180,8 @@ class Stream:
             past=before.notes["state"] if before else {},
         )
         cluster = self.snapshot()
+        if self.complete_us is not None:
+            job.resolution_s = self._resolution_s(cluster)
         job.tables_of(
             part.rows,
             self.selection,
@@ -188,24 +192,24 @@ class Stream:
         )
         job.amend()
         job.keep_waiting(part.waiting)
-        state = {name: job.files.pop(name, []) for name in STATE_TABLES}
         query = before.notes["query"] if before else uuid.uuid4().hex
         done = (ends_of_batch(before) or {}) if before else {}
-        notes = {"query": query, "state": state, OFFSETS: as_note({**done, **part.upto})}
+        notes = {"query": query, OFFSETS: as_note({**done, **part.upto})}
         waiting = described(part.waiting, self.selection)
         notes["open_transactions"] = [one.as_note() for one in waiting]
         notes |= {**self._looked(cluster), **job.notes}
         notes |= job.examine(notes, self.since)
+        notes["state"] = {name: job.files.pop(name, []) for name in STATE_TABLES}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
         if self.polled:
             notes[POLLED] = True
         made = Batch(id=batch_id, files=job.files, notes=notes)
-        self.tables.commit(made, anew=["lag", "findings"], without=job.amended, made_from=known)
+        gone = [*job.amended, *self._expired(cluster)]
+        self.tables.commit(made, anew=["lag", "findings"], without=gone, made_from=known)
         remove_staged(self.tables.root)
         remove_state(self.tables.root, but=batch_folder(batch_id))
-        if batch_id % MAINTENANCE_EVERY == MAINTENANCE_EVERY - 1:
-            maintain(self.tables.folder, retention_days=self.retention_days)
+        self._maintain(batch_id + 1)
         return batch_id
 
     def left(self) -> tuple[Offsets, pa.Table]:
@@ -250,16 +254,39 @@ class Stream:
         state = last.notes.get("state", {})
         cluster = self.snapshot()
         owners = {OWNERS: [(str(name), int(rows)) for name, rows in state[OWNERS]]}
-        past = {LATEST: state.get(LATEST, [])}
+        past = {name: state.get(name, []) for name in (LATEST, FOLLOWED)}
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
+        job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
         notes = {**last.notes, **self._looked(cluster)}
         notes |= job.examine(notes, self.since)
-        files = {name: job.files.get(name, []) for name in ("lag", "findings")}
-        done = replace(last, files=files, notes=notes)
-        self.tables.commit(done, anew=["lag", "findings"], made_from=known, operation="UPDATE")
+        files = {name: job.files.get(name, []) for name in ("lag", "lag_history", "findings")}
+        self.tables.commit(
+            replace(last, files=files, notes=notes),
+            anew=["lag", "findings"],
+            without=self._expired(cluster),
+            made_from=known,
+            operation="UPDATE",
+        )
         remove_staged(self.tables.root)
+        self._maintain(self.tables.manifest().version)  # polls have no number of their own
         return True
+
+    def _resolution_s(self, cluster: ClusterSnapshot) -> int:
+        """Return the resolution of a reading's rows of ``lag_history``."""
+        newest_ms = self.tables.newest_ms("lag_history") if self.tables.committed() else None
+        newest_us = None if newest_ms is None else 1000 * newest_ms
+        return thinning.resolution_s(_taken_at_us(cluster), newest_us)
+
+    def _expired(self, cluster: ClusterSnapshot) -> list[str]:
+        """Return the files of ``lag_history`` that a commit takes out."""
+        files = self.tables.data_files("lag_history")
+        return thinning.expired(files, _taken_at_us(cluster))
+
+    def _maintain(self, n_done: int) -> None:
+        """Merge files after every so many batches and polls: both add files."""
+        if n_done % MAINTENANCE_EVERY == 0:
+            maintain(self.tables.folder, retention_days=self.retention_days)
 
     def _looked(self, cluster: ClusterSnapshot) -> dict[str, Any]:
         """Return when and how often log ends and records are read, as notes of a batch."""
@@ -277,10 +304,14 @@ class Stream:
             part_of(SHARE_STATE, cluster.share_state),
             _names(cluster),
             self.selection,
-            taken_at_us=to_us(cluster.taken_at) or 0,
+            taken_at_us=_taken_at_us(cluster),
             reset=self.auto_offset_reset,
             earlier=EarlierLag.of(self.tables),
         )
+
+
+def _taken_at_us(cluster: ClusterSnapshot) -> int:
+    return to_us(cluster.taken_at) or 0
 
 
 def _names(cluster: ClusterSnapshot) -> dict[str, str]:

@@ -39,6 +39,7 @@ import pyarrow.compute as pc
 from holdfast.cluster.first_unread import MOST_QUERIED, NOT_KNOWN, FirstUnread, Wanted
 from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
+from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.columnar import (
     Arrays,
     ints,
@@ -121,9 +122,12 @@ class Ends:
 
 
 def lag_of_groups(
-    rows: pa.Table, ends: Ends, unread: UnreadQuery | None = None
+    rows: pa.Table,
+    ends: Ends,
+    unread: UnreadQuery | None = None,
+    resolution_s: int | None = None,
 ) -> dict[str, pa.Table]:
-    """Return the table ``lag`` of whole groups, and LATEST.
+    """Return the table ``lag`` of whole groups, its row of ``lag_history``, and LATEST.
 
     Parameters
     ----------
@@ -131,6 +135,8 @@ def lag_of_groups(
         Positions, several of a partition in any order, and every member's assignment.
     unread : callable, optional
         Queries the cluster, or returns earlier answers.
+    resolution_s : int, optional
+        Resolution of the rows of ``lag_history``; None for no rows.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)))
@@ -138,7 +144,22 @@ def lag_of_groups(
     if unread is not None:
         lag = with_record_ages(lag, unread, ends.taken_at_us)
     lag = with_slopes(lag, ends.earlier, ends.taken_at_us)
-    return {LATEST: latest.select(POSITION.names), "lag": lag}
+    kept = lag.slice(0, 0) if resolution_s is None else lag
+    readings = history_rows(kept, ends.taken_at_us, resolution_s or 0)
+    return {LATEST: latest.select(POSITION.names), "lag": lag, "lag_history": readings}
+
+
+def history_rows(lag: pa.Table, taken_at_us: int, resolution_s: int) -> pa.Table:
+    """Return the rows of ``lag_history`` for the table ``lag`` of whole groups.
+
+    A batch that leaves records unread has none: its lag is that of old commits.
+    """
+    sums = lag_sums(lag, ["group", "topic"])
+    n, schema = sums.num_rows, arrow_schema("lag_history")
+    columns = dict(zip(sums.column_names, sums.columns, strict=True))
+    columns["timestamp"] = pa.array([taken_at_us] * n, pa.int64())
+    columns["resolution_seconds"] = pa.array([resolution_s] * n, pa.int32())
+    return filled_table(columns, schema, n)
 
 
 def owners_of(gens: Generations, rows: I64) -> pa.Table:

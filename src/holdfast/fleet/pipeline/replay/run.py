@@ -1,7 +1,7 @@
 """Replay every group's real history under other settings, and compute costs and fidelity.
 
 **Rules.** Every group is replayed under its actual settings too. That row compares the replay with
-the records (:mod:`holdfast.core.model.fidelity`), and all rows of the group have its fidelity. A
+the records (:mod:`holdfast.core.model.measure`), and all rows of the group have its fidelity. A
 group that cannot be replayed becomes a row with a note; the other groups are replayed
 nevertheless.
 
@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from holdfast.core.machine.policy import DEFAULTS
-from holdfast.core.model.fidelity import (
+from holdfast.core.model.measure import (
     agreement_of_counts,
     agreement_of_sequences,
     fidelity,

@@ -17,7 +17,7 @@ from holdfast.core.names import part, shorten, shown_name
 
 _PLAIN = re.compile(r"[\w ,.:/#-]*\Z", re.ASCII)
 """Text that is shown and written as it is: most cells of a page are such text."""
-_NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
+_NAME = re.compile(r"[a-z][a-zA-Z0-9-]*\Z")
 _VOID = frozenset({"meta", "br", "input", "col", "hr", "link"})
 
 # HTML ends such an element by what follows it, and a table has thousands.
@@ -43,6 +43,11 @@ def escape(value: object) -> Markup:
 def join(parts: Iterable[object]) -> Markup:
     """Join parts."""
     return Markup("".join(escape(part) for part in parts))
+
+
+def prose(text: str) -> Markup:
+    """Return a text of ours, in which words between backticks are code."""
+    return join(tag("code", part) if i % 2 else part for i, part in enumerate(text.split("`")))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:

@@ -146,17 +146,28 @@ def lag_columns(lag: LagRows) -> tuple[dict[str, npt.ArrayLike], dict[str, Any]]
     Returns
     -------
     columns : dict of int[n]
-        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1; 0 for none.
+        ``lag_value`` is lag + 1, ``lag_owner`` owner + 1, ``lag_committed`` and ``lag_end`` offset
+        + 1, ``lag_seconds`` time lag in whole seconds + 1; 0 for none. ``lag_at_least`` is 1 where
+        the time lag is a lower bound.
     values : dict
         ``lag_topics`` and ``lag_owners``.
     """
     (topic, topics), (owner, owners) = lag.topic_codes, lag.owner_codes
     order = np.lexsort((lag.partition, topic))
+    at_least = lag.rows.equal("lag_seconds_basis", "at_least")
+    seconds = np.rint(np.nan_to_num(lag.seconds, nan=-1.0)).astype(np.int64)
+    counts = {
+        "lag_value": lag.lag,
+        "lag_committed": lag.committed,
+        "lag_end": lag.end,
+        "lag_seconds": seconds,
+    }
     columns: dict[str, npt.ArrayLike] = {
         "lag_topic": topic[order],
         "lag_partition": lag.partition[order],
-        "lag_value": np.minimum(lag.lag[order], MAX_VALUE - 2) + 1,
         "lag_owner": owner[order] + 1,
+        "lag_at_least": at_least[order],
+        **{name: np.clip(c[order], -1, MAX_VALUE - 2) + 1 for name, c in counts.items()},
     }
     return columns, {"lag_topics": topics, "lag_owners": owners}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
-from holdfast.core.model.fidelity import LOW_FIDELITY
+from holdfast.core.model.measure import LOW_FIDELITY
 from holdfast.errors import SourceError
 from holdfast.fleet.analysis.spans import NONE
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
@@ -90,7 +90,7 @@ def policy_section(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     )
     narrow = [heads[0 if not many else 1][0], "Awaited, partition-s", "Fidelity"]
     shown = (_row(row, top)[0 if many else 1 :] for row in ordered)
-    body = table(heads, shown, narrow=narrow)
+    body = table(heads, shown, caption="Policies", narrow=narrow)
     return tag(
         "section",
         tag("h2", "What other policies would have done"),

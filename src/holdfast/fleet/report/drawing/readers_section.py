@@ -51,7 +51,7 @@ def readers_section(history: GroupHistory) -> Markup | None:
         "div",
         tag("h3", "Readers"),
         tag("p", lead, class_="lead"),
-        table([*heads, ("Read by", False)], rows),
+        table([*heads, ("Read by", False)], rows, caption=f"Readers of {history.name}"),
     )
 
 

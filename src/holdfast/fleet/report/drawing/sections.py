@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 
+from holdfast.core.model.columns import I64
 from holdfast.core.names import harmless
 from holdfast.fleet.analysis.findings.doctor import moment
 from holdfast.fleet.analysis.findings.examination import FoundCode
@@ -24,13 +25,15 @@ from holdfast.fleet.analysis.findings.finding import (
 )
 from holdfast.fleet.analysis.findings.finding import count as counted
 from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.spans import NONE, seconds, span
-from holdfast.fleet.report.drawing.markup import Markup, join, tag
+from holdfast.fleet.report.drawing.markup import Markup, escape, join, name_of, prose, tag
 from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
 MAX_ROWS = 100
+MAX_COSTLIEST = 20
 _NARROW = [head for head, _ in REBALANCES.headings("timestamp", "cause", "gap_upper_seconds")]
 
 
@@ -47,6 +50,18 @@ def amount(value: float | None, digits: int = 0) -> tuple[str, object]:
 def amount_s(value: float | None) -> tuple[str, object]:
     """Return a cell as :func:`amount`, in seconds."""
     return seconds(value), "" if value is None else value
+
+
+def amount_span(value_s: float | None, mark: str = "") -> tuple[str, object]:
+    """Return a cell as :func:`amount`: a duration, behind a mark."""
+    is_known = value_s is not None and not math.isnan(value_s)
+    return (mark + span(value_s), value_s) if is_known and value_s is not None else (NONE, "")
+
+
+def shown_first(most: int, total: int, noun: str, how: str = "") -> Markup:
+    """Return a line about a table: how many rows there are, and how many of them it shows."""
+    text = counted(total, noun) if total <= most else f"{most} of {counted(total, noun)}"
+    return tag("p", ", ".join(filter(None, [text, how])), class_="lead")
 
 
 Figure = tuple[str, str, object]
@@ -66,22 +81,29 @@ def table(
     heads: Sequence[tuple[str, bool]],
     rows: Iterable[Sequence[object]],
     *,
+    caption: str,
     kind: str = "",
     narrow: Sequence[str] = (),
 ) -> Markup:
     """Build a sortable table; a head is (text, numeric). A cell may be ready ``td`` markup.
 
-    ``narrow``: heads of the columns that a narrow screen shows, until all are requested.
+    Parameters
+    ----------
+    caption : str
+        Name of the table for screen readers.
+    narrow : sequence of str
+        Heads of the columns that a narrow screen shows, until all are requested.
     """
     suffix = _numeric_suffix(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
     body = join(tag("tr", join(_cells(heads, row, suffix))) for row in rows)
-    inner = tag("thead", tag("tr", head)) + tag("tbody", body)
+    named = tag("caption", caption)
+    inner = named + tag("thead", tag("tr", head)) + tag("tbody", body)
     texts = [text for text, _ in heads]
     classes = ["full sortable", kind, f"r{suffix + 1}" if suffix else ""]
     classes += narrow_classes([texts.index(text) for text in narrow])
     whole = tag("table", Markup(inner), class_=" ".join(filter(None, classes)))
-    box = tag("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+    box = tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)
     return join([all_columns(len(heads)), box]) if narrow else box
 
 
@@ -125,48 +147,48 @@ def _cells(
 
 
 def group_figures(history: GroupHistory) -> Markup:
-    """Draw the figures of one group."""
-    timeline, rebalances, generations = history.timeline, history.rebalances, history.generations
+    """Draw the figures of one group, of its window."""
+    rebalances, words = history.rebalances, history.kind.words
     avoidable = rebalances.total("n_avoidable_moves")
-    words = history.kind.words
-    rows = words.things
-    return figures(
-        [
-            (
-                rows.capitalize(),
-                number(history.n_partitions),
-                counted(len(timeline.topics), words.parent, words.parents)
-                if timeline.topics
-                else "",
-            ),
-            (
-                "Members now",
-                number(history.n_members),
-                f"{number(len(timeline.members))} ids were seen",
-            ),
-            (
-                "Generations",
-                number(len(generations.number)),
-                f"in {span((timeline.last_ms - timeline.first_ms) / 1000)}",
-            ),
-            (
-                "Rebalances",
-                number(history.n_rebalances),
-                f"in {span((timeline.last_ms - history.begin_ms) / 1000)}",
-            ),
-            (
-                f"{rows.capitalize()} moved",
-                number(rebalances.n_moved),
-                "" if avoidable is None else f"{number(avoidable)} of them avoidable",
-            ),
-            downtime_figure(*history.downtimes_s),
-        ]
-    )
+    topics = history.timeline.topics
+    window = f"in {span(max(history.end_ms - history.begin_ms, 0) / 1000)}"
+    lag = history.lag.lag
+    items: list[Figure] = [
+        (
+            words.things.capitalize(),
+            number(history.n_partitions),
+            counted(len(topics), words.parent, words.parents) if topics else "",
+        ),
+        (
+            "Members now",
+            number(history.n_members),
+            f"{counted(history.n_seen, 'member id')} {window}",
+        ),
+        ("Rebalances", number(history.n_rebalances), window),
+        (
+            f"{words.things.capitalize()} moved",
+            number(rebalances.n_moved),
+            "" if avoidable is None else f"{number(avoidable)} of them avoidable",
+        ),
+        downtime_figure(*history.downtimes_s),
+    ]
+    if (lag >= 0).any():
+        remark = "records behind" + _oldest(history)
+        items.append(("Lag", number(int(lag[lag >= 0].sum())), remark))
+    return figures(items)
 
 
-def downtime_figure(lower_s: float, upper_s: float, where: object = "a partition") -> Figure:
-    """Return a figure of the downtime."""
-    return "Downtime", downtime(lower_s, upper_s), where
+def _oldest(history: GroupHistory) -> str:
+    """Return how old the oldest unread record is; empty if unknown."""
+    (oldest_s,) = lag_sums(history.lag.stored, ["group"])["lag_seconds"].to_pylist()
+    return f", {span(oldest_s)}" if oldest_s else ""
+
+
+def downtime_figure(lower_s: float, upper_s: float, group: str = "") -> Figure:
+    """Return a figure of the downtime; of the group with the longest one, its name."""
+    what = "Longest downtime" if group else "Downtime"
+    where = join(["a partition of ", name_of(group, 40)]) if group else "a partition"
+    return what, downtime(lower_s, upper_s), where
 
 
 def downtime_details(
@@ -196,35 +218,49 @@ def downtime_details(
 
 
 def rebalance_section(rebalances: Rebalances) -> Markup:
-    """Draw the rebalance table, newest last; if it is too long, the costliest rows stay.
+    """Draw the rebalances of the window, the latest first; the costliest of many are folded.
 
     A column without known values is omitted.
     """
     n = len(rebalances.at_ms)
-    shown = np.arange(n)
-    if n > MAX_ROWS:
-        cost = np.nan_to_num(rebalances.downtime_upper_s) * 1000 + rebalances.counts["n_moved"]
-        shown = np.sort(np.argsort(-cost, kind="stable")[:MAX_ROWS])
+    title = tag("h3", "Rebalances")
+    if not n:
+        return tag("div", title, tag("p", "No rebalance was recorded."))
+    cost = np.nan_to_num(rebalances.downtime_upper_s) * 1000 + rebalances.counts["n_moved"]
+    costliest = np.argsort(-cost, kind="stable")[:MAX_COSTLIEST]
+    folded = tag(
+        "details",
+        tag("summary", f"The {MAX_COSTLIEST} costliest"),
+        _rebalance_table(rebalances, costliest, "The costliest rebalances"),
+        class_="costliest",
+    )
+    latest = _rebalance_table(rebalances, np.arange(n)[::-1][:MAX_ROWS], "The latest rebalances")
+    return tag(
+        "div",
+        title,
+        shown_first(MAX_ROWS, n, "generation", "latest first"),
+        folded if n > MAX_COSTLIEST else None,
+        latest,
+        tag("details", tag("summary", "How downtime is counted"), tag("p", _COUNTED)),
+    )
+
+
+_COUNTED = (
+    "Downtime is in partition-seconds without an owner, at least to at most, as the broker saw it: "
+    "the log says when a generation was settled, not when it began, nor when a member learned of "
+    "it. Time in which, as is known, no record waited is shown apart as idle; if log ends do not "
+    "show it, it counts as downtime."
+)
+
+
+def _rebalance_table(rebalances: Rebalances, shown: I64, caption: str) -> Markup:
+    """Draw some rebalances in this order."""
     counts = [column.name for column in REBALANCES.headed_counts]
     names = [name for name in counts if (rebalances.counts[name] >= 0).any()]
     heads = REBALANCES.headings("timestamp", "cause", "generation", *names, "gap_upper_seconds")
     most = float(np.nanmax(rebalances.downtime_upper_s, initial=0.0))
     rows = (_rebalance_row(rebalances, int(i), names, most) for i in shown)
-    note = f"The {MAX_ROWS} costliest of {n:,} are shown. " if n > MAX_ROWS else ""
-    lead = (
-        "One row per generation. Downtime is partition-seconds without an owner, at least to "
-        "at most, as the broker saw it: the log says when a generation was settled, not when it "
-        "began, nor when a member learned of it. Time in which, as is known, no record waited "
-        "is shown apart as idle; if log ends do not show it, it counts as downtime."
-    )
-    return tag(
-        "div",
-        tag("h3", "Rebalances"),
-        tag("p", note + lead, class_="lead"),
-        table(heads, rows, kind="jumps", narrow=_NARROW)
-        if n
-        else tag("p", "No rebalance was recorded."),
-    )
+    return table(heads, rows, caption=caption, kind="jumps", narrow=_NARROW)
 
 
 def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> list[object]:
@@ -237,13 +273,9 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> 
         return amount(value if value >= 0 else None)
 
     upper = float(r.downtime_upper_s[i])
-    stated = r.stated[i]
-    sure: object = "" if math.isnan(r.confidence[i]) else f" ({r.confidence[i]:.0%})"
-    if stated is not None:
-        sure = tag("span", " (stated)", title=stated)
     return [
         when(int(r.at_ms[i])),
-        join([r.cause[i].replace("_", " ") or NONE, sure]),
+        _cause(r, i),
         int(r.generation[i]),
         *map(count, names),
         tag(
@@ -253,6 +285,16 @@ def _rebalance_row(r: Rebalances, i: int, names: Sequence[str], most: float) -> 
             data_v="" if math.isnan(upper) else upper,
         ),
     ]
+
+
+def _cause(r: Rebalances, i: int) -> Markup:
+    """Return the cause of one rebalance; its tooltip says how the cause is known."""
+    cause, stated, right = r.cause[i].replace("_", " "), r.stated[i], r.confidence[i]
+    if stated is not None:
+        return join([cause or NONE, tag("span", " (stated)", title=stated)])
+    if not cause or math.isnan(right) or r.cause[i] == "first_seen":
+        return escape(cause or NONE)
+    return tag("span", cause, title=f"inferred: right in {right:.0%} of measured live runs")
 
 
 def _downtime_cells(r: Rebalances, i: int) -> str:
@@ -291,29 +333,45 @@ def codes_section(codes: Iterable[str]) -> Markup | None:
 
 
 def _meaning(rule: Rule) -> Markup:
-    return join(
-        [
-            tag("p", rule.what),
-            tag("p", tag("b", "Why it matters. "), rule.why),
-            tag("p", tag("b", "How it is detected. "), rule.how),
-            tag("p", tag("b", "What helps. "), rule.mend),
-        ]
-    )
+    """Return what a code means; in a finding, what helps is shown apart."""
+    return join([tag("p", prose(rule.what)), _reasons(rule), _what_helps(rule)])
+
+
+def _reasons(rule: Rule) -> Markup:
+    reasons = (("Why it matters. ", rule.why), ("How it is detected. ", rule.how))
+    return join(tag("p", tag("b", head), prose(text)) for head, text in reasons)
+
+
+def _what_helps(rule: Rule) -> Markup:
+    return tag("p", tag("b", "What helps. "), prose(rule.mend))
 
 
 def findings_section(history: GroupHistory, findings: Sequence[Finding]) -> Markup:
-    """Return a group's findings: active ones, and then past ones."""
+    """Return a group's findings: active ones, with their effects folded, and then past ones."""
     title = tag("h3", "Findings")
     if not findings:
         return tag("div", title, tag("p", "Nothing was found."))
     active = [f for f in findings if f.is_active]
     past = [f for f in findings if not f.is_active]
-    nothing = None if active else tag("p", "Nothing is active now.")
-    shown = [title, nothing, *(_finding(history, f) for f in active)]
+    codes = {f.code for f in active}
+    effects = {code: [f for f in active if f.follows == code] for code in codes}
+    shown = [title, None if active else tag("p", "Nothing is active now.")]
+    for f in active:
+        if f.follows not in codes:
+            shown += [_finding(history, f), _effects(history, effects.pop(f.code, []))]
     if past:
         head = tag("summary", f"{counted(len(past), 'finding')} past")
         shown.append(tag("details", head, *(_finding(history, f) for f in past), class_="past"))
     return tag("div", *shown)
+
+
+def _effects(history: GroupHistory, effects: Sequence[Finding]) -> Markup | None:
+    """Fold what follows from a finding; None without effects."""
+    if not effects:
+        return None
+    names = ", ".join(f"{f.code} {f.rule.name}" for f in effects)
+    head = tag("summary", f"It causes {names}")
+    return tag("details", head, *(_finding(history, f) for f in effects), class_="effects")
 
 
 def _finding(history: GroupHistory, finding: Finding) -> Markup:
@@ -348,11 +406,13 @@ def _finding(history: GroupHistory, finding: Finding) -> Markup:
         head,
         tag("p", finding.text),
         tag("p", harmless("; ".join(where)), class_="lead") if where else None,
+        _what_helps(finding.rule),
         tag("p", tag("code", finding.command)) if finding.command else None,
         tag(
             "details",
-            tag("summary", "Why it matters, what helps"),
-            _meaning(finding.rule),
+            tag("summary", "Why it matters, how it is detected"),
+            tag("p", prose(finding.rule.what)),
+            _reasons(finding.rule),
             tag("p", f"Cost: {bounds(*costs)} partition-seconds.") if cost else None,
         ),
         class_="finding",

@@ -84,10 +84,9 @@ def first_words(
     """
     counted = f"{number(n_rebalances) if n_rebalances else 'no'} rebalance"
     counted += f"{'' if n_rebalances == 1 else 's'} in {span(covered_s)}"
-    cost = "no downtime that is known"
     if downtime_s[1] > 0:
-        cost = f"downtime of {downtime(*downtime_s)} a partition{_mostly(by_cause)}"
-    shown = f": {found + ', with ' if found else ''}{counted} and {cost}."
+        counted += f" and downtime of {downtime(*downtime_s)} a partition{_mostly(by_cause)}"
+    shown = f": {found + ', with ' if found else ''}{counted}."
     return tag("p", tag("strong", name_of(group)), shown, class_="first")
 
 

@@ -13,20 +13,31 @@ payload when it shows the group.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow.compute as pc
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
+from holdfast.core.model.columns import I64
 from holdfast.fleet.analysis.findings.doctor import Track, examinations
 from holdfast.fleet.analysis.findings.examination import Examination, worst_first
-from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
+from holdfast.fleet.analysis.findings.finding import count
+from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag_over_time import (
+    LagOverTime,
+    lag_of_fleet,
+    lag_of_group,
+    read_readings,
+)
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.analysis.source_times import polls_text
-from holdfast.fleet.analysis.spans import NONE
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -35,9 +46,10 @@ from holdfast.fleet.report.drawing.document import (
     script_of,
     shown_script,
 )
-from holdfast.fleet.report.drawing.lag_section import lag_section
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.now_section import name_now, now_section
+from holdfast.fleet.report.drawing.now_section import members_section, name_now, state_section
+from holdfast.fleet.report.drawing.over_time import charts
+from holdfast.fleet.report.drawing.partitions_section import partitions_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
 from holdfast.fleet.report.drawing.readers_section import readers_section
@@ -57,7 +69,7 @@ from holdfast.fleet.report.drawing.sections import (
 from holdfast.fleet.report.drawing.words import downtime, first_words, number
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
 from holdfast.fleet.tables.storage.private import write_private
-from holdfast.fleet.tables.window import within
+from holdfast.fleet.tables.window import group_since
 
 SCRIPTS = (
     "columns.js",
@@ -66,6 +78,7 @@ SCRIPTS = (
     "gestures.js",
     "tables.js",
     "heat.js",
+    "partitions.js",
     "main.js",
 )
 MAX_GROUPS = 40
@@ -115,6 +128,7 @@ def render(
     track: Track = iter,
     given: GivenSource = NOT_KNOWN,
     bar: Markup | None = None,
+    readings: ArrowTable | None = None,
 ) -> HtmlPage:
     """Render the page.
 
@@ -136,6 +150,8 @@ def render(
         Origin of the tables, for the commands of findings.
     bar : Markup, optional
         Top bar of a served page.
+    readings : Table, optional
+        Rows of ``lag_history`` to draw; by default those of the window.
     """
     commits = CommitTimes(tables, groups)
     examined = list(
@@ -153,23 +169,19 @@ def render(
     if groups is None:
         examined.sort(key=worst_first)
     shown = examined[:MAX_GROUPS]
-    drawn = _drawn(tables, [e.history for e in shown], drawn_since_ms)
+    drawn = [_drawn(e.history, drawn_since_ms) for e in shown]
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     is_drawn = any(len(history.timeline.row_partition) for history in drawn)
     elements = _packed(script, drawn if is_drawn else None)
-    several = len(examined) > 1
-    main = tag(
-        "main",
-        origin(tables),
-        tag("div", _fleet_figures(tables, examined), id="figures"),
+    timeline = (
         Markup(lean(asset("timeline.html")).replace("\n", ""))  # where the script draws
         if is_drawn
-        else tag("p", "No partition has had an owner: nothing to draw."),
-        _fleet_table(shown, examined) if several else None,
-        policy_section(policies),
-        *(_group_section(e, i, several=several) for i, e in enumerate(shown)),
-        codes_section(f.code for e in examined for f in e.findings) if several else None,
+        else tag("p", "No partition has had an owner: nothing to draw.")
     )
+    if readings is None:
+        readings = read_readings(tables, since_ms, last_ms, [e.history.name for e in examined])
+    drawings = _Drawings(timeline=timeline, readings=readings)
+    main = _main(tables, shown, examined, drawings, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
     # The first group's columns and the script come first: unpacking, which is not done on the
@@ -180,6 +192,66 @@ def render(
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Drawings:
+    """The pictures over time of a page: the timeline, and rows of ``lag_history`` for charts."""
+
+    timeline: Markup
+    readings: ArrowTable
+
+    def of_fleet(self, groups: Sequence[GroupHistory]) -> Markup | None:
+        """Draw the charts of some groups together."""
+        return self._charts(lag_of_fleet(self.readings), groups)
+
+    def of_group(self, history: GroupHistory) -> Markup | None:
+        """Draw the charts of one group by topic."""
+        own = self.readings.filter(pc.equal(self.readings["group"], history.name))
+        return self._charts(lag_of_group(own), [history])
+
+    def _charts(self, lag: LagOverTime, groups: Sequence[GroupHistory]) -> Markup | None:
+        known = [history for history in groups if history.first_ms]  # others have a lag at most
+        begins_ms = [*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()]
+        if not begins_ms:
+            return None
+        at_ms = [np.zeros(0, np.int64), *(_real_ms(history.rebalances) for history in known)]
+        end_ms = max((history.end_ms for history in known), default=0)
+        return charts(lag, np.concatenate(at_ms), min(begins_ms), end_ms)
+
+
+def _real_ms(rebalances: Rebalances) -> I64:
+    """Return the moments of rebalances: the first generation on record is none."""
+    return rebalances.at_ms[~rebalances.caused_by("first_seen")]
+
+
+def _main(
+    tables: Tables,
+    shown: Sequence[Examination],
+    examined: Sequence[Examination],
+    drawings: _Drawings,
+    policies: Sequence[Mapping[str, Any]],
+) -> Markup:
+    """Return what a page shows: of one group state and findings first, of several a table."""
+    figures = tag("div", _fleet_figures(tables, examined), id="figures")
+    figures = join([origin(tables) or "", figures])
+    timeline, policy = drawings.timeline, policy_section(policies)
+    if len(examined) <= 1:
+        now = [part for e in shown for part in (_now_section(e, 0), _time_section(e, 0, drawings))]
+        return tag("main", figures, *now, timeline, policy, *(_group_section(e, 0) for e in shown))
+    groups = [
+        section
+        for i, e in enumerate(shown)
+        for section in (
+            _now_section(e, i, several=True),
+            _time_section(e, i, drawings),
+            _group_section(e, i),
+        )
+    ]
+    codes = codes_section(f.code for e in examined for f in e.findings)
+    fleet = drawings.of_fleet([e.history for e in examined])
+    table = _fleet_table(shown, examined)
+    return tag("main", figures, fleet, table, timeline, policy, *groups, codes)
 
 
 def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
@@ -196,14 +268,12 @@ def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
     ]
 
 
-def _drawn(
-    tables: Tables, shown: Sequence[GroupHistory], since_ms: int | None
-) -> Sequence[GroupHistory]:
-    """Return the histories of the pictures of some groups, which begin at a moment."""
+def _drawn(history: GroupHistory, since_ms: int | None) -> GroupHistory:
+    """Return the history of a group's picture, which begins at a moment."""
     if since_ms is None:
-        return shown
-    cut = within(tables, 1000 * since_ms, None)
-    return [read_group(cut, history.name, history.end_ms) for history in shown]
+        return history
+    stored = group_since(history.stored, 1000 * since_ms)
+    return GroupHistory(stored=stored, last_ms=history.end_ms)
 
 
 def window_of(groups: Sequence[Examination]) -> str:
@@ -216,7 +286,7 @@ def window_of(groups: Sequence[Examination]) -> str:
 
 
 def _header(title: str, groups: Sequence[Examination]) -> Markup:
-    what = f"{number(len(groups))} consumer group{'s' if len(groups) != 1 else ''}"
+    what = "" if len(groups) == 1 else f"{count(len(groups), 'consumer group')}, "
     buttons = tag(
         "div",
         tag("button", "Light or dark", type="button", id="theme"),
@@ -224,7 +294,7 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
         tag("button", "Print", type="button", id="print"),
         class_="needs-js screen-only",
     )
-    covered = tag("p", f"{what}, {window_of(groups)}", id="window")
+    covered = tag("p", f"{what}{window_of(groups)}", id="window")
     words = tag("div", tag("h1", title), covered, tag("div", _first_words(groups), id="first"))
     return tag("header", words, buttons)
 
@@ -259,16 +329,18 @@ def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
     rebalances = sum(group.history.n_rebalances for group in groups)
     moved = [g.history.rebalances.total("n_moved") for g in groups]
     longest = max((g.history for g in groups), key=lambda f: f.downtime_s, default=None)
-    where = join(["a partition of ", name_of(longest.name, 40), ", the most"]) if longest else ""
     lag = np.concatenate([np.zeros(0, np.int64), *(g.history.lag.lag for g in groups)])
     items = [
         ("Groups", number(len(groups)), ""),
         ("Partitions", number(sum(len(g.history.timeline.row_partition) for g in groups)), ""),
         ("Rebalances", number(rebalances), ""),
         ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
-        downtime_figure(*(longest.downtimes_s if longest else (0.0, 0.0)), where),
-        ("Lag", number(int(lag[lag >= 0].sum())) if len(lag) else NONE, "records behind"),
+        downtime_figure(*longest.downtimes_s, longest.name)
+        if longest and longest.downtime_s
+        else downtime_figure(0.0, 0.0),
     ]
+    if (lag >= 0).any():
+        items.append(("Lag", number(int(lag[lag >= 0].sum())), "records behind"))
     return join([figures([*items, *odd]), _bounds_of(*(g.history for g in groups))])
 
 
@@ -324,7 +396,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
     hidden = len(groups) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
     lead = tag("p", f"Worst first. Downtime is that of a partition.{note}", class_="lead")
-    body = table(heads, rows, narrow=("Group", "Downtime", "Findings"))
+    body = table(heads, rows, caption="Groups", narrow=("Group", "Downtime", "Findings"))
     return tag("section", tag("h2", "Groups"), lead, body, class_="card")
 
 
@@ -332,20 +404,42 @@ def _address(group: str) -> str:
     return f"g={quote(group, safe='')}"
 
 
-def _group_section(group: Examination, index: int, *, several: bool) -> Markup:
-    name = group.history.name
+def _now_section(group: Examination, index: int, *, several: bool = False) -> Markup:
+    """Return what a person looks for first: the state of a group, and its findings."""
     return tag(
         "section",
-        tag("h2", "Group ", name_of(name)),
+        tag("h2", *(["Group ", name_of(group.history.name)] if several else ["Now"])),
         group_figures(group.history) if several else None,
         _bounds_of(group.history) if several else None,
-        now_section(group.history, group.findings),
+        state_section(group.history, group.findings),
         findings_section(group.history, group.findings),
-        rebalance_section(group.history.rebalances),
-        readers_section(group.history) if group.history.kind.is_shared else None,
-        lag_section(group.history),
         class_="card group",
-        id=_address(name),
+        id=f"now-{index}",
+        data_group=index,
+    )
+
+
+def _time_section(group: Examination, index: int, drawings: _Drawings) -> Markup | None:
+    """Return the charts of a group."""
+    drawn = drawings.of_group(group.history)
+    if drawn is None:
+        return None
+    title = tag("h2", "Lag and rebalances of ", name_of(group.history.name))
+    named: dict[str, object] = {"id": f"time-{index}", "data_group": index}
+    return tag("section", title, drawn, class_="card group", **named)
+
+
+def _group_section(group: Examination, index: int) -> Markup:
+    history = group.history
+    return tag(
+        "section",
+        tag("h2", "Members, partitions and rebalances of ", name_of(history.name)),
+        members_section(history, group.findings),
+        partitions_section(history),
+        readers_section(history) if history.kind.is_shared else None,
+        rebalance_section(history.rebalances),
+        class_="card group",
+        id=_address(history.name),
         data_group=index,
     )
 

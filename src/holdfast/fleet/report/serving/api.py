@@ -27,8 +27,10 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import examinations, moment, to_json, worst_of
+from holdfast.fleet.analysis.findings.doctor import Verdict, examinations, moment, to_json
 from holdfast.fleet.analysis.findings.finding import RULES
+from holdfast.fleet.analysis.findings.rules_now import awaited_ids
+from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
 from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
 from holdfast.fleet.report.serving.group_index import (
     NO_LAG,
@@ -41,17 +43,17 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
+from holdfast.fleet.report.serving.served_fleet import ServedFleet
+from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN, TABLES
+from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
 from holdfast.fleet.tables.reading import flatten
 
 MOST_ROWS: Final = 1_000
-SHOWN: Final = tuple(name for name in TABLES if name not in {*NOT_SHOWN, "bad_records"})
-"""Tables with rows of groups that are in memory."""
-
-_LISTS: Final = (DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST)
+_NOT_SHOWN: Final = frozenset({"offset_commits", "movements", "bad_records"})
+SHOWN: Final = tuple(name for name in TABLES if name not in _NOT_SHOWN)
+"""Tables with rows of groups that are in memory, or read for one request."""
 
 Schema = dict[str, Any]
 
@@ -127,6 +129,36 @@ _GROUP_ROW = _object(
         },
     }
 )
+_MOMENT_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
+_MEMBER = _object(
+    {
+        "member_id": {"type": "string"},
+        "group_instance_id": {"type": ["string", "null"], "description": "Static member's name."},
+        "client_id": {"type": "string"},
+        "client_host": {"type": "string", "description": "Host the broker saw."},
+        "client": {
+            "type": ["string", "null"],
+            "description": "Client library, as far as the records show it.",
+        },
+        "partitions": {"type": "integer", "minimum": 0},
+        "since": {**_MOMENT_OR_NULL, "description": "First generation with this member id."},
+        "since_is_oldest": {
+            "type": "boolean",
+            "description": "Whether that is the oldest generation on record.",
+        },
+        "last_commit": {**_MOMENT_OR_NULL, "description": "Of one of its partitions."},
+        "lag": {"type": ["integer", "null"], "description": "Records behind, in its partitions."},
+        "lag_seconds": {
+            "type": ["number", "null"],
+            "description": "Age of the oldest unread record of its partitions.",
+        },
+        "awaited": {
+            "type": "boolean",
+            "description": "Whether a present rebalance waits for it, or may wait for it.",
+        },
+    },
+    "A present member: of the coordinator's answer, else of the last generation.",
+)
 _GROUP = _object(
     {
         "group": {"type": "string"},
@@ -136,6 +168,12 @@ _GROUP = _object(
         "rebalances": {"type": "integer"},
         "downtime_seconds": {"type": "number"},
         "findings": {"type": "array", "items": {"type": "object"}},
+        "present_members": {
+            "type": "array",
+            "maxItems": MOST_ROWS,
+            "items": _MEMBER,
+            "description": "Awaited members first, then those with the greatest lag.",
+        },
     },
     "A group of the JSON of the doctor (docs/doctor.schema.json), for the time range.",
     only=False,
@@ -220,8 +258,9 @@ OF_GROUP = _RANGE
 def of_rows(table: Table) -> tuple[Parameter, ...]:
     """Return the parameters of a table's rows: lists do not sort."""
     named = zip(table.columns, table.flat_names, strict=True)
-    columns = [  # the elements of a list have a name of their own
-        name for column, name in named if column.dtype not in _LISTS or name != column.name
+    lists = (DType.STRING_LIST, DType.INT32_LIST, DType.INT64_LIST)
+    columns = [
+        name for column, name in named if column.name == table.explode or column.dtype not in lists
     ]
     sort = Parameter("sort", {"type": "string", "enum": columns}, "Column; by default its order.")
     return (*_RANGE, sort, *_PAGES)
@@ -249,8 +288,8 @@ def check(words: Mapping[str, str], parameters: Sequence[Parameter]) -> None:
 def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
     """Return the rows of groups for a query; raise ConfigError as :func:`check`."""
     check(words, OF_GROUPS)
-    index, live = fleet.index_in(_range_of(fleet, words)), fleet.live
-    verdicts, since_s = fleet.verdicts, rebalancing_s(index, live)
+    view = fleet.ranges.view(words)
+    index, verdicts, since_s = view.index, view.verdicts, rebalancing_s(view.index, view.live)
     rows = select(
         index,
         verdicts,
@@ -305,22 +344,46 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
         return None
     within = _range_of(fleet, words)
     found = examinations(
-        tables_of(served.tables, name, within),
+        tables_until(served.tables, within, [name]),
         [name],
         served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,
-        live=live,
+        live=fleet.ranges.live_in(within),
         source=fleet.given,
     )
-    document: Schema = to_json(worst_of(found))["groups"][0]
-    return document
+    (examination,) = found
+    document: Schema = to_json([Verdict.of(examination)])["groups"][0]
+    awaited = awaited_ids(examination.findings)
+    members = present_members(examination.history, awaited)[:MOST_ROWS]
+    return {**document, "present_members": [_member_row(one) for one in members]}
+
+
+def _member_row(one: PresentMember) -> Schema:
+    return {
+        "member_id": one.member_id,
+        "group_instance_id": one.instance_id,
+        "client_id": one.client_id,
+        "client_host": one.host,
+        "client": one.client or None,
+        "partitions": one.n_partitions,
+        "since": None if one.since_ms is None else moment(one.since_ms),
+        "since_is_oldest": one.is_since_first,
+        "last_commit": None if one.commit_ms is None else moment(one.commit_ms),
+        "lag": one.lag,
+        "lag_seconds": None if one.lag_s is None else _number(one.lag_s),
+        "awaited": one.is_awaited,
+    }
 
 
 def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) -> Schema:
     """Return the rows of a group in a table; a table without times is whole in every range."""
     definition, sort = TABLES[table], words.get("sort", "")
     check(words, of_rows(definition))
-    found, within = fleet.served.tables.of_group(name, table), _range_of(fleet, words)
+    within, tables = _range_of(fleet, words), fleet.served.tables
+    if table in NOT_LOADED:
+        found = tables.stored(table, groups=[name], columns=definition.names)
+    else:
+        found = tables.of_group(name, table)
     if "timestamp" in definition.names:
         found = rows_within(found, within)
     found = flatten(found, definition)
@@ -335,7 +398,7 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
 
 
 def _range_of(fleet: ServedFleet, words: Mapping[str, str]) -> TimeRange:
-    return fleet.range_of(words) or ALL
+    return fleet.ranges.range_of(words) or ALL
 
 
 def _cut(fleet: ServedFleet, found: I64, words: Mapping[str, str], written: Any) -> Schema:

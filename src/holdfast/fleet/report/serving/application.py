@@ -20,6 +20,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
@@ -41,7 +42,9 @@ from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving import api
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView
 from holdfast.fleet.report.serving.index_page import bar_of, index_page, updater_text
-from holdfast.fleet.report.serving.served_fleet import ServedFleet, tables_of
+from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, ServedState
+from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
 if TYPE_CHECKING:
@@ -165,27 +168,33 @@ class ServedPages:
         return hmac.compare_digest(given_token.encode(), self._token.encode())
 
     def _index(self, request: Request) -> Response:
-        fleet = self._fleet
-        served, state, view = fleet.served, fleet.state, view_of(request.args)
-        index = fleet.index_in(fleet.range_of(view.words))
-        page = index_page(served, state, fleet.verdicts, view, index=index, live=fleet.live)
-        return _page(page)
+        served, view = self._fleet.served, view_of(request.args)
+        found = self._fleet.ranges.view(view.words)
+        return _page(index_page(served, self._state_in(found), view, found))
+
+    def _state_in(self, found: FleetView) -> ServedState:
+        """Return the state of the fleet, with the groups that are examined in a range."""
+        return replace(
+            self._fleet.state, n_examined=found.n_examined, n_groups=len(found.index.names)
+        )
 
     def _group(self, request: Request) -> Response:
         served, state = self._fleet.served, self._fleet.state
         name = request.args.get("name", "")
-        live, within = self._fleet.want(name), self._fleet.range_of(request.args)
+        live, within = self._fleet.want(name), self._fleet.ranges.range_of(request.args)
         if name not in served.tables.groups and name not in live.names:
             raise NotFound("unknown group in these tables")
         page = render(
-            tables_of(served.tables, name, within),
+            tables_until(served.tables, within, [name]),
             f"Group {name} of {state.where}",
             [name],
             last_ms=served.last_ms if within is None or within.to_ms is None else within.to_ms,
             since_ms=served.since_ms if within is None else within.from_ms,
-            live=live,
+            drawn_since_ms=served.since_ms if within is None else within.from_ms,
+            live=self._fleet.ranges.live_in(within),
             given=self._fleet.given,
             bar=bar_of(served, state, live, request.args, group=True),
+            readings=served.readings(within, name),
         )
         return _page(page)
 
@@ -208,8 +217,10 @@ class ServedPages:
             raise ServiceUnavailable(f"{self._wait_words()}: try again", retry_after=5)
         return Response(text, content_type=METRICS_TYPE)
 
-    def _state(self, _: Request) -> Response:
+    def _state(self, request: Request) -> Response:
         state = self._fleet.state
+        if "name" not in request.args:  # the page of a group examines that group alone
+            state = self._state_in(self._fleet.ranges.view(request.args))
         described = {
             "version": state.version,
             "groups": state.n_groups,

@@ -21,6 +21,12 @@ import pyarrow as pa
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.analysis.findings.examination import GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Severity
+from holdfast.fleet.analysis.group.lag_over_time import (
+    LagOverTime,
+    lag_by_part,
+    lag_of_fleet,
+    read_readings,
+)
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.group.timeline import settled
 from holdfast.fleet.analysis.source_times import window_end_ms
@@ -81,8 +87,12 @@ class GroupIndex:
         Rebalances in each of as many parts of the covered time.
     cause, cause_share : tuple of str, float64[n]
         The cause whose rebalances cost most, and its fraction of the downtime, 0 to 1.
-    lags : int64[n, m]
-        ``lag`` of the last readings by this server, the newest last (:func:`followed`).
+    lags : int64[n, SLICES]
+        The last lag in each part of the covered time; NO_LAG without a reading.
+    lag_over_time : LagOverTime
+        The lag of all groups together.
+    rebalances_ms : int64[n]
+        Moments of the rebalances of all groups, in UTC milliseconds.
     has_history : bool
         False if only lags are known: then 0 in the other columns means unknown.
     """
@@ -102,6 +112,8 @@ class GroupIndex:
     cause: tuple[str, ...]
     cause_share: F64
     lags: I64
+    lag_over_time: LagOverTime
+    rebalances_ms: I64
     has_history: bool = True
 
     @property
@@ -157,13 +169,16 @@ def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
     oldest_s = dict(oldest_unread_s(lag_rows))
     covered = _covered(tables, within)
     recent = _count_recent(rebalances, covered, is_real, of, len(names))
+    readings = read_readings(tables, within.from_ms, within.to_ms)
     return GroupIndex(
         names=names,
         covered_ms=covered,
         recent=recent,
         cause=cause,
         cause_share=share,
-        lags=total[:, None],
+        lags=lag_by_part(readings, names, *covered, SLICES),
+        lag_over_time=lag_of_fleet(readings),
+        rebalances_ms=times_ms(rebalances, "timestamp")[is_real],
         lag_s=np.asarray([oldest_s.get(name, np.nan) for name in names], np.float64),
         state=tuple(states[i] if i >= 0 else "unknown" for i in last),
         n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
@@ -221,17 +236,12 @@ def _count_recent(
 
 def of_range(index: GroupIndex, ranged: GroupIndex) -> GroupIndex:
     """Return an index with the rebalances and the downtime of another one of the same tables."""
-    names = ("covered_ms", "recent", "cause", "cause_share", "n_rebalances", "downtime_lower_s")
-    changed: dict[str, Any] = {name: getattr(ranged, name) for name in (*names, "downtime_s")}
+    names = (
+        *("covered_ms", "recent", "cause", "cause_share", "n_rebalances", "downtime_lower_s"),
+        *("downtime_s", "lags", "lag_over_time", "rebalances_ms"),
+    )
+    changed: dict[str, Any] = {name: getattr(ranged, name) for name in names}
     return replace(index, **changed)
-
-
-def followed(old: GroupIndex, new: GroupIndex) -> GroupIndex:
-    """Return the new index with the lags of the readings before it."""
-    at = np.asarray([old.row_of.get(name, -1) for name in new.names], np.int64)
-    before = np.full((len(at), old.lags.shape[1]), NO_LAG, np.int64)
-    before[at >= 0] = old.lags[at[at >= 0]]
-    return replace(new, lags=np.column_stack([before, new.lag])[:, -SLICES:])
 
 
 def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:

@@ -28,6 +28,7 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import name_now
+from holdfast.fleet.report.drawing.over_time import charts
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,
@@ -43,6 +44,7 @@ from holdfast.fleet.report.drawing.words import downtime, first_words, number, s
 from holdfast.fleet.report.drawing.writing import origin, page_footer
 from holdfast.fleet.report.serving.group_index import (
     SEVERITIES,
+    SLICES,
     SORTS,
     USUAL_VIEW,
     GroupIndex,
@@ -52,13 +54,18 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.served_fleet import ServedState, ServedTables
+from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.served_fleet import ServedState
+from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.time_range import RANGES
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 
 VERSION: Final = version("kafka-holdfast")
 EVERY_MS = 1000
 """Poll interval of a page for newer data."""
+
+MOST_TAGS: Final = 8
+"""Tags of active findings above the list; the others are folded, so that the list is in sight."""
 
 NO_BATCH = tag("p", "Groups appear here after the first batch of records was read.")
 
@@ -109,7 +116,13 @@ def bar_of(
             ),
             tag(
                 "div",
-                tag("nav", *_ranges(served, words), class_="ranges", aria_label="time range"),
+                tag(
+                    "nav",
+                    *_ranges(served, words),
+                    class_="ranges",
+                    id="ranges",
+                    aria_label="time range",
+                ),
                 _said(served, state, live, group=group),
                 class_="bar status",
             ),
@@ -172,7 +185,7 @@ def _said(served: ServedTables, state: ServedState, live: LiveGroups, *, group: 
 def _tables_words(served: ServedTables, state: ServedState, *, group: bool) -> str:
     """Return the time of the tables, and how many groups are examined."""
     if served.is_from_coordinators:
-        return f"lags as of coordinators' answers of {when(served.read_ms, 'seconds')} UTC"
+        return f"lag as of {when(served.read_ms, 'seconds')} UTC (from coordinators)"
     if not served.number:
         return "no groups yet"
     words = f"read {when(served.read_ms, 'seconds')} UTC"
@@ -204,24 +217,11 @@ def updater_text(updater_state: UpdaterState) -> str:
 
 
 def index_page(
-    served: ServedTables,
-    state: ServedState,
-    verdicts: Verdicts,
-    view: IndexView,
-    *,
-    index: GroupIndex,
-    live: LiveGroups,
+    served: ServedTables, state: ServedState, view: IndexView, found: FleetView
 ) -> HtmlPage:
-    """Return the whole page.
-
-    Parameters
-    ----------
-    verdicts : mapping of str to GroupVerdict
-        A missing group has not been examined yet.
-    index : GroupIndex
-        Index of the tables, with the coordinators' states.
-    """
+    """Return the whole page; a group without a verdict has not been examined yet."""
     script = script_of("live.js")
+    index, verdicts, live = found.index, found.verdicts, found.live
     since_s = rebalancing_s(index, live)
     worst_first = select(index, verdicts, IndexView())
     rows = worst_first if view == IndexView() else select(index, verdicts, view)
@@ -234,6 +234,7 @@ def index_page(
             _fleet_words(index, verdicts, since_s, worst_first),
             _fleet_figures(index),
             _wrongs(index, verdicts, view),
+            _charts(index),
             id="fleet",
         ),
         tag(
@@ -284,6 +285,16 @@ def _fleet_words(
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
 
 
+def _charts(index: GroupIndex) -> Markup | None:
+    """Draw lag and rebalances of all groups over time; None without a record and a reading."""
+    lag, (begin_ms, end_ms) = index.lag_over_time, index.covered_ms
+    if not end_ms:
+        if not len(lag.at_ms):
+            return None
+        begin_ms, end_ms = int(lag.at_ms[0]), int(lag.at_ms[-1])
+    return charts(lag, index.rebalances_ms, begin_ms, end_ms)
+
+
 def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | None:
     """Return a tag for each active finding of any group, the worst first; past ones are folded."""
     examined = [name for name in index.names if name in verdicts]  # verdicts grow meanwhile
@@ -297,18 +308,21 @@ def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | 
     if not (active or past):
         return None
     ordered = sorted(active, key=lambda code: (-worst[code], -active[code], code))
-    shown = [_wrong(code, active[code], f"s-{SEVERITIES[worst[code]]}", view) for code in ordered]
+    tags = [_wrong(code, active[code], f"s-{SEVERITIES[worst[code]]}", view) for code in ordered]
+    more = [f"{len(tags) - MOST_TAGS} more active"] if len(tags) > MOST_TAGS else []
+    more += [f"{count(len(past), 'finding')} past"] if past else []
     folded = tag(
         "details",
-        tag("summary", f"Past: {count(len(past), 'finding')}"),
+        tag("summary", ", ".join(more)),
+        *tags[MOST_TAGS:],
         *(_wrong(code, n, "past", view) for code, n in sorted(past.items())),
         class_="past",
     )
     return tag(
         "section",
         tag("h2", "What is wrong"),
-        *(shown or [tag("p", "Nothing is active now.")]),
-        folded if past else None,
+        *(tags[:MOST_TAGS] or [tag("p", "Nothing is active now.")]),
+        folded if more else None,
         class_="wrongs",
     )
 
@@ -332,18 +346,18 @@ def _fleet_figures(index: GroupIndex) -> Markup:
         ("Rebalances", number(int(index.n_rebalances.sum())), ""),
         _longest_downtime(index),
     ]
-    lag = ("Lag", number(int(behind.sum())) if len(behind) else NONE, "records behind")
     known = history if index.has_history else []
-    return figures([("Groups", number(len(index.names)), ""), *known, lag])
+    lag = [("Lag", number(int(behind.sum())), "records behind")] if len(behind) else []
+    return figures([("Groups", number(len(index.names)), ""), *known, *lag])
 
 
 def _longest_downtime(index: GroupIndex) -> Figure:
     """Return the figure of the group with the longest downtime."""
-    if not len(index.names):
-        return downtime_figure(0.0, 0.0, "")
+    if not index.downtime_s.any():
+        return downtime_figure(0.0, 0.0)
     i = int(index.downtime_s.argmax())
-    where = join(["a partition of ", name_of(index.names[i], 40), ", the most"])
-    return downtime_figure(float(index.downtime_lower_s[i]), float(index.downtime_s[i]), where)
+    bounds = float(index.downtime_lower_s[i]), float(index.downtime_s[i])
+    return downtime_figure(*bounds, index.names[i])
 
 
 def _form(index: GroupIndex, view: IndexView) -> Markup:
@@ -393,14 +407,32 @@ def _rows(
     body = join(_row(index, verdicts, since_s, int(i), view=view, most_lag=most) for i in shown)
     shown_narrow = narrow_classes([[*SORTS].index(name) for name in _NARROW])
     classes = " ".join(["full", *shown_narrow])
-    table = tag("table", tag("thead", head), tag("tbody", body), class_=classes)
+    parts = (tag("caption", "Groups"), tag("thead", head), tag("tbody", body))
+    table = tag("table", *parts, class_=classes)
     wide = tag("div", table, class_="wide", tabindex="0", role="region", aria_label="groups")
     if not len(shown):
         return join([_pager(view, len(rows), n_pages), tag("p", "No group is like that.")])
-    return join([_pager(view, len(rows), n_pages), all_columns(len(SORTS)), wide])
+    return join(
+        [_pager(view, len(rows), n_pages, _legend(index, most)), all_columns(len(SORTS)), wide]
+    )
 
 
-def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
+def _legend(index: GroupIndex, most_lag: int) -> Markup:
+    """Return what the small pictures of the rows mean."""
+    texts = []
+    if most_lag > 0:
+        texts.append(
+            f"Bar under a lag: logarithmic scale, full at {number(most_lag)} records, the greatest "
+            "lag of a group; line: its last readings."
+        )
+    first, last = index.covered_ms
+    if last and index.recent.any():
+        length = span((last - first) / 1000 / SLICES)
+        texts.append(f"Bars under rebalances: the time range in {SLICES} parts of {length}.")
+    return tag("span", " ".join(texts), class_="legend")
+
+
+def _pager(view: IndexView, n_groups: int, n_pages: int, legend: Markup | None = None) -> Markup:
     words = count(n_groups, "group")
     if n_pages > 1:
         words += f", page {number(view.page)} of {number(n_pages)}"
@@ -410,7 +442,7 @@ def _pager(view: IndexView, n_groups: int, n_pages: int) -> Markup:
         for text, page in steps
         if 1 <= page <= n_pages and page != view.page
     ]
-    return tag("p", tag("span", words, class_="place"), *links, class_="bar pages")
+    return tag("p", tag("span", words, class_="place"), *links, legend, class_="bar pages")
 
 
 def _head(view: IndexView, column: str) -> Markup:
@@ -491,14 +523,12 @@ def _lag_scale(lag: int, most: int) -> Markup:
 
 
 def _lag_line(index: GroupIndex, i: int) -> Markup:
-    """Draw the lag of the last readings; nothing for a constant 0, or for one reading."""
+    """Draw the lag over time; nothing for a constant 0, or for one reading."""
     lags = index.lags[i]
-    if len(lags) < 2 or lags.max() <= 0:
+    known = lags[lags >= 0]
+    if len(known) < 2 or known.max() <= 0:
         return Markup("")
-    first = int(lags[lags >= 0][0])
-    return spark(
-        lags, f"lag of the last readings: {number(first)} to {number(int(lags[-1]))}", line=True
-    )
+    return spark(lags, f"lag: {number(int(known[0]))} to {number(int(known[-1]))}", line=True)
 
 
 def _lozenges(verdicts: Verdicts, name: str, since_s: float | None) -> Markup:

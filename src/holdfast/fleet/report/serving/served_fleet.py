@@ -21,7 +21,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,33 +29,25 @@ from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
 from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.analysis.findings.finding import Limits
 from holdfast.fleet.analysis.group.live import LiveGroups
-from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
+from holdfast.fleet.analysis.source_times import Since
 from holdfast.fleet.report.metrics import exposition
 from holdfast.fleet.report.serving.group_index import (
-    GroupIndex,
     IndexView,
-    Verdicts,
-    followed,
-    of_range,
-    read_index,
     select,
 )
 from holdfast.fleet.report.serving.live import (
     NOW_S,
     LiveAnswers,
     LiveQuery,
-    index_now,
     of_records,
-    verdicts_now,
 )
-from holdfast.fleet.report.serving.time_range import TimeRange, read_range
+from holdfast.fleet.report.serving.ranges import FleetRanges
+from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.updater_state import UpdaterState
-from holdfast.fleet.tables import window
-from holdfast.fleet.tables.columns.stored import NOT_SHOWN
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
-from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
+from holdfast.fleet.tables.reading import open_tables, read_tables
 from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
 
 LOOK_S: Final = 1.0
@@ -68,61 +60,6 @@ END_S: Final = 5.0
 """How long the end waits for the threads that read and examine."""
 PATIENCE_S: Final = 2.0
 """Longest wait of the first request after a rest for a poll of the folder."""
-
-
-MOST_RANGES: Final = 16
-"""Time ranges whose indexes are kept until the next batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ServedTables:
-    """Tables that were read at one moment.
-
-    Parameters
-    ----------
-    tables : Tables
-        In-memory tables.
-    last_ms, since_ms : int or None
-        End and begin of every window; None without one.
-    number : int
-        1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
-        the lag from coordinators.
-    """
-
-    tables: Tables
-    last_ms: int | None
-    since_ms: int | None
-    index: GroupIndex
-    number: int
-    read_ms: int
-    age: Age
-
-    @classmethod
-    def of(
-        cls, tables: Tables, number: int, read_ms: int, since: Since | None = None
-    ) -> ServedTables:
-        """Make served tables, with the figures of all groups."""
-        last_ms = window_end_ms(tables)
-        since_ms = None if since is None or last_ms is None else since(last_ms)
-        return cls(
-            tables=tables,
-            last_ms=last_ms,
-            since_ms=since_ms,
-            index=read_index(tables, TimeRange(from_ms=since_ms)),
-            number=number,
-            read_ms=read_ms,
-            age=read_age(tables, read_ms),
-        )
-
-    @property
-    def is_from_coordinators(self) -> bool:
-        """Whether the groups come from coordinators, before the first batch."""
-        return not self.number and bool(self.index.names)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether ``watch``, which updates them, has stopped."""
-        return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,15 +92,6 @@ class ServedState:
     is_updated_here: bool
     updater_state: UpdaterState
     where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ShownIndex:
-    """An index, and what it was made of."""
-
-    served: ServedTables
-    live: LiveGroups
-    index: GroupIndex
 
 
 @dataclass(slots=True)
@@ -246,7 +174,13 @@ class ServedFleet:
             seen, served = stamp(folder), self._read(1)
         now = time.monotonic()
         self._now = _FleetProgress(served=served, seen=seen, looked_at=now, requested_at=now)
-        self._shown: dict[TimeRange | None, _ShownIndex] = {}
+        self.ranges = FleetRanges(
+            lambda: self._now.served,
+            lambda: self.live,
+            lambda: (self._now.verdicts, self.state.n_examined),
+            self.given,
+            notify,
+        )
 
     def _has_begun(self) -> bool:
         """Return whether there is anything to read: an updater may not have committed yet."""
@@ -259,6 +193,7 @@ class ServedFleet:
             if work != self._query_first:  # it may wait for a cluster, and computes nothing
                 self._threads.append(thread)
             thread.start()
+        self._threads.append(self.ranges.start())
         self._answers.start()
 
     def close(self) -> None:
@@ -269,6 +204,7 @@ class ServedFleet:
         self._closed.set()
         self._wake.set()
         self._answers.close()
+        self.ranges.close()
         with self._changed:
             self._changed.notify_all()
         deadline = time.monotonic() + END_S
@@ -293,35 +229,6 @@ class ServedFleet:
 
     def _rests(self) -> bool:
         return time.monotonic() - self._now.requested_at > IDLE_S
-
-    @property
-    def verdicts(self) -> Verdicts:
-        """Last verdicts of the doctor on each group, and which groups rebalance now."""
-        return verdicts_now(self._now.verdicts, self.index, self.live)
-
-    @property
-    def index(self) -> GroupIndex:
-        """Index of the newest tables in the usual time range, with present states."""
-        return self.index_in(None)
-
-    def range_of(self, words: Mapping[str, str]) -> TimeRange | None:
-        """Return the time range of a query; None for the usual one."""
-        if not (words.get("from") or words.get("to")):
-            return None
-        served = self._now.served
-        return read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
-
-    def index_in(self, within: TimeRange | None) -> GroupIndex:
-        """Return the index of a time range, the usual one for None; made once for all requests."""
-        served, live, shown = self._now.served, self.live, self._shown.get(within)
-        if shown is None or shown.served is not served or shown.live is not live:
-            index = served.index
-            if within is not None:
-                index = of_range(index, read_index(served.tables, within))
-            shown = _ShownIndex(served=served, live=live, index=index_now(index, live))
-            kept = [(key, one) for key, one in self._shown.items() if one.served is served]
-            self._shown = dict([*kept[-MOST_RANGES:], (within, shown)])
-        return shown.index
 
     @property
     def live(self) -> LiveGroups:
@@ -376,7 +283,7 @@ class ServedFleet:
 
     def _read(self, number: int) -> ServedTables:
         read_ms = _now_ms()
-        tables = open_tables(self.folder).at_snapshot().load(without=NOT_SHOWN)
+        tables = open_tables(self.folder).at_snapshot().load(without=NOT_LOADED)
         return ServedTables.of(tables, number, read_ms, self._since)
 
     def _query_first(self) -> None:
@@ -413,8 +320,7 @@ class ServedFleet:
             begun = self._has_begun()
             seen = stamp(self.folder) if begun else seen
             if begun and (seen != self._now.seen or self._now.complaint):
-                before, read = self._now.served, self._read(self._now.served.number + 1)
-                read = replace(read, index=followed(before.index, read.index))
+                read = self._read(self._now.served.number + 1)
         except (
             Exception
         ) as error:  # on any error the last state stays, and the next poll may succeed
@@ -426,6 +332,7 @@ class ServedFleet:
             if read is not None:
                 self._now.served, self._now.seen = read, seen
             self._changed.notify_all()
+        self.ranges.wake()
 
     def _examine(self) -> None:
         """Examine the newest tables, each once."""
@@ -480,13 +387,6 @@ class ServedFleet:
             if self._closed.is_set():
                 return
             yield name
-
-
-def tables_of(tables: Tables, group: str, within: TimeRange | None) -> Tables:
-    """Return the tables; those of one group alone for a range that ends earlier."""
-    if within is None or within.to_ms is None:
-        return tables
-    return window.within(tables.load([group]), None, 1000 * within.to_ms)
 
 
 def _now_ms() -> int:

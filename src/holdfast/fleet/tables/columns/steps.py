@@ -43,7 +43,8 @@ SHARE_STATE = Table(
 
 DELETED = Table(
     name="deleted",
-    doc="Tombstones that compaction has deleted, at positions of ours: part of a merged dump.",
+    doc="Tombstones that compaction has deleted, at positions that holdfast chose: part of a "
+    "merged dump.",
     columns=RECORDS.columns,
     order=("partition", "offset", "key"),
 )
@@ -142,6 +143,21 @@ STATE = Table(
         Column("group", DType.BINARY, "consumer group, as bytes"),
         Column("value", DType.BINARY, "generations and KIP-848 records that still count"),
     ),
+)
+
+EXAMINED = Table(
+    name="examined",
+    doc="Groups to be examined.",
+    columns=(
+        *GENERATIONS.pick("group"),
+        Column("is_whole", _B, "by all rules; else by those of the lag alone"),
+    ),
+)
+
+FOLLOWED = Table(
+    name="followed",
+    doc="Groups whose past events are judged by their commits.",
+    columns=GENERATIONS.pick("group"),
 )
 
 HEAD = Table(
@@ -278,6 +294,8 @@ STEP_TABLES: dict[str, Table] = {
         LAST_OF_KEYS,
         SPLIT,
         STATE,
+        EXAMINED,
+        FOLLOWED,
         HEAD,
         MEMBER_ROWS,
         OWNED_ROWS,

@@ -256,7 +256,7 @@ REBALANCES = Table(
             _F,
             "time without an owner, at most, as the broker saw it",
             "partition-seconds",
-            heading="Downtime, s",
+            heading="Downtime, partition-s",
         ),
         Column(
             "idle_lower_seconds",
@@ -455,6 +455,41 @@ LAG = Table(
     ),
 )
 
+LAG_HISTORY = Table(
+    name="lag_history",
+    doc="Lag over time: one row per group, topic and reading of the log ends; fewer of old ones.",
+    columns=(
+        _GROUP,
+        _TOPIC,
+        Column("timestamp", _T, "when the log ends were read"),
+        Column(
+            "lag",
+            _L,
+            "sum over partitions whose lag is known; null: it is known of none",
+            "records",
+            nullable=True,
+        ),
+        Column(
+            "lag_seconds",
+            _F,
+            "the largest of the partitions, as in lag, without those that no member subscribes to; "
+            "null: not known",
+            "seconds",
+            nullable=True,
+        ),
+        Column("n_partitions", _L, "partitions with a commit or an owner", "partitions"),
+        Column("n_unknown", _L, "partitions whose lag is not known", "partitions"),
+        Column(
+            "resolution_seconds",
+            _I,
+            "the longest of 21600, 3600, 300 and 60 of which it is the first reading; 0: of none",
+            "seconds",
+        ),
+    ),
+    order=("group", "topic", "timestamp"),
+    first=("group", "topic", "timestamp", "lag", "lag_seconds"),
+)
+
 ANOMALIES = Table(
     name="anomalies",
     doc="Anomalies: two owners of one partition, unreadable members, odd generations.",
@@ -534,11 +569,13 @@ TABLES: dict[str, Table] = {
         REBALANCES,
         OWNERSHIP_GAPS,
         LAG,
+        LAG_HISTORY,
         ANOMALIES,
         BAD_RECORDS,
         FINDINGS,
     )
 }
 
-NOT_SHOWN: Final = frozenset({"offset_commits", "movements"})
-"""Tables that no page and no finding shows: of commits only the last time counts."""
+NOT_LOADED: Final = frozenset({"offset_commits", "movements", "lag_history"})
+"""Tables that are not in memory with the others, because they are large: no page and no finding
+shows movements, of commits only the last time counts, and of ``lag_history`` a time range."""

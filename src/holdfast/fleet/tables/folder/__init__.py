@@ -4,5 +4,6 @@ Each table is a Delta table: ``delta_log`` records which files count in a versio
 ``manifest`` records which versions belong together, ``snapshot`` reads such versions or has their
 rows in memory, and ``commits`` is the present folder and makes a batch visible in all tables at
 once. ``last_writer`` names the process that wrote last. ``contents`` checks what is in the folder
-and sweeps it. ``writing`` writes files, and ``maintenance`` merges small ones and drops old rows.
+and sweeps it. ``writing`` writes files, ``maintenance`` merges small ones and
+drops old rows, and ``thinning`` says how long a row of ``lag_history`` stays.
 """

@@ -51,7 +51,7 @@ KEPT_HOURS: Final = 1
 """Hours for which a removed file stays for readers of an older version."""
 
 ENGINE: Final = "holdfast"
-BOUNDED: Final = ("group", "generation", "timestamp")
+BOUNDED: Final = ("group", "generation", "timestamp", "resolution_seconds")
 """Columns whose bounds an entry records."""
 
 _VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
@@ -85,6 +85,12 @@ class DataFile:
         low, high = self.lowest[column], self.highest[column]
         at = bisect_left(values, low)
         return at < len(values) and bool(values[at] <= high)
+
+    def may_reach(self, column: str, low: Any, high: Any) -> bool:
+        """Return whether the file may have a value of a column from ``low`` to ``high``."""
+        if column not in self.lowest or column not in self.highest:
+            return True
+        return bool(self.lowest[column] <= high and self.highest[column] >= low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,7 +394,7 @@ def _checked_bounds(raw: object) -> Mapping[str, Any]:
     """Return the bounds of our columns, if their types are those of the columns."""
     found = fields_of(raw or {})
     for name, value in found.items():
-        if name == "generation":
+        if name in ("generation", "resolution_seconds"):
             whole(value, least=-(2**63))
         elif name in BOUNDED:
             text_of(value)

@@ -50,7 +50,7 @@ LARGE_BYTES: Final = 256 << 20
 RETENTION_DAYS: Final = 90
 """Days for which ``watch`` retains rows by default."""
 MAINTENANCE_EVERY: Final = 8
-"""Batches between two maintenance runs of ``watch``."""
+"""Batches, or polls, between two maintenance runs of ``watch``."""
 DROPPED: Final = "dropped_before"
 """Note of a batch: rows before this moment were dropped, in microseconds since 1970."""
 DAY_US: Final = 86_400_000_000
@@ -88,15 +88,16 @@ def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
         Another process writes to the folder, or a file cannot be read.
     """
     now = folder.newest()
-    found = {n: due_files(now.data_files(n), everything=everything) for n in now.manifest.tables}
-    due = {name: files for name, files in found.items() if files}
+    alike = [(n, some) for n in now.manifest.tables for some in _alike(now.data_files(n))]
+    found = [(name, due_files(some, everything=everything)) for name, some in alike]
+    due = [(name, some) for name, some in found if some]
     if not due:
         return MaintenanceResult()
-    files = {
-        name: write_merged(folder.root, name, [_read(folder.root, name, file) for file in those])
-        for name, those in due.items()
-    }
-    gone = [file.name for those in due.values() for file in those]
+    files: dict[str, list[tuple[str, int]]] = {}
+    for name, some in due:
+        parts = [_read(folder.root, name, file) for file in some]
+        files.setdefault(name, []).extend(write_merged(folder.root, name, parts))
+    gone = [file.name for _, some in due for file in some]
     _commit(folder, now.manifest, files, gone, operation="OPTIMIZE")
     return MaintenanceResult(merged=len(gone), written=sum(map(len, files.values())))
 
@@ -166,6 +167,14 @@ def _commit(
     notes = last.notes if horizon_us is None else {**last.notes, DROPPED: horizon_us}
     batch = Batch(id=last.id, files=dict(files), notes=notes, rows=last.rows)
     folder.commit(batch, without=gone, made_from=base, operation=operation)
+
+
+def _alike(files: Iterable[DataFile]) -> Iterable[list[DataFile]]:
+    """Split files of one table by the resolution of their rows, in which thinning removes them."""
+    found: dict[Any, list[DataFile]] = {}
+    for file in files:
+        found.setdefault(file.highest.get("resolution_seconds"), []).append(file)
+    return found.values()
 
 
 def due_files(files: Iterable[DataFile], *, everything: bool = False) -> list[DataFile]:

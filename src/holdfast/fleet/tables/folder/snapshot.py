@@ -39,6 +39,8 @@ from holdfast.fleet.tables.storage.parquet import BoundedParquet, row_groups_of
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 T = TypeVar("T")
+Chosen = Callable[[DataFile], bool]
+"""Returns whether a file is read."""
 
 
 @dataclass(slots=True)
@@ -102,10 +104,12 @@ class FolderSnapshot:
         """Return the committed files of a table, with the bounds of their columns."""
         return list(self.known.snapshot(name, self.manifest).files.values())
 
-    def files(self, name: str, groups: Sequence[str] | None = None) -> list[StoragePath]:
-        """Return the files of a table, without those that contain none of ``groups``."""
+    def files(
+        self, name: str, groups: Sequence[str] | None = None, only: Chosen | None = None
+    ) -> list[StoragePath]:
+        """Return the files of a table that ``only`` chooses, and that may contain ``groups``."""
         wanted = None if groups is None else sorted(set(groups))
-        listed = self._committed(name)
+        listed = [f for f in self._committed(name) if only is None or only(f)]
         names = [f.name for f in listed if wanted is None or f.may_contain("group", wanted)]
         return checked_files(self.known.root, names)
 
@@ -119,6 +123,7 @@ class FolderSnapshot:
         name: str,
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        only: Chosen | None = None,
     ) -> pa.Table:
         """Read rows of a table as they are stored, in all or some of its columns.
 
@@ -126,6 +131,8 @@ class FolderSnapshot:
         ----------
         groups : sequence of str, optional
             Groups to read; then ``group`` must be one of the columns.
+        only : callable, optional
+            Chooses the files to read; of rows in memory all are returned.
         """
         definition = TABLES[name]
         if columns is not None:
@@ -138,7 +145,7 @@ class FolderSnapshot:
             rows = opened.read_row_groups(row_groups(opened, groups), columns)
             return of_groups(conform(rows, definition, str(file)), groups)
 
-        parts = file_system_of(self.known.root).each(read, self.files(name, groups))
+        parts = file_system_of(self.known.root).each(read, self.files(name, groups, only))
         empty = arrow_schema(name).empty_table().select(definition.names)
         return pa.concat_tables([empty, *parts])
 
@@ -154,6 +161,11 @@ class FolderSnapshot:
             latest = latest_ms(conform(rows, definition, str(path))["timestamp"])
             found += [] if latest is None else [latest]
         return max(found, default=None)
+
+    def oldest_ms(self, name: str) -> int | None:
+        """Return the earliest known time of a table that has times, from the logs alone."""
+        starts = [file.lowest.get("timestamp") for file in self.data_files(name)]
+        return min((us // 1_000 for text in starts if (us := to_us(str(text)))), default=None)
 
     def load(
         self, groups: Sequence[str] | None = None, without: Collection[str] = ()
@@ -213,10 +225,11 @@ class InMemoryTables(FolderSnapshot):
         name: str,
         groups: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        only: Chosen | None = None,
     ) -> pa.Table:
         """Read rows from memory; columns of a skipped table are read from its files."""
         if name not in self.rows and name in self.newest and columns is not None:
-            return super().read(name, groups, columns)
+            return super().read(name, groups, columns, only)
         rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
         return rows if columns is None else rows.select(columns)
 
@@ -225,6 +238,13 @@ class InMemoryTables(FolderSnapshot):
         if name in self.newest or name not in self.rows:
             return self.newest.get(name)
         return latest_ms(self.rows[name]["timestamp"])
+
+    def oldest_ms(self, name: str) -> int | None:
+        """Return the earliest time of a table that has times."""
+        if name not in self.rows:
+            return super().oldest_ms(name)
+        us = pc.min(self.rows[name]["timestamp"]).cast(pa.int64()).as_py()
+        return None if us is None else us // 1_000
 
     def with_rows(self, rows: Mapping[str, pa.Table]) -> InMemoryTables:
         """Return the tables with ``rows`` instead of theirs."""

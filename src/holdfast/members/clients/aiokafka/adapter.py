@@ -41,9 +41,8 @@ from aiokafka.consumer.subscription_state import (
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import Callback, before
 from holdfast.members.session.subscription_state import SubscriptionState
@@ -66,7 +65,7 @@ _running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", d
 
 
 class AiokafkaAdapter:
-    """aiokafka's :class:`~holdfast.members.session.async_session.AsyncClientAdapter`.
+    """aiokafka's :class:`~holdfast.members.session.client_adapter.ClientAdapter`, on an event loop.
 
     Parameters
     ----------
@@ -109,6 +108,7 @@ class AiokafkaAdapter:
         self._coordinator.request_rejoin()
 
     def hide(self, partitions: Collection[Resource]) -> None:
+        """Stop delivery of the lost ``partitions``, and fetch no more of them."""
         self._subscription.drop(_listed(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
@@ -127,6 +127,7 @@ class AiokafkaAdapter:
         self._coordinator.has_joined(assignment if is_new else None)
 
     def begun(self, partitions: Collection[Resource]) -> None:
+        """Deliver records of ``partitions``: the callback of the assignment has ended."""
         self._subscription.hand_out(_listed(partitions))
 
     def forget(self) -> None:
@@ -143,6 +144,7 @@ class AiokafkaAdapter:
         return self._subscription.listener is not None
 
     async def notify(self, callback: Callback) -> None:
+        """Run a callback of the application, if it has one; its error is not raised."""
         await self.call_listener(callback)
         if callback.call is ListenerCall.REVOKED:
             await self._coordinator.find_new_topics()

@@ -30,7 +30,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import create_future
 
 from holdfast.core.machine.codes import COMMIT_FAILED, MEMBER_OVER
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.aiokafka.adapter import (
@@ -39,9 +39,8 @@ from holdfast.members.clients.aiokafka.adapter import (
     MutableSubscriptions,
 )
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
-from holdfast.members.clients.errors import of_connection, translated
+from holdfast.members.clients.drop_in import of_connection, translated
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.async_session import AsyncSession
 from holdfast.members.session.client_adapter import Callback, ClientTraits
 from holdfast.members.session.commits import CommitOrigin

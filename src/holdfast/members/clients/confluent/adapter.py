@@ -20,7 +20,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.clients.confluent.config import Routed
 from holdfast.members.clients.librdkafka.adapter import (
@@ -29,7 +29,6 @@ from holdfast.members.clients.librdkafka.adapter import (
     offset_to_commit,
     offsets_of,
 )
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback
 
 _Original: Any = confluent_kafka.Consumer

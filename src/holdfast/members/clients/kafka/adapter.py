@@ -35,12 +35,11 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.cluster.client_versions import TESTED
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.clients.errors import translated
+from holdfast.members.clients.drop_in import translated
 from holdfast.members.runtime.closing import Closing
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
 from holdfast.members.session.session import GroupSession
 

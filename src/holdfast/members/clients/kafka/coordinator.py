@@ -5,6 +5,12 @@ kafka-python's coordinator answers. Joining happens in the background: a poll ne
 and partitions that stay are not fetched again. Callbacks run inside ``poll``, ``unsubscribe`` and
 ``close``, on the application's thread, and may commit.
 
+The session commits. A later call of the application calls the callback of a commit that did not
+wait, in the order of the answers. The callback of automatic commits is
+``default_offset_commit_callback``. A commit that the group refused, or that names what this member
+may not commit, raises ``CommitFailedError``. A missing answer is an error of the connection, and
+can be retried.
+
 **Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has
 one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
 ``subscribe`` to the end of the membership. Requests for committed offsets are kafka-python's.
@@ -17,20 +23,29 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.structs import ConsumerGroupMetadata, MemberState, TopicPartition
+from kafka.future import Future as TheirFuture
+from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 from kafka.util import WeakMethod
 
 from holdfast.cluster.connections import Connections
 from holdfast.core.machine import states as machine_states
-from holdfast.core.machine.shared_values import ListenerCall
-from holdfast.members.clients.errors import translated
-from holdfast.members.clients.kafka.adapter import CrossThreadCalls, SubscriptionAdapter
-from holdfast.members.clients.kafka.commits import GroupCommits, OnCommit, TheirOffsets
+from holdfast.core.machine.codes import COMMIT_FAILED
+from holdfast.core.machine.shared_values import ListenerCall, Offsets
+from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.members.clients.drop_in import of_connection, translated
+from holdfast.members.clients.kafka.adapter import (
+    CrossThreadCalls,
+    SubscriptionAdapter,
+    as_theirs,
+    ours,
+)
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
 from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
@@ -40,6 +55,119 @@ from holdfast.members.session.poll_session import PollSession
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
+
+TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Any, Any], object]
+"""Takes offsets, and None or an error."""
+
+
+class GroupCommits:
+    """Commits of one consumer, and the calls of their callbacks."""
+
+    def __init__(self, config: Mapping[str, Any]):
+        self._config = config
+        self._answered: deque[Callable[[], object]] = deque()  # callbacks that are due
+
+    def limit_s(self, timeout_ms: float | None) -> float:
+        """Return how long a call may take, in s."""
+        limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        return float(limit_ms) / 1000
+
+    def notify(self) -> None:
+        """Call the callbacks of commits that were answered."""
+        while self._answered:
+            self._answered.popleft()()
+
+    def wait_for(
+        self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
+    ) -> None:
+        """Commit ``offsets`` (default: processed), and wait until it is done."""
+        wanted, origin = session.wanted(_named(offsets))
+        self.notify()
+        limit_s = self.limit_s(timeout_ms)
+        try:
+            session.commits.begin(wanted, origin, timeout_s=limit_s).result(limit_s)
+        except HoldfastError as error:
+            raise error_of_late_commit(error) from error
+        except TimeoutError:
+            raise kafka_errors.KafkaTimeoutError from None
+
+    def begin(
+        self,
+        session: PollSession,
+        offsets: TheirOffsets | None,
+        reported: TheirOffsets,
+        callback: OnCommit | None,
+    ) -> Any:
+        """Commit ``offsets`` (default: processed); the callback gets ``reported`` later."""
+        wanted, origin = session.wanted(_named(offsets))
+        self.notify()
+        try:
+            sent = session.commits.begin(wanted, origin, timeout_s=self.limit_s(None))
+        except HoldfastError as error:
+            raise error_of_commit(error) from error
+        return self._answer_later(sent, reported, callback)
+
+    def by_clock(self, session: PollSession) -> None:
+        """Commit what is processed, if the interval has passed."""
+        if (sent := session.commit_by_clock()) is not None:
+            self._answer_later(sent[1], as_theirs(sent[0]), None)
+
+    def _answer_later(
+        self, sent: Future[None], reported: TheirOffsets, callback: OnCommit | None
+    ) -> Any:
+        callback = callback or self._config["default_offset_commit_callback"]
+        future, answered = TheirFuture(), self._answered
+        future.add_both(lambda found: answered.append(partial(callback, reported, found)))
+
+        def answer(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                future.success(None)
+            else:
+                future.failure(error_of_commit(error))
+
+        sent.add_done_callback(answer)
+        return future
+
+
+def _named(offsets: TheirOffsets | None) -> Offsets | None:
+    """Return the offsets of a program; raise what kafka-python raises for other types."""
+    if offsets is None:
+        return None
+    if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
+        isinstance(at, OffsetAndMetadata) for at in offsets.values()
+    ):
+        raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
+    return ours(offsets)
+
+
+def _is_passing(error: Any) -> bool:
+    """Return whether a retry may succeed after one of kafka-python's errors.
+
+    An error without a class of its own means that no broker has answered.
+    """
+    return type(error) is kafka_errors.KafkaError or isinstance(error, kafka_errors.RetriableError)
+
+
+def error_of_commit(error: BaseException) -> Any:
+    """Convert an error of a commit to kafka-python's."""
+    if isinstance(error, LocalProtocolError):  # what this generation does not own
+        return kafka_errors.CommitFailedError(str(error))
+    if isinstance(error, RemoteProtocolError) and error.error_code in COMMIT_FAILED:
+        return kafka_errors.CommitFailedError(translated(kafka_errors, error))
+    return of_connection(kafka_errors, error)
+
+
+def error_of_late_commit(error: BaseException) -> Any:
+    """Convert the error of a commit that was retried until its time limit."""
+    found = error_of_commit(error)
+    if not _is_passing(found):
+        return found
+    late = kafka_errors.KafkaTimeoutError(str(error))
+    late.__cause__ = found
+    return late
+
 
 _LOOK_S = 0.1
 _CONNECT_S = 0.1  # how long the first poll of a member waits for a broker

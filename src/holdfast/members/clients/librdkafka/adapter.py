@@ -35,12 +35,11 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Messa
 
 from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.cluster.signal_safe import and_then
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.librdkafka.recreation import STALLED, ClientRecreation, has_gate
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
 from holdfast.members.session.session import GroupSession
 

@@ -30,7 +30,7 @@ from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.cluster.signal_safe import and_then
 from holdfast.core.machine.codes import ErrorCode, describe
-from holdfast.core.machine.shared_values import ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.clients.librdkafka.adapter import (
@@ -42,7 +42,6 @@ from holdfast.members.clients.librdkafka.adapter import (
 from holdfast.members.clients.librdkafka.recreation import leave_alone_in_forks
 from holdfast.members.config.settings import Settings, librdkafka_fetch
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.runtime.offsets import Offsets, OffsetToCommit
 from holdfast.members.session.client_adapter import Callback
 
 _log = logging.getLogger(NAME)

@@ -1,5 +1,6 @@
 // The lag heat map of a group: a row of cells per topic, a cell per partition, shade by log of lag.
-const CELL = 15, STEPS = 7;
+// Cells of many partitions are smaller: the canvas of 200,000 stays within what browsers can draw.
+const cellOf = (n) => (n <= 3000 ? 15 : n <= 20000 ? 8 : 4), STEPS = 7;
 const heatStep = (lag) => (lag <= 0 ? 0 : Math.min(STEPS, 1 + Math.floor(Math.log10(lag))));
 
 class HeatMap {
@@ -14,9 +15,9 @@ class HeatMap {
 
   // Places of the cells: topics one below the other, long ones wrapped.
   lay() {
-    const { lag_topic: topic } = this.data, wide = this.canvas.parentElement.clientWidth || 900;
+    const { lag_topic: topic } = this.data, cell = this.cell = cellOf(topic.length), wide = this.canvas.parentElement.clientWidth || 900;
     this.left = Math.min(190, wide * 0.3);
-    this.columns = Math.max(8, Math.floor((wide - this.left - 2) / CELL));
+    this.columns = Math.max(8, Math.floor((wide - this.left - 2) / cell));
     this.x = new Int32Array(topic.length);
     this.y = new Int32Array(topic.length);
     this.heads = [];
@@ -24,10 +25,10 @@ class HeatMap {
     for (let i = 0; i < topic.length; i++) {
       if (topic[i] !== last) { line++; column = 0; last = topic[i]; this.heads.push([last, line]); }
       if (column === this.columns) { line++; column = 0; }
-      this.x[i] = this.left + CELL * column++;
-      this.y[i] = CELL * line;
+      this.x[i] = this.left + cell * column++;
+      this.y[i] = cell * line;
     }
-    const ratio = window.devicePixelRatio || 1, high = CELL * (line + 1) + 2;
+    const ratio = window.devicePixelRatio || 1, high = cell * (line + 1) + 2;
     this.canvas.width = wide * ratio; this.canvas.height = high * ratio;
     this.canvas.style.width = `${wide}px`; this.canvas.style.height = `${high}px`;
     const g = this.canvas.getContext("2d");
@@ -36,23 +37,26 @@ class HeatMap {
   }
 
   draw() {
-    const g = this.lay(), style = getComputedStyle(document.documentElement), { data } = this;
+    const g = this.lay(), { cell } = this, style = getComputedStyle(document.documentElement), { data } = this;
     const ink = (name) => style.getPropertyValue(`--${name}`).trim();
     g.clearRect(0, 0, this.canvas.width, this.canvas.height);
     g.font = '11px system-ui, "Segoe UI", "Liberation Sans", sans-serif';
     g.textBaseline = "middle"; g.textAlign = "right";
     g.fillStyle = ink("muted");
+    let named = -Infinity; // a small cell is lower than its topic's name
     for (const [topic, line] of this.heads) {
-      g.fillText(fitted(g, visible(data.lag_topics[topic]), this.left - 10), this.left - 7, CELL * line + CELL / 2);
+      if (cell * (line - named) < 12) continue;
+      named = line;
+      g.fillText(fitted(g, visible(data.lag_topics[topic]), this.left - 10), this.left - 7, Math.max(cell * line + cell / 2, 6));
     }
     g.strokeStyle = ink("line");
     for (let i = 0; i < this.x.length; i++) {
       const known = data.lag_value[i] > 0, step = heatStep(data.lag_value[i] - 1);
       g.fillStyle = known && step ? `rgba(${ink("heat")}, ${0.12 + 0.88 * step / STEPS})` : "transparent";
-      g.fillRect(this.x[i], this.y[i], CELL - 2, CELL - 2);
-      g.strokeRect(this.x[i] + 0.5, this.y[i] + 0.5, CELL - 3, CELL - 3);
+      g.fillRect(this.x[i], this.y[i], cell - (cell > 4 ? 2 : 1), cell - (cell > 4 ? 2 : 1));
+      if (cell > 4) g.strokeRect(this.x[i] + 0.5, this.y[i] + 0.5, cell - 3, cell - 3);
       if (!known) {
-        g.beginPath(); g.moveTo(this.x[i], this.y[i] + CELL - 2); g.lineTo(this.x[i] + CELL - 2, this.y[i]); g.stroke();
+        g.beginPath(); g.moveTo(this.x[i], this.y[i] + cell - 2); g.lineTo(this.x[i] + cell - 2, this.y[i]); g.stroke();
       }
     }
   }
@@ -65,7 +69,7 @@ class HeatMap {
     this.at = i;
   }
   point(x, y) {
-    const i = this.x.findIndex((left, k) => x >= left && x < left + CELL && y >= this.y[k] && y < this.y[k] + CELL);
+    const i = this.x.findIndex((left, k) => x >= left && x < left + this.cell && y >= this.y[k] && y < this.y[k] + this.cell);
     if (i >= 0) this.tell(i);
   }
   key(event) {

@@ -28,12 +28,12 @@ const renew = async () => {
     for (const one of fresh.querySelectorAll("details")) one.open = open.has(nameOf(one));
     byId(id).replaceWith(fresh);
   }
-  for (const id of ["live-said", "live-updater"]) byId(id).replaceWith(page.getElementById(id));
+  for (const id of ["live-said", "live-updater", "ranges"]) byId(id).replaceWith(page.getElementById(id));
   Object.assign(bar.dataset, page.getElementById("live").dataset);
 };
 
 const look = async () => {
-  const state = await (await fetch("/state", { cache: "no-store" })).json();
+  const state = await (await fetch(`/state${location.search}`, { cache: "no-store" })).json();
   byId("live-updater").textContent = state.updater;
   byId("live-updater").className = state.troubled ? "old" : "";
   const other = state.version !== bar.dataset.version || "lost" in bar.dataset;
@@ -53,7 +53,7 @@ setTimeout(again, Number(bar.dataset.every));
 
 pause.onclick = () => {
   paused = !paused;
-  pause.textContent = paused ? "Go on" : "Pause";
+  pause.textContent = paused ? "Resume" : "Pause";
   pause.setAttribute("aria-pressed", String(paused));
 };
 

@@ -68,7 +68,7 @@ const start = async () => {
     const name = shorten(data.identities[data.member_identity[m]], 40);
     return [el("span", {}, el("bdi", {}, name), data.inGap[segment] ? " (no owner, inferred)" : ""), el("bdi", {}, shorten(data.members[m], 80))];
   };
-  const fillIntervals = () => (intervals ??= new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"])).show(data.owner.length, (i) => {
+  const fillIntervals = () => (intervals ??= new PagedTable(byId("intervals"), ["Partition", "Owner", "Member id", "From (UTC)", "To (UTC)", "Seconds"], { name: "Intervals" })).show(data.owner.length, (i) => {
     const row = upperBound(data.rowStart, i) - 1;
     const from = timeline.segmentStart(row, i), to = timeline.segmentEnd(i);
     return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(i), whenText(data.t0 + from), whenText(data.t0 + to), ((to - from) / 1e3).toFixed(3)];
@@ -76,26 +76,17 @@ const start = async () => {
   const fillMoment = (ms) => {
     shownMoment = ms;
     byId("moment-when").textContent = whenText(data.t0 + ms) + " UTC";
-    if (byId("moment-box").open) (moment ??= new PagedTable(byId("moment"), ["Partition", "Owner", "Member id", "Since (UTC)"])).show(timeline.rows, (row) => {
+    if (byId("moment-box").open) (moment ??= new PagedTable(byId("moment"), ["Partition", "Owner", "Member id", "Since (UTC)"], { name: "Owners at the moment" })).show(timeline.rows, (row) => {
       const i = timeline.segmentAt(row, ms);
       return [el("bdi", {}, timeline.rowName(row)), ...ownerCells(i), whenText(data.t0 + timeline.segmentStart(row, i))];
     });
   };
   const drawLag = (index) => {
-    const section = document.querySelector(`section.group[data-group="${index}"]`);
-    if (!section?.querySelector("canvas.heat")) { heat = null; return; }
+    const canvas = document.querySelector(`section.group[data-group="${index}"] canvas.heat`), section = canvas?.closest("section");
+    if (!section) { heat = null; return; }
     heat = new HeatMap(section, data);
     heat.draw();
-    const box = section.querySelector(".lag-all"), now = data;
-    box.ontoggle = () => {
-      if (!box.open || box.dataset.full) return;
-      box.dataset.full = "yes";
-      new PagedTable(box.querySelector(".lag-table"), ["Partition", "Lag", "Member id"]).show(now.lag_value.length, (i) => [
-        el("bdi", {}, `${visible(now.lag_topics[now.lag_topic[i]])}-${now.lag_partition[i]}`),
-        now.lag_value[i] ? counted(now.lag_value[i] - 1) : "unknown",
-        el("bdi", {}, now.lag_owner[i] ? shorten(now.lag_owners[now.lag_owner[i] - 1], 80) : "nobody"),
-      ]);
-    };
+    partitionTable(section, data);
   };
   const whenOpen = (id, fill) => { byId(id).ontoggle = () => { if (byId(id).open) fill(); }; };
 
@@ -173,6 +164,7 @@ const start = async () => {
   };
 
   page.groups.forEach((name, i) => byId("group").append(el("option", { value: String(i) }, shorten(name, 80))));
+  byId("group").parentElement.hidden = page.groups.length < 2;
   byId("group").onchange = () => showGroup(Number(byId("group").value)).then(() => address(null));
   byId("find").oninput = find;
   byId("find").onkeydown = (event) => { if (event.key === "Enter") find(event); };

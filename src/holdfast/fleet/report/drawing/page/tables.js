@@ -2,21 +2,24 @@
 const PAGE = 50;
 
 class PagedTable {
-  constructor(host, heads) {
+  // `numbers`: the first of the last columns, which are numbers.
+  constructor(host, heads, { name = "Rows", numbers = heads.length } = {}) {
     this.body = el("tbody");
     this.place = el("span", { className: "place" });
     this.back = el("button", { type: "button", onclick: () => this.turn(-PAGE) }, "Previous");
     this.next = el("button", { type: "button", onclick: () => this.turn(PAGE) }, "Next");
-    const head = el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)));
+    this.numbers = numbers;
+    const head = el("tr", {}, ...heads.map((text, i) => el("th", { scope: "col", className: this.kind(i) }, text)));
     host.replaceChildren(
       el("div", { className: "bar" }, this.back, this.next, this.place),
-      el("div", { className: "wide" }, el("table", {}, el("thead", {}, head), this.body)));
+      el("div", { className: "wide", tabIndex: 0, role: "region", ariaLabel: name }, el("table", { className: "full" }, el("caption", {}, name), el("thead", {}, head), this.body)));
   }
+  kind(column) { return column >= this.numbers ? "n" : ""; }
   show(count, rowAt) { Object.assign(this, { count, rowAt, first: 0 }); this.fill(); }
   turn(by) { this.first = Math.min(Math.max(0, this.first + by), Math.max(0, this.count - 1)); this.fill(); }
   fill() {
     const last = Math.min(this.count, this.first + PAGE), rows = [];
-    for (let i = this.first; i < last; i++) rows.push(el("tr", {}, ...this.rowAt(i).map((cell) => el("td", {}, cell))));
+    for (let i = this.first; i < last; i++) rows.push(el("tr", {}, ...this.rowAt(i).map((cell, column) => el("td", { className: this.kind(column) }, cell))));
     this.body.replaceChildren(...rows);
     this.place.textContent = this.count ? `${counted(this.first + 1)} to ${counted(last)} of ${counted(this.count)}` : "nothing here";
     this.back.disabled = this.first === 0;
@@ -37,6 +40,7 @@ const makeJumps = (table) => {
 // Headings of static tables become buttons that sort; a cell's data-v is its value.
 const makeSortable = (table) => {
   for (const [column, head] of [...table.tHead.rows[0].cells].entries()) {
+    if (!head.textContent) continue; // of pictures or buttons
     const button = el("button", { type: "button", className: "sort" }, ...head.childNodes);
     head.replaceChildren(button);
     button.onclick = () => {

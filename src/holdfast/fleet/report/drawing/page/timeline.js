@@ -257,7 +257,7 @@ class Timeline {
     g.font = this.font(9.5);
     g.textBaseline = "alphabetic";
     g.textAlign = "right";
-    g.fillText("downtime, s", this.gutter - 7, top + 10);
+    g.fillText("downtime", this.gutter - 7, top + 10);
     if (highest) g.fillText(`up to ${inSeconds(highest)}`, this.gutter - 7, top + high - 2);
     g.textAlign = "left";
   }

@@ -51,7 +51,7 @@ class Loads:
         return cls(count=count, lag=lag, weight=weight)
 
 
-def place(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
+def assign_greedily(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     """Give every subscribed partition without an owner to a subscriber.
 
     Parameters

@@ -1,0 +1,81 @@
+"""The tables of a folder as they were read at one moment, and their part up to another moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.fleet.analysis.findings.finding import Limits
+from holdfast.fleet.analysis.group.lag_over_time import read_readings
+from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
+from holdfast.fleet.columnar import ArrowTable
+from holdfast.fleet.report.serving.group_index import GroupIndex, read_index
+from holdfast.fleet.report.serving.time_range import TimeRange
+from holdfast.fleet.tables import window
+from holdfast.fleet.tables.reading import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServedTables:
+    """Tables that were read at one moment.
+
+    Parameters
+    ----------
+    tables : Tables
+        In-memory tables.
+    last_ms, since_ms : int or None
+        End and begin of every window; None without one.
+    number : int
+        1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
+        the lag from coordinators.
+    """
+
+    tables: Tables
+    last_ms: int | None
+    since_ms: int | None
+    index: GroupIndex
+    number: int
+    read_ms: int
+    age: Age
+
+    @classmethod
+    def of(
+        cls, tables: Tables, number: int, read_ms: int, since: Since | None = None
+    ) -> ServedTables:
+        """Make served tables, with the figures of all groups."""
+        last_ms = window_end_ms(tables)
+        since_ms = None if since is None or last_ms is None else since(last_ms)
+        return cls(
+            tables=tables,
+            last_ms=last_ms,
+            since_ms=since_ms,
+            index=read_index(tables, TimeRange(from_ms=since_ms)),
+            number=number,
+            read_ms=read_ms,
+            age=read_age(tables, read_ms),
+        )
+
+    def readings(self, within: TimeRange | None, group: str) -> ArrowTable:
+        """Return the lag of a group over time in a range, the usual one for None; read now."""
+        chosen = TimeRange(from_ms=self.since_ms) if within is None else within
+        return read_readings(self.tables, chosen.from_ms, chosen.to_ms, [group])
+
+    @property
+    def is_from_coordinators(self) -> bool:
+        """Whether the groups come from coordinators, before the first batch."""
+        return not self.number and bool(self.index.names)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether ``watch``, which updates them, has stopped."""
+        return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
+
+
+def tables_until(
+    tables: Tables, within: TimeRange | None, groups: Sequence[str] | None = None
+) -> Tables:
+    """Return the tables as of the end of a range; for one that ends earlier, of some groups."""
+    if within is None or within.to_ms is None:
+        return tables
+    return window.within(tables.load(groups), None, 1000 * within.to_ms)
