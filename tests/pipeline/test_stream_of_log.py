@@ -140,6 +140,22 @@ def whole_run(watched, folder, but):
         ([("end", "b", 1, 0)], 6, "python"),
     ]
 )
+@example(  # the last event of a group is at the end of the window of the first batch
+    [
+        (
+            [
+                *[("commit", "a", 0, 0)] * 3,
+                ("round", "cc", 0, 0),
+                ("round", "a", 0, 0),
+                ("commit", "a", 0, 0),
+                *[("round", "a", 0, 0)] * 2,
+                ("round", "cc", 0, 0),
+            ],
+            1,
+            "python",
+        )
+    ]
+)
 def test_a_stream_has_the_tables_of_one_run_whatever_was_open_between_its_batches(
     new_folder, parts
 ):

@@ -213,7 +213,11 @@ def changed_groups(
     for table in _OF_EVENTS:
         names.update(_distinct(rows.stored(table, columns=["group"])))
     names |= _aging(before, was, window)
-    names |= _left_behind(root, files, was, window)
+    # Evidence that ends with the window so far counts as evidence of the present, unless an event
+    # was at that very moment.
+    names |= _with_events(root, files, was.end_ms, was.end_ms)
+    if was.since_ms is not None and window.since_ms is not None and was.since_ms < window.since_ms:
+        names |= _with_events(root, files, was.since_ms, window.since_ms)
     lagging = _lagging(rows.stored("lag", columns=["group", *_OF_LAG]), window.end_ms)
     return ChangedGroups(whole=sorted(names), lagging=sorted(lagging - names))
 
@@ -252,19 +256,15 @@ def _is_in(column: pa.ChunkedArray, values: Iterable[str]) -> Mask:
     return found
 
 
-def _left_behind(
-    root: StoragePath, files: FindingsFiles, was: Examined, window: Examined
-) -> set[str]:
-    """Return groups with an event that was in the window so far, and is before the new one."""
-    if was.since_ms is None or window.since_ms is None or was.since_ms == window.since_ms:
-        return set()
-    low, high = (moment_text(1000 * ms) for ms in (was.since_ms, window.since_ms))
+def _with_events(root: StoragePath, files: FindingsFiles, first_ms: int, last_ms: int) -> set[str]:
+    """Return groups with an event between two moments, in UTC milliseconds; both are included."""
+    low, high = moment_text(1000 * first_ms), moment_text(1000 * last_ms + 999)
     names: set[str] = set()
     for table in ("generations", "rebalances", "anomalies"):
         some = [file for file in files[table] if file.may_reach("timestamp", low, high)]
         rows = listed_tables(root, {table: some}).stored(table, columns=["group", "timestamp"])
         at_ms = times_ms(rows, "timestamp")
-        inside = (at_ms >= was.since_ms) & (at_ms <= window.since_ms)
+        inside = (at_ms >= first_ms) & (at_ms <= last_ms)
         names.update(_distinct(rows.filter(pa.array(inside))))
     return names
 
