@@ -68,6 +68,7 @@ class Brokers(FakeConnections):
             group_instance_id="i-1",
             client_id="c",
             client_host="/h",
+            member_metadata=b"",
             member_assignment=OWNED,
         )
         return Answer(
@@ -196,6 +197,9 @@ def epochs(member_epoch, has, shall, group_epoch=5):
             instance_id=None,
             client_id="c",
             client_host="/h",
+            rack_id=None,
+            subscribed_topic_names=["t"],
+            subscribed_topic_regex=None,
             member_epoch=member_epoch,
             assignment=parts(has),
             target_assignment=parts(shall),
