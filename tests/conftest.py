@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
         file = item.nodeid.split("::", maxsplit=1)[0]
-        if is_spark and (is_quick or "spark" in item.fixturenames):
+        if is_spark and (is_quick or _uses_session(item)):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("broker") is not None:
             item.add_marker(pytest.mark.xdist_group(f"{BROKER}{file}"))
@@ -121,6 +121,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             others.setdefault(file, []).append(item)
     dealt = sorted([*_dealt_out(waiting), *_dealt_out(others)], key=lambda at: at[0])
     items[:] = [*sorted(first, key=_turn), *(item for _, file in dealt for item in file)]
+
+
+def _uses_session(item: pytest.Item) -> bool:
+    """Return whether a test takes the one Spark session, by its name or by a parameter."""
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "spark" in item.fixturenames or "spark" in chosen
 
 
 def _dealt_out(files: dict[str, list[pytest.Item]]) -> list[tuple[float, list[pytest.Item]]]:

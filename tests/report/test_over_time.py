@@ -39,6 +39,7 @@ from holdfast.fleet.report.drawing.charts import (
 )
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.application import ServedPages
+from holdfast.fleet.tables.columns.holdable import LAST_US
 from holdfast.fleet.tables.reading import open_tables, read_tables
 
 HOUR_S, DAY_S = 3_600, 86_400
@@ -132,6 +133,16 @@ def test_labels_of_time_are_round_and_few(hours, labels):
     shown = ShownTime(begin_ms=BEGIN_MS, end_ms=BEGIN_MS + round(hours * HOUR_S * 1000))
     svg = parsed(str(column_chart("Rebalances", np.zeros(0, np.int64), shown)))
     assert [text.text for text in svg.iter("text") if text.get("class") == "x"] == labels
+
+
+@pytest.mark.parametrize("last_us", [LAST_US + 1, 2**63 - 1])
+@pytest.mark.parametrize("first_us", [0, -(2**63)])
+def test_a_chart_of_any_times_has_few_labels_and_columns(first_us, last_us):
+    at_ms = np.array([first_us, last_us]) // 1000
+    shown = ShownTime(begin_ms=int(at_ms[0]), end_ms=int(at_ms[1]))
+    svg = parsed(str(column_chart("Rebalances", at_ms, shown)))
+    assert len([text for text in svg.iter("text") if text.get("class") == "x"]) <= 6
+    assert len([*svg.iter("rect")]) == 2 and "9999-12-31 23:59:59 UTC" in svg.find("desc").text
 
 
 def test_columns_count_each_event_once():

@@ -24,6 +24,7 @@ from holdfast.core.names import shorten, shown_name
 from holdfast.fleet.analysis.spans import NONE, span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.words import number
+from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
 
 LEFT, WIDE = 14.0, 83.0
 """Begin and width of the plot, in percent of the chart."""
@@ -272,14 +273,14 @@ def _times(shown: ShownTime) -> Iterator[Markup]:
     if step_ms >= 112 * _D:
         day = "%Y-%m-%d"
     for moment, share in zip(at.tolist(), shown.share(at).tolist(), strict=True):
-        text = datetime.fromtimestamp(moment / 1000, UTC).strftime(form if moment % _D else day)
+        text = _calendar(moment).strftime(form if moment % _D else day)
         x = LEFT + WIDE * share
         yield tag("text", text, x=f"{x:.1f}%", y=TOP + HIGH + FOOT - 3, class_="x")
 
 
 def _time_step_ms(shown: ShownTime, most: int) -> int:
-    least = (shown.end_ms - shown.begin_ms) / most
-    return next((step for step in TIME_STEPS_MS if step >= least), TIME_STEPS_MS[-1])
+    least, longest = -(-(shown.end_ms - shown.begin_ms) // most), TIME_STEPS_MS[-1]
+    return next((step for step in TIME_STEPS_MS if step >= least), -(-least // longest) * longest)
 
 
 def _gaps(at_ms: I64) -> set[int]:
@@ -336,4 +337,10 @@ def _or_none(value: float, unit: Unit) -> str:
 
 
 def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return _calendar(ms).isoformat(" ", "seconds").removesuffix("+00:00")
+
+
+def _calendar(ms: int) -> datetime:
+    """Return a moment; records may state any time, and years end at 9999."""
+    held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
+    return datetime.fromtimestamp(held / 1000, UTC)
