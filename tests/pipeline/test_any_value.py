@@ -8,7 +8,7 @@ import urllib.request
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.cli.running import run as cli
 from tests.pipeline import fleet
@@ -180,6 +180,7 @@ def asked(*arguments):
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.integers(0, 2**32 - 1))
+@example(33)  # a rebalance in the year 10,000
 def test_whatever_records_say_every_command_reads_them(tmp_path_factory, seed):
     base = tmp_path_factory.mktemp("any")
     dump, tables = base / "dump", base / "tables"
