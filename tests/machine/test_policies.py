@@ -18,7 +18,7 @@ from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssi
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.ring import LeftOut
 from holdfast.core.machine.leader.state_reconstruction import LeaderState
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.core.machine.policy import KindPolicy, Policy
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import (
@@ -174,6 +174,15 @@ def test_a_member_does_not_come_back_as_something_else():
     assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert g.group.state.name == "STABLE"
     assert a in g.group.members
+
+
+def test_the_leader_s_own_state_is_older_by_what_its_join_has_waited():
+    design = DesignAssignor(POLICY)
+    members = joining_members(
+        design, **dict.fromkeys("ab", view(leader_state=b"share", state_age_ms=300))
+    )
+    ages = {c.member_id: c.subscription.state_age_ms for c in subscribed_members(members, "a", 700)}
+    assert ages == {"a": 1_000, "b": 300}
 
 
 def test_a_kind_may_wait_shorter_or_not_at_all():
