@@ -300,7 +300,8 @@ def open_feed(
         yield feed_of(cluster, selection, tables, note)
         return
     most_here = 0 if engine is options.Engine.SPARK else HERE_ROWS
-    with session_of(engine, bar(held), note=note, kafka=True) as session:
+    region = cluster.msk_region
+    with session_of(engine, bar(held), note=note, kafka=True, msk_region=region) as session:
         feed = KafkaFeed(cluster=cluster, session=session, most_here=most_here)
         reader = "Spark" if feed.needs_spark(held) else "this process"
         note(f"reading {cluster.bootstrap}: up to {held:,} records, by {reader}")
