@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from holdfast.core.kinds.kind import EpochRecords, GroupType
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import BY_RECORD, EpochRecords, GroupType
 
 Fields: TypeAlias = Mapping[str, Any]
 Owned: TypeAlias = Mapping[str, Sequence[Fields]]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.partitions import TopicPartitions
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.assignors.own import OwnAssignor, assignor
-from holdfast.core.assignors.own_signature import form_of, required_of
+from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
 from holdfast.core.assignors.registry import (
     ASSIGNORS,
     JAVA_NAMES,
