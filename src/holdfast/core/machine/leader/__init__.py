@@ -16,8 +16,8 @@ Kafka's coordinator chooses one assignor and sends its leader the subscriptions 
 ``successors``           new members whose presence ends the wait for a departed member
 ``targets``              part 4: the owner wanted for each resource, also of failed ones
 ``leader``               all parts in order, and which of them decides what: the final plan
-``ring``                 the leader state of a round, divided into shards, and cut to the limit of
-                         the group's record
+``ring``                 the leader state of a round, divided into shards
+``record_limit``         the leader state cut to the limit of the group's record
 ``counts``               counts that a static leader planned with; resources it does not know yet
 =======================  ==========================================================================
 """

@@ -436,7 +436,8 @@ class DesignAssignor:
     ) -> dict[str, bytes]:
         """Return the assignments as bytes."""
         from holdfast.core.machine.leader.counts import planned_counts
-        from holdfast.core.machine.leader.ring import LeftOut, fitting_shards
+        from holdfast.core.machine.leader.record_limit import fitting_shards
+        from holdfast.core.machine.leader.ring import LeftOut
 
         planned = planned_counts(leader_round.partitions, members, leader_round.leader_id)
         left_out, given = fitting_shards(

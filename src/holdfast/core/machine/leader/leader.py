@@ -35,7 +35,7 @@ except for the reservations that question 4 releases:
 6. *What is revoked, and when do members rejoin?* The planner here, with the claims that question 1
    ignored and those beyond the end of a topic. The plan is final.
 
-Then :mod:`~holdfast.core.machine.leader.ring` only leaves parts of the leader state out.
+Then :mod:`~holdfast.core.machine.leader.record_limit` only leaves parts of the leader state out.
 
 **Strategy.** Subscriptions become columns (:func:`group_of`). A member gains the partitions of the
 target that it does not claim, and revokes its other claims.

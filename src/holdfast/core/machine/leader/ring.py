@@ -27,20 +27,13 @@
    members that joined recently; it has no digest. Example: A leads A, B and C, and D, E and F join
    recently. A, D, E and F carry the list.
 5. The pace of Design III is in every shard.
-6. Parts of shards that are too large are left out in the order of :class:`LeftOut`, and no more of
-   them than necessary, until the shards fit ``Policy.leader_state_limit_bytes``, and the group's
-   records of this round and, if nothing happens, of the next fit ``Policy.record_limit_bytes``. A
-   record has the shards twice: as members brought them, and as the leader sends them now. A leader
-   sees neither client ids nor client hosts nor the group's name: their lengths are estimated, and
-   the configured limit leaves room for longer ones.
+6. Parts of shards that are too large are left out in the order of :class:`LeftOut`.
 
 **Strategy.** Each member's entry is written once; a shard is a few entries joined. The work is
-linear in the members and in the partitions that they own. The size of a record is a sum of known
-sizes; only the shards are encoded to be measured.
+linear in the members and in the partitions that they own.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; Stoica et al., "Chord",
-whose successor lists hold copies in the same way;
-:mod:`holdfast.core.wire.layouts.record_size`; ``message.max.bytes``.
+whose successor lists hold copies in the same way.
 """
 
 from __future__ import annotations
@@ -52,11 +45,8 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-from holdfast.core.machine.leader.leader import PlannedAssignment, PlannedRound
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
-from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 from holdfast.core.wire.layouts.state_shard import (
     COPIES,
     CROWDS,
@@ -319,59 +309,3 @@ def _fewest(hashes: Iterable[str], size: int) -> int:
         if len({h[: size + longer] for h in found}) == len(found):
             return longer
     return LONGER[-1]
-
-
-GROUP_BYTES = 300
-"""Bytes of the group's name, which a leader does not see, and of lengths that may grow."""
-
-FRAME_BYTES = 30
-"""Upper bound in bytes of an assignment's frame and message, without lists and shard."""
-
-CHANGE_BYTES = 12
-"""Bytes by which times and numbers in a subscription may grow until the next round."""
-
-
-def fitting_shards(
-    policy: Policy, members: Sequence[SubscribedMember], plan: PlannedRound, *, planned_bytes: int
-) -> tuple[LeftOut, dict[str, bytes]]:
-    """Return the shards that fit, by member id, and the parts left out for that.
-
-    References: ``message.max.bytes``; Incremental Cooperative Rebalancing, "Leader exits".
-    """
-    ids = GROUP_BYTES + estimate_group_bytes((m.member_id, m.instance_id, 0) for m in members)
-    now = ids + sum(m.size_bytes for m in members)
-    later = ids + sum(_later_bytes(m, plan.assignments[m.member_id]) for m in members)
-    shorter = full = planned_bytes
-    for m in members:
-        planned = plan.assignments[m.member_id]
-        gained = FRAME_BYTES + _listed_bytes(planned.gained) + _listed_bytes(planned.revoked)
-        kept = _listed_bytes(planned.kept)
-        full += gained + kept
-        shorter += gained + (kept if m.instance_id is not None else 0)
-    if policy.omit_unchanged:
-        full = shorter
-    for left_out in LeftOut:
-        given = {} if plan.leader_state is None else shards(plan.leader_state, left_out)
-        size = sum(map(len, given.values()))
-        assigned = full if left_out < LeftOut.UNCHANGED else shorter
-        # Two records have to fit: that of this round, with the old shards as members brought them,
-        # and that of the next one, in which the new shards are sent in both directions.
-        record = max(now + assigned + size, later + assigned + 2 * size)
-        if size <= policy.leader_state_limit_bytes and record <= policy.record_limit_bytes:
-            return left_out, given
-    return LeftOut.STATE, {}
-
-
-def _later_bytes(member: SubscribedMember, planned: PlannedAssignment) -> int:
-    """Return the size of the member's next subscription without its shard, if nothing happens."""
-    said = member.subscription
-    before = len(said.leader_state or b"") + _listed_bytes(said.owned)
-    after = _listed_bytes(planned.kept) + _listed_bytes(planned.gained)
-    return (
-        max(0, member.size_bytes - before) + after + _listed_bytes(planned.revoked) + CHANGE_BYTES
-    )
-
-
-def _listed_bytes(partitions: TopicPartitions) -> int:
-    """Return the bytes of a list of partitions in Kafka's messages."""
-    return sum(6 + len(topic.encode()) + 4 * len(numbers) for topic, numbers in partitions)
