@@ -261,11 +261,11 @@ class _Look:
     def take(self, answer: Any) -> None:
         """Skip the control records of an answer, up to the first unread record."""
         began, self.is_large = self.offset, False
-        aborted = _Aborted(answer)
+        is_aborted = _aborted_by(answer)
         for batch in _batches(answer.records):
             if self.found is not None or batch.base_offset >= self.end:
                 break
-            self._pass(batch, aborted.has(batch))
+            self._pass(batch, is_aborted(batch))
         if self.found is not None:
             return
         if self.offset >= self.end:
@@ -315,22 +315,24 @@ def _look_at(looks: Mapping[TopicPartition, _Look], fetch: Fetch) -> None:
             return
 
 
-class _Aborted:
-    """The aborted transactions of an answer, for its batches in the order of the log."""
+def _aborted_by(answer: Any) -> Callable[[Any], bool]:
+    """Return a function that says whether a batch holds records of an aborted transaction.
 
-    def __init__(self, answer: Any):
-        listed = answer.aborted_transactions or ()
-        self._coming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
-        self._open: set[int] = set()
+    It takes the batches of the answer in the order of the log.
+    """
+    listed = answer.aborted_transactions or ()
+    coming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
+    producers: set[int] = set()  # with an aborted transaction that has begun and not ended
 
-    def has(self, batch: Any) -> bool:
-        """Return whether the batch holds records of an aborted transaction."""
-        while self._coming and self._coming[-1][0] <= batch.next_offset - 1:
-            self._open.add(self._coming.pop()[1])
+    def is_aborted(batch: Any) -> bool:
+        while coming and coming[-1][0] <= batch.next_offset - 1:
+            producers.add(coming.pop()[1])
         if batch.is_control_batch:
-            self._open.discard(batch.producer_id)
+            producers.discard(batch.producer_id)
             return False
-        return batch.is_transactional and batch.producer_id in self._open
+        return batch.is_transactional and batch.producer_id in producers
+
+    return is_aborted
 
 
 def _batches(records: bytes | None) -> Iterator[Any]:
