@@ -9,8 +9,8 @@ kafka-python and of ``messages/``, which ``group_messages`` builds and reads. ``
 combines their answers in the classes of ``snapshot``, which also has what a dump keeps of a
 cluster.
 
-``settings`` holds the settings of connections, ``properties`` reads files of them, and
-``client_configs`` converts them for each client library. ``credentials`` reads logins and TLS in
+``settings`` holds the settings of connections and reads files of them, and ``client_configs``
+converts them for each client library. ``credentials`` reads logins and TLS in
 the spelling of any client: ``keystores`` reads those of Java, ``tokens`` keeps and renews tokens,
 ``oidc`` fetches them from a token endpoint, and ``aws`` signs them for Amazon MSK. ``login_log``
 keeps logins out of the clients' logs.
