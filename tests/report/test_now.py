@@ -18,7 +18,7 @@ from tests.report.test_findings import emptied, flapping, quiet
 from werkzeug.test import Client
 
 from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.fleet.analysis.findings.doctor import to_json, worst_of
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity

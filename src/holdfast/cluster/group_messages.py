@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.cluster.connections import raise_code
-from holdfast.cluster.epoch_groups import epochs_of
-from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember
+from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember, epochs_of
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, decode_assignment
 from holdfast.errors import WireError

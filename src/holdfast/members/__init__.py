@@ -1,8 +1,8 @@
 """Group members on real brokers, over Kafka's client libraries.
 
-``consumer`` is the member for topics (``holdfast.Consumer``), and ``consumer_queries`` has its
-queries to brokers. ``worker`` is the member for other resources (``holdfast.Worker``). ``metrics``
-has the counters of a member.
+``consumer`` is the member for topics (``holdfast.Consumer``), and ``consumer_arguments`` checks the
+arguments of its calls. ``worker`` is the member for other resources (``holdfast.Worker``).
+``metrics`` has the counters of a member.
 
 ============== ====================================================================
 ``config/``    what a user gives a member: own assignors, functions with a deadline

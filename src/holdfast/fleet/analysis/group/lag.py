@@ -80,6 +80,10 @@ class LagRows:
         """Topic of each row."""
         return self.rows.texts("topic", "")
 
+    def partition_name(self, row: int) -> str:
+        """Return ``topic-partition`` of a row."""
+        return f"{self.rows.text('topic', row) or ''}-{self.partition[row]}"
+
     @cached_property
     def partition(self) -> I64:
         """Partition of each row."""
@@ -163,6 +167,17 @@ class LagRows:
     def work(self) -> I64:
         """Lag of each partition that may be records: 0 if no record is unread."""
         return np.where(self.has_unread == 0, np.minimum(self.lag, 0), self.lag)
+
+    @cached_property
+    def waits(self) -> Mask:
+        """Whether records wait for the group."""
+        found: Mask = self.work > 0
+        return found
+
+    @cached_property
+    def waits_for_owner(self) -> Mask:
+        """Whether records wait for a member of the last generation, which owns the partition."""
+        return self.waits & (self.owner_codes[0] >= 0)
 
     def waiting_since(self, end_ms: int) -> I64:
         """Return when each partition was last committed, or when its records came if later; ms."""
