@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.core.kinds.kind import GroupKind, GroupType
-from holdfast.core.kinds.rows import CLASSIC, kind_of
+from holdfast.core.kinds import CLASSIC, GroupKind, GroupType, kind_of
 from holdfast.core.machine.clients import clients_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import I32, I64, Mask, distinct

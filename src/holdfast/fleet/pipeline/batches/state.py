@@ -28,8 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import GroupType
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import BY_RECORD, GroupType
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType

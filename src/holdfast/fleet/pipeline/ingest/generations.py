@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import (
+from holdfast.core.kinds import (
     ACTIVE,
     FAILED,
     ROLES,
@@ -28,8 +28,8 @@ from holdfast.core.kinds.kind import (
     STANDBY,
     WARMUP,
     GroupKind,
+    kind_of,
 )
-from holdfast.core.kinds.rows import kind_of
 from holdfast.core.model.columns import I64, Mask
 from holdfast.fleet.columnar import gather, ints, list_parts, replaced, row_starts
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
