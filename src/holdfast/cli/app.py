@@ -322,7 +322,7 @@ class _Whole(io.FileIO):
 
 
 def open_streams() -> None:
-    """Give us streams where the caller closed them, and take names that a stream cannot spell."""
+    """Open the standard streams that the caller closed; escape what a stream cannot encode."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _whole(sys.stdout)
     sys.stdin = sys.stdin or _nowhere("r")

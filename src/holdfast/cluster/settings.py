@@ -302,7 +302,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
     Parameters
     ----------
-    path : Path A file in UTF-8.
+    path : Path
+        A file in UTF-8.
 
     Returns
     -------

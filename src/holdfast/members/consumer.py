@@ -40,8 +40,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
 from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
-from holdfast.members.config.settings import Settings
-from holdfast.members.consumer_arguments import (
+from holdfast.members.config.arguments import (
     Answered,
     RebalanceListener,
     TopicPartition,
@@ -54,6 +53,7 @@ from holdfast.members.consumer_arguments import (
     checked_pattern,
     checked_seconds,
 )
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once, to_the_end
 from holdfast.members.runtime.closing import Closing, EndSignals

@@ -64,7 +64,7 @@ class MessageKind:
 SCHEMAS: Mapping[str, MessageKind] = {
     "subscription": MessageKind(
         kind=consumer_protocol.Subscription,
-        decode=consumer_protocol.SubscriptionDecoder().decode,
+        decode=consumer_protocol.subscription_decoder(),
     ),
     "assignment": MessageKind(
         kind=consumer_protocol.AssignmentMessage,
