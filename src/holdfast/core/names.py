@@ -179,6 +179,6 @@ def shell_word(name: str) -> str:
 
     A name with hidden characters is written as ``$'...'``, whose escapes bash, zsh and ksh read.
     """
-    if name.isprintable() and BLANK.isdisjoint(name):
+    if name.isprintable() and (name.isascii() or BLANK.isdisjoint(name)):
         return shlex.quote(name)
     return "$'" + visible(name).replace("'", "\\u0027") + "'"

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
-from holdfast.core.model.columns import Mask
+from holdfast.core.model.columns import Mask, distinct
 from holdfast.fleet.analysis.findings.finding import (
     Basis,
     Evidence,
@@ -336,7 +336,7 @@ def _abandoned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     if not len(rows):
         return
     topic, names = lag.topic_codes
-    topics = [names[i] for i in np.unique(topic[rows]).tolist()]
+    topics = [names[i] for i in distinct(topic[rows]).tolist()]
     behind = int(lag.work[rows][lag.waits[rows]].sum())
     yield Symptom(
         text=f"commits in {count(len(rows), 'partition')} of {count(len(topics), 'topic')} that no "

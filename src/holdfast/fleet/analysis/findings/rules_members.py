@@ -243,10 +243,11 @@ def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     if not len(rows):
         return
     # Members in the order of their first partitions, each with all of its own.
-    _, first = np.unique(owner[rows], return_index=True)
-    silent = owner[rows][np.sort(first)]
-    rows = np.concatenate([np.flatnonzero(owner == one) for one in silent])
-    silent_members = [owners[one] for one in silent.tolist()]
+    silent = list(dict.fromkeys(owner[rows].tolist()))
+    rank = np.zeros(len(owners), np.int64)
+    rank[silent] = np.arange(len(silent))
+    rows = rows[np.argsort(rank[owner[rows]], kind="stable")]
+    silent_members = [owners[one] for one in silent]
     yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart reads from auto.offset.reset",

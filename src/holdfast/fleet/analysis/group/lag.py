@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,13 @@ from holdfast.core.model.columns import F64, I32, I64, Mask
 from holdfast.fleet.columnar import ArrowTable, DecodedRows
 
 NEVER = -1
+
+JUDGED: Final = (
+    *("group", "topic", "partition", "member_id", "lag", "has_unread", "current_offset"),
+    *("log_end_offset", "log_start_offset", "commit_timestamp", "position_timestamp"),
+    *("lag_seconds", "lag_seconds_basis", "not_subscribed", "clamped"),
+)
+"""Columns of ``lag`` that rules read; pages read all."""
 
 
 def lag_sums(rows: ArrowTable, by: Sequence[str]) -> pa.Table:
@@ -98,11 +106,6 @@ class LagRows:
     def committed(self) -> I64:
         """Committed offset."""
         return self.rows.ints("current_offset")
-
-    @cached_property
-    def delivered(self) -> I64:
-        """Processed records of a share group behind its start offset."""
-        return self.rows.ints("delivered")
 
     @cached_property
     def commit_ms(self) -> I64:
