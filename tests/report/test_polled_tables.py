@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 import pytest
@@ -20,7 +21,7 @@ HOUR_MS = 3_600_000
 FOOTER = "own records in the offsets topic"
 
 
-def write(folder, *, polled, owned=(0,), protocol=""):
+def write(folder, *, polled, refused=None, owned=(0,), protocol=""):
     member = SeenMember(member_id="m", instance_id=None, client_id="c", client_host="/h",
                         partitions=(("t", owned),) if owned else ())  # fmt: skip
     key, value = generation_record("g", 1, [member], HOUR_MS, protocol=protocol)
@@ -29,7 +30,9 @@ def write(folder, *, polled, owned=(0,), protocol=""):
     snapshot = ClusterSnapshot(
         cluster_id="one", topics=[], offsets=[], taken_at="1970-01-01T01:01:00+00:00"
     )
-    write_log(folder / "dump", columns, snapshot, polled=polled)
+    notes = {"polled": True} if polled else {}
+    notes |= {"refused_groups": refused, "n_refused_groups": 12} if refused else {}
+    write_log(folder / "dump", columns, snapshot, notes=notes)
     run(None, folder / "dump", folder / "tables")
 
 
@@ -63,6 +66,20 @@ def test_members_are_idle_only_if_their_coordinator_describes_assignments(
     write(tmp_path, polled=True, owned=(), protocol=protocol)
     done = cli("doctor", "--input", tmp_path / "tables")
     assert ("HF106" in done.out) is is_idle, done.out
+
+
+def test_groups_that_no_poll_could_read_are_named_wherever_tables_are_shown(tmp_path):
+    write(tmp_path, polled=True, refused={"a <i>": "GROUP_AUTHORIZATION_FAILED"})
+    named = "Not recorded: a <i> (GROUP_AUTHORIZATION_FAILED), and 11 more."
+    with following(tmp_path / "tables") as fleet:
+        page = Client(ServedPages(fleet, is_local=False)).get("/").text
+    assert named in html.unescape(page) and "<i>" not in page
+    for source in ("tables", "dump"):
+        done = cli("report", "--input", tmp_path / source, "-o", tmp_path / "report.html")
+        assert done.code == 0
+        assert named in html.unescape((tmp_path / "report.html").read_text())
+    done = cli("doctor", "--input", tmp_path / "tables")
+    assert "GROUP_AUTHORIZATION_FAILED" in done.err
 
 
 def test_a_dump_of_polls_is_not_merged(tmp_path):

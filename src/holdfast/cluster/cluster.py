@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster import aws, client_configs, credentials
 from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
-from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
-from holdfast.cluster.record_times import TopicPartition
+from holdfast.cluster.first_unread import FirstUnread, TopicPartition, Wanted, first_unread
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.cluster.tokens import Tokens
