@@ -108,11 +108,6 @@ class LagRows:
         return self.rows.ints("current_offset")
 
     @cached_property
-    def delivered(self) -> I64:
-        """Processed records of a share group behind its start offset."""
-        return self.rows.ints("delivered")
-
-    @cached_property
     def commit_ms(self) -> I64:
         """Time of the last commit."""
         return self.rows.times_ms("commit_timestamp")
