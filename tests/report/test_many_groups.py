@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+from tests.report.served import following
 from tests.report.test_findings import CASES
+from werkzeug.test import Client
 
+from holdfast.core.command_lines import NOT_KNOWN
 from holdfast.fleet.analysis.findings import fleet
 from holdfast.fleet.analysis.findings.doctor import examinations, ranked, to_json, worst_ranked
 from holdfast.fleet.analysis.findings.examination import worst_first
 from holdfast.fleet.analysis.findings.fleet import examine_fleet
+from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows
 from holdfast.fleet.analysis.group import lag_over_time
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag_over_time import lag_of_fleet, readings_of
 from holdfast.fleet.analysis.group.overview import joined, overview
 from holdfast.fleet.pipeline.batches.history import run as make_history
 from holdfast.fleet.report.drawing.writing import render
+from holdfast.fleet.report.metric_columns import samples_of
+from holdfast.fleet.report.metrics import group_samples
+from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.tables import reading
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
@@ -214,3 +223,65 @@ def test_lag_of_a_fleet_is_added_file_by_file(
         np.testing.assert_array_equal(own.seconds, whole.seconds)
     assert set(few["group"].to_pylist()) == {"g-2"}
     assert len(few) == 2 * len(lag.at_ms)
+
+
+def test_samples_of_whole_columns(made: Tables) -> None:
+    n_samples = 0
+    for held in (made, *worlds()):
+        examined = {one.history.name: one for one in examinations(held)}
+        for some in held.parts(held.groups):
+            rows = finding_rows([examined[name] for name in some.groups])
+            found = list(samples_of(some, StoredFindings.of(rows, NOT_KNOWN)))
+            expected = [one for name in some.groups for one in group_samples(examined[name])]
+            assert found == expected
+            n_samples += len(found)
+    assert n_samples > 1_000
+
+
+PATHS = (
+    "/",
+    "/?sort=lag&order=up&page=2",
+    "/?least=warn",
+    "/api/groups",
+    "/api/groups/{}",
+    "/api/groups/{}/rebalances",
+    "/api/groups/{}/lag_history",
+    "/group?name={}",
+    "/group?name={}&from=2026-11-23T00:51:00Z&to=2026-11-23T00:54:00Z",
+)
+
+
+def test_serve_answers_the_same_of_parts(made: Tables, request: pytest.FixtureRequest) -> None:
+    group = quote(made.groups[1], safe="")
+    answers = []
+    for is_whole in (True, False):
+        if not is_whole:
+            request.getfixturevalue("parts")
+        with following(Path(str(made.root))) as fleet:
+            assert fleet.served.is_large is not is_whole
+            client, found = Client(ServedPages(fleet, is_local=True)), []
+            for path in PATHS:
+                answer = client.get(path.format(group), base_url="http://localhost")
+                found.append((path, answer.status_code, _timeless(answer.get_data(as_text=True))))
+            metrics = client.get("/metrics", base_url="http://localhost").get_data(as_text=True)
+            ranged = client.get("/api/groups?from=1h", base_url="http://localhost")
+        assert ranged.status_code == (200 if is_whole else 400)
+        answers.append((found, _families(metrics)))
+    assert {status for _, status, _ in answers[0][0]} == {200}
+    assert answers[0] == answers[1]
+    assert len(answers[0][1]) > 10
+
+
+def _timeless(text: str) -> str:
+    """A page without the time at which it read the tables, and the id of its server."""
+    text = re.sub(r'data-version="[^"]*"', "", text)
+    return re.sub(r"read 20[^<;]*UTC", "", text)
+
+
+def _families(text: str) -> list[tuple[str, ...]]:
+    """Each metric's lines, head first; its samples sorted, because rows of parts are sorted."""
+    found: list[tuple[str, ...]] = []
+    for family in text.split("# HELP ")[1:]:
+        lines = family.splitlines()
+        found.append((*lines[:2], *sorted(lines[2:])))
+    return found

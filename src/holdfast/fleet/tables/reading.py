@@ -210,8 +210,7 @@ class Tables:
         Of a folder about ROWS_AT_ONCE are read together, each table when it is first used. The
         memory does not depend on the number of groups.
         """
-        is_held = isinstance(self._only, InMemoryTables)
-        step = max(len(groups), 1) if is_held else self._groups_read_at_once(len(groups))
+        step = max(len(groups), 1) if self.is_held else self._groups_read_at_once(len(groups))
         for first in range(0, len(groups), step):
             held, read = dict[str, GroupedTable](), groups[first : first + step]
             for at in range(0, len(read), GROUPS_AT_ONCE):
@@ -234,7 +233,7 @@ class Tables:
         name: str,
     ) -> GroupedTable:
         if name not in cuts:
-            if isinstance(self._only, InMemoryTables):
+            if self.is_held:
                 held[name] = self._grouped(name)
             elif name not in held:
                 held[name] = GroupedTable.of(self.stored(name, groups=read))
@@ -315,13 +314,21 @@ class Tables:
             return self
         return Tables(self.root, self._query(lambda now: now.load(groups, without)))
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the rows are in memory, except those of skipped tables (:meth:`load`)."""
+        return isinstance(self._only, InMemoryTables)
+
     def load_few(
         self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()
     ) -> Tables:
         """Read the tables now, as :meth:`load`, if they have few rows (ROWS_AT_ONCE).
 
-        Others are returned at their present snapshot, and read in parts when they are used.
+        Others are returned at their present snapshot, and read in parts when they are used. Rows in
+        memory stay as they are.
         """
+        if self.is_held:
+            return self
         is_few = groups is not None and len(groups) <= GROUPS_AT_ONCE
         return (
             self.load(groups, without=without)

@@ -110,8 +110,8 @@ def ranked(
 ) -> Iterator[Ranked]:
     """Yield groups in the given order, each with its sort key; arguments of :func:`examinations`.
 
-    If every finding is stored, headings come from whole columns, and a verdict is made when it is
-    asked for.
+    If every finding is stored, headings come from whole columns, and a verdict is made when the
+    caller calls its function.
     """
     last = last_ms if last_ms is not None else window_end_ms(tables)
     if live is not NOT_QUERIED or Limits().are_stale(age) or not are_stored(tables, last, since_ms):

@@ -21,13 +21,13 @@ from holdfast.fleet.analysis.findings.doctor import (
     names_of,
     stored_findings,
 )
-from holdfast.fleet.analysis.findings.examination import Examination, worst_first
+from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict, worst_first
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.analysis.source_times import window_end_ms
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 MOST_LISTED: Final = 500
 """Groups that a report lists, each with its figures and the codes of its findings."""
@@ -139,6 +139,20 @@ def examine_fleet(
         listed=listed,
         worst=next(here, None) or next(examinations(tables, [worst], last, **options)),
     )
+
+
+def stored_verdicts(
+    some: SomeGroups, last_ms: int | None, since_ms: int | None
+) -> list[GroupVerdict]:
+    """Return the verdicts on some groups whose findings are stored."""
+    figures = overview(some, last_ms, NEVER if since_ms is None else since_ms)
+    findings = stored_findings(some, NOT_KNOWN)
+    codes = findings.found_codes(some.groups)
+    ranks, downtime_s = findings.ranks(some.groups).tolist(), figures.downtime_s.tolist()
+    return [
+        GroupVerdict(rank=rank, downtime_s=seconds, codes=found)
+        for rank, seconds, found in zip(ranks, downtime_s, codes, strict=True)
+    ]
 
 
 def _codes(examined: Iterable[Examination]) -> frozenset[str]:

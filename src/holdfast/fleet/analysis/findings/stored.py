@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from holdfast.core.command_lines import GivenSource, with_source
 from holdfast.core.model.columns import I64
 from holdfast.core.names import Visible
-from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.examination import Examination, FoundCode, found_codes
 from holdfast.fleet.analysis.findings.finding import (
     RULES,
     Basis,
@@ -137,10 +137,28 @@ class StoredFindings:
         found = [rank[low:high].max(initial=-1) for low, high in bounds]
         return np.asarray(found, np.int64)
 
+    def found_codes(self, groups: Sequence[str]) -> list[tuple[FoundCode, ...]]:
+        """Return the codes of each group, as its verdict has them; equal ones are one object."""
+        rows = self.grouped.rows
+        active = rows["ended_timestamp"].is_null().to_pylist()
+        every = list(
+            zip(rows["code"].to_pylist(), rows["severity"].to_pylist(), active, strict=True)
+        )
+        bounds = (self.grouped.bounds.get(group, (0, 0)) for group in groups)
+        return [_found_codes(tuple(every[low:high])) for low, high in bounds]
+
     def of_group(self, group: str) -> tuple[Finding, ...]:
         """Return the findings of a group, worst first."""
         low, high = self.grouped.bounds.get(group, (0, 0))
         return tuple(_finding(row, self.source) for row in self._rows[low:high])
+
+
+@lru_cache(maxsize=65_536)
+def _found_codes(found: tuple[tuple[str, str, bool], ...]) -> tuple[FoundCode, ...]:
+    return found_codes(
+        FoundCode(code=code, severity=Severity(severity), is_active=is_active)
+        for code, severity, is_active in found
+    )
 
 
 def _with_ms(rows: pa.Table) -> pa.Table:

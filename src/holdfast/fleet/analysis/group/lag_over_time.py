@@ -89,9 +89,9 @@ def read_readings(
         By default all groups.
     """
     most = FLEET_READINGS if groups is None else MOST_READINGS
-    asked = _Range.of(tables, since_ms, until_ms, most)
-    rows = tables.stored("lag_history", groups=groups, columns=_COLUMNS, only=asked.is_needed)
-    at_ms, inside = times_ms(rows, "timestamp"), asked.inside(rows)
+    span = _Range.of(tables, since_ms, until_ms, most)
+    rows = tables.stored("lag_history", groups=groups, columns=_COLUMNS, only=span.is_needed)
+    at_ms, inside = times_ms(rows, "timestamp"), span.inside(rows)
     return rows.filter(pa.array(inside & np.isin(at_ms, _some_of(at_ms[inside]))))
 
 
@@ -113,9 +113,9 @@ def readings_of(
     """
     if len(groups) <= GROUPS_AT_ONCE:
         return read_readings(tables, since_ms, until_ms, groups), None
-    asked = _Range.of(tables, since_ms, until_ms, MOST_READINGS)
+    span = _Range.of(tables, since_ms, until_ms, MOST_READINGS)
     known, own = (pa.array(list(names), pa.string()) for names in (groups, shown))
-    readings = _Readings.of(tables, asked, known)
+    readings = _Readings.of(tables, span, known)
     sums, found = _Sums.of(readings.at_ms), [_NO_ROWS]
     for rows in readings.each():
         sums.add(rows)
@@ -171,33 +171,33 @@ class _Readings:
     """
 
     tables: Tables
-    asked: _Range
+    span: _Range
     groups: pa.Array | None
     at_ms: I64
     held: Sequence[pa.Table] | None
 
     @classmethod
-    def of(cls, tables: Tables, asked: _Range, groups: pa.Array | None) -> _Readings:
+    def of(cls, tables: Tables, span: _Range, groups: pa.Array | None) -> _Readings:
         """Return the readings of some groups, or of all, in a range."""
-        n_rows = sum(f.rows for f in tables.data_files("lag_history") if asked.is_needed(f))
-        each = _in_range(tables, asked, groups)
+        n_rows = sum(f.rows for f in tables.data_files("lag_history") if span.is_needed(f))
+        each = _in_range(tables, span, groups)
         held = list(each) if n_rows <= ROWS_AT_ONCE else None
         moments = [np.unique(times_ms(rows, "timestamp")) for rows in held or each]
         at_ms = _some_of(np.concatenate([np.zeros(0, np.int64), *moments]))
-        return cls(tables=tables, asked=asked, groups=groups, at_ms=at_ms, held=held)
+        return cls(tables=tables, span=span, groups=groups, at_ms=at_ms, held=held)
 
     def each(self) -> Iterator[pa.Table]:
         """Yield the readings of these moments."""
         held = self.held
-        for rows in _in_range(self.tables, self.asked, self.groups) if held is None else held:
+        for rows in _in_range(self.tables, self.span, self.groups) if held is None else held:
             yield rows.filter(pa.array(np.isin(times_ms(rows, "timestamp"), self.at_ms)))
 
 
-def _in_range(tables: Tables, asked: _Range, groups: pa.Array | None) -> Iterator[pa.Table]:
+def _in_range(tables: Tables, span: _Range, groups: pa.Array | None) -> Iterator[pa.Table]:
     """Yield the readings of some groups, or of all, in a range, file by file."""
-    for rows in tables.each_file("lag_history", _COLUMNS, asked.is_needed):
+    for rows in tables.each_file("lag_history", _COLUMNS, span.is_needed):
         own = rows if groups is None else rows.filter(pc.is_in(rows["group"], groups))
-        yield own.filter(pa.array(asked.inside(own)))
+        yield own.filter(pa.array(span.inside(own)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,11 +208,9 @@ def _counted(
     """Return the partitions that ever had an owner, and the anomalies in the window."""
     n = len(some.groups)
     numbers = generations.ints("generation")[kept]
-    n_rows = _owned_partitions(some, of[kept] << np.int64(32) | (numbers + 1))
+    n_rows = owned_partitions(some, group_keys(of[kept], numbers))
     n_anomalies = np.zeros(n, np.int64)
-    gone = generations.equal("state", "Dead")[kept]
-    falls = (of[kept][1:] == of[kept][:-1]) & (gone[:-1] | (numbers[1:] < numbers[:-1]))
-    returned = np.unique(of[kept][1:][falls])  # its generations may have one number twice
+    returned = returned_groups(generations, of, kept)
     odd = np.unique(rows_of(some, "anomalies")[1])
     for i in np.union1d(returned, odd).tolist():
         stored = GroupTables(some.groups[i], some.table)
@@ -222,12 +220,24 @@ def _counted(
     return n_rows, n_anomalies
 
 
-def _owned_partitions(some: SomeGroups, known: I64) -> I64:
+def returned_groups(generations: DecodedRows, of: I64, kept: I64) -> I64:
+    """Return the groups that were deleted and came back: one number may name two generations."""
+    number, gone = generations.ints("generation")[kept], generations.equal("state", "Dead")[kept]
+    same = of[kept][1:] == of[kept][:-1]
+    return np.unique(of[kept][1:][same & (gone[:-1] | (number[1:] < number[:-1]))])
+
+
+def group_keys(of: I64, number: I64) -> I64:
+    """Return one number for each pair of a group's index and a generation."""
+    return of << np.int64(32) | (number + 1)
+
+
+def owned_partitions(some: SomeGroups, known: I64) -> I64:
     """Return the partitions of each group that a generation of ``known`` gives an owner."""
     rows, of = rows_of(some, "assignments")
     role, roles = rows.codes("role")
     is_alone = np.asarray([*(name in ("active", "") for name in roles), True], np.bool_)[role]
-    given = of << np.int64(32) | (rows.ints("generation") + 1)
+    given = group_keys(of, rows.ints("generation"))
     topic, topics = rows.codes("topic")
     parent, partition = rows.lists("partitions")
     counts = (is_alone & np.isin(given, known))[parent]
@@ -252,7 +262,7 @@ def _rebalances(some: SomeGroups, since_ms: int, is_known: Mask) -> dict[str, An
     idle = [rows.floats(f"idle_{bound}_seconds", 0.0)[order] for bound in ("lower", "upper")]
     n_moved = np.zeros(n, np.int64)
     np.add.at(n_moved, of, np.maximum(moved, 0))
-    sums = [_sums(of, column, n) for column in (lower, upper, *idle)]
+    sums = [group_sums(of, column, n) for column in (lower, upper, *idle)]
     return {
         "n_rebalances": np.bincount(of[is_real], minlength=n).astype(np.int64),
         "n_moved": n_moved,
@@ -264,7 +274,7 @@ def _rebalances(some: SomeGroups, since_ms: int, is_known: Mask) -> dict[str, An
     }
 
 
-def _sums(of: I64, values: F64, n: int) -> F64:
+def group_sums(of: I64, values: F64, n: int) -> F64:
     """Return the sum of each group's values; rows are sorted by group."""
     sums: F64 = np.bincount(of, weights=values, minlength=n).astype(np.float64)
     sizes = np.bincount(of, minlength=n)
