@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -38,7 +39,18 @@ OF_ITS_OWN: dict[str, tuple[str, ...]] = {
 }
 """Commands that read a cluster, and what each of them needs beside it."""
 
-CODES = {name: 130 if name == "watch" else 0 for name in OF_ITS_OWN}
+BY_SPARK: dict[str, tuple[str, ...]] = {
+    "dump": ("-o", "{out}/dump-spark"),
+    "history": ("-o", "{out}/history-spark"),
+    "doctor": (),
+    "watch": ("-o", "{out}/watch-spark", "--every", "1s", "--metrics", "{out}/metrics"),
+}
+"""Commands that are run once more, with ``--engine spark``."""
+
+CODES = {
+    **{name: 130 if name == "watch" else 0 for name in OF_ITS_OWN},
+    **{f"{name} by Spark": 130 if name == "watch" else 0 for name in BY_SPARK},
+}
 """Exit codes: ``watch`` is ended as by Ctrl-C, ``serve`` as a service is."""
 
 _FORMAT = "%(name)s: %(message)s"
@@ -47,19 +59,39 @@ _LOGGED = f"import logging; logging.basicConfig(level=10, format={_FORMAT!r}, fi
 
 def run_all(
     bootstrap: str, properties: Path, folder: Path, log: Path, **environment: str
-) -> tuple[dict[str, int], subprocess.CompletedProcess[str]]:
-    """The exit code of each command, run in a process of its own, and how that process ended."""
+) -> tuple[dict[str, int], subprocess.CompletedProcess[str], set[str]]:
+    """Run each command in one process of its own.
+
+    Returns the exit codes, how that process ended, and the command lines of all its processes.
+    """
     words = [sys.executable, Path(__file__), log, bootstrap, properties, folder]
-    ended = subprocess.run(
+    lines: set[str] = set()
+    with subprocess.Popen(
         list(map(str, words)),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=900,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environment},
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1]), ended
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        start_new_session=True,
+    ) as process:
+        watching = threading.Thread(target=_note_lines, args=(process, lines), daemon=True)
+        watching.start()
+        out, err = process.communicate(timeout=900)
+    watching.join()
+    assert process.returncode == 0, err[-3000:]
+    ended = subprocess.CompletedProcess(words, process.returncode, out, err)
+    return json.loads(out.splitlines()[-1]), ended, lines
+
+
+def _note_lines(process: subprocess.Popen[str], lines: set[str]) -> None:
+    """Note the command line of each process in a session, as `ps` shows it, until it ends."""
+    while process.poll() is None:
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(stat[3]) == process.pid:
+                    lines.add((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        time.sleep(0.1)
 
 
 def commands_of_clusters() -> set[str]:
@@ -89,9 +121,9 @@ def _end_once_ready(listen: str) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run(name: str, bootstrap: str, properties: str, out: str) -> int:
+def _run(name: str, own: Iterable[str], bootstrap: str, properties: str, out: str) -> int:
     listen = f"127.0.0.1:{free_port()}"
-    more = [word.format(out=out, listen=listen) for word in OF_ITS_OWN[name]]
+    more = [word.format(out=out, listen=listen) for word in own]
     if name == "serve":
         threading.Thread(target=_end_once_ready, args=(listen,), daemon=True).start()
     try:
@@ -109,5 +141,10 @@ if __name__ == "__main__":
     updater.Updater.__init__.__kwdefaults__["command"] = (*python, logged)
     watch.write_metrics = _end  # after the first batch
     Path(out).mkdir()
-    codes = {name: _run(name, bootstrap, properties, out) for name in OF_ITS_OWN}
+    given = bootstrap, properties, out
+    codes = {name: _run(name, own, *given) for name, own in OF_ITS_OWN.items()}
+    codes |= {
+        f"{name} by Spark": _run(name, [*own, "--engine", "spark"], *given)
+        for name, own in BY_SPARK.items()
+    }
     sys.stdout.write(json.dumps(codes) + "\n")

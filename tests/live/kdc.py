@@ -6,6 +6,7 @@ Where no KDC is installed, whoever needs it fails with what to install.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -40,6 +41,14 @@ class Kdc:
 
     def keytab(self, principal: str) -> Path:
         return self.folder / f"{principal.partition('@')[0].replace('/', '-')}.keytab"
+
+    def keys(self, principal: str) -> list[str | bytes]:
+        """The keys of a principal: their bytes, and as hexadecimal."""
+        line = [tool("klist"), "-K", "-k", str(self.keytab(principal))]
+        shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"\(0x([0-9a-f]{32,})\)", shown)
+        assert found, shown
+        return [*found, *map(bytes.fromhex, found)]
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from typing import Any
 from tests.live.disturbed import left_by
 from tests.live.processes import Processes
 from tests.live.waiting import until
-from tests.local.programs import Tools, java, program
+from tests.local.programs import Tools, compiled, java, program
 from tests.pipeline import local
 from tests.pipeline.kinds import printed
 from tests.pipeline.test_kinds import said_partitions
 from tests.ports import free_port
 
 from holdfast.cluster.cluster import LiveCluster
+from holdfast.errors import HoldfastError
 from holdfast.fleet.pipeline.batches.watch import watch
 from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
 from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -52,6 +54,12 @@ def class_path() -> str:
     """Kafka's clients, Streams, Connect and tools."""
     jars = resolve(COORDINATES, f"kafka-kinds-{KAFKA_VERSION}")
     return os.pathsep.join(map(str, jars))
+
+
+def fetch_tools() -> None:
+    """Have what :func:`tools` needs on this machine; where that fails, a test says why."""
+    with suppress(HoldfastError):
+        compiled("LiveTools", class_path())
 
 
 @cache

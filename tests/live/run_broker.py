@@ -88,6 +88,14 @@ class StartedForAll:
         self._starting.start()
 
     def _start(self) -> None:
+        from tests.live.kinds import fetch_tools
+
+        fetching = threading.Thread(target=fetch_tools)
+        fetching.start()  # on a new machine a minute, for which the first tests would wait
+        self._start_broker()
+        fetching.join()
+
+    def _start_broker(self) -> None:
         try:
             running = self._stack.enter_context(started(self._security))
             found: dict[str, Any] = asdict(running)

@@ -230,6 +230,8 @@ def test_who_may_not_read_the_offsets_topic_has_a_history_by_polls(strict, crede
     rules = {("topic", topic, "DESCRIBE"), ("group", shown, "DESCRIBE")}
     rules |= {("cluster", "kafka-cluster", "DESCRIBE")}
     commit_alone(strict.bootstrap, shown, {(topic, 0): 1})
+    secret = fresh("0")  # of the first names: a line has ten
+    commit_alone(strict.bootstrap, secret, {(topic, 0): 1})
     for more in ((), (("topic", OFFSETS_TOPIC, "DESCRIBE"),)):
         with allowed(strict, rules | {*more}):
             for command in ("doctor", "history"):
@@ -240,6 +242,13 @@ def test_who_may_not_read_the_offsets_topic_has_a_history_by_polls(strict, crede
             assert done.code == 0 and "coordinators are polled" in done.err, done.err
             (row,) = open_tables(kept).table("lag").to_pylist()
             assert (row["group"], row["topic"], row["lag"]) == (shown, topic, 2)
+            named = f"{secret} (GROUP_AUTHORIZATION_FAILED)"
+            assert f"not recorded: {named}" in " ".join(done.err.split())
+            done = run("watch", *at, "-o", kept)  # it continues
+            assert done.code == 0, done.err
+            page = tmp_path / "report.html"
+            assert run("report", "--input", kept, "-o", page).code == 0
+            assert f"Not recorded: {named}" in page.read_text()
             refused = run("history", *at, "--engine", "python")
             assert refused.code == 3 and OFFSETS_TOPIC in refused.err
 

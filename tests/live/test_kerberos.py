@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 from tests.cli.running import run
 from tests.live.clients import CLIENTS
-from tests.live.crew import Topic, fresh
-from tests.live.every_command import CODES, run_all
+from tests.live.crew import fresh
 from tests.live.kdc import SERVER, SERVICE, USER, running_kdc, tool
+from tests.live.logins import Login, every_command_works, member_reads, worker_works, written
 from tests.live.run_broker import ShortLived
 from tests.live.small_group import small_group
-from tests.live.waiting import until
 
 import holdfast
 from holdfast.cluster.cluster import LiveCluster
@@ -90,41 +88,34 @@ def ticket(kdc):
     subprocess.run([tool("kdestroy")], check=True)
 
 
-def written(folder, config):
-    file = folder / "client.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-    return file
+@pytest.fixture
+def entering(kerberos_broker, kdc):
+    """Return the login with a configuration; its secret is the user's key."""
+    secrets = kdc.keys(USER)
 
+    def login(config):
+        at = kerberos_broker.bootstrap_of("KRB")
+        return Login(kerberos_broker.bootstrap, at, config, lambda: secrets)
 
-def reads(kerberos_broker, name, config):
-    topic = Topic(kerberos_broker.bootstrap, 1, 4)
-    at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
-    client = CLIENTS[name](topic.name, {**at, "enable.auto.commit": False, **config})
-    client.subscribe([topic.name])
-    until(lambda: client.poll() and len(client.records) == 4, "records", 90)
-    client.commit()
-    assert client.committed(0) == 4
-    client.close()
+    return login
 
 
 @pytest.mark.parametrize("spelling", [librdkafkas, javas])
 @pytest.mark.parametrize("name", ["kafka", "aiokafka"])
-def test_a_member_logs_in_with_a_keytab(kerberos_broker, kdc, name, spelling):
-    reads(kerberos_broker, name, {"sasl.mechanism": "GSSAPI", **spelling(kdc)})
+def test_a_member_logs_in_with_a_keytab(entering, kdc, name, spelling, caplog):
+    login = entering({"sasl.mechanism": "GSSAPI", **spelling(kdc)})
+    with caplog.at_level(logging.DEBUG):
+        member_reads(login, name)
+    assert not login.shown_in(caplog.text)
 
 
 @pytest.mark.parametrize("name", ["kafka", "aiokafka"])
-def test_a_member_logs_in_with_a_ticket_of_the_cache(kerberos_broker, kdc, name, ticket):
-    reads(kerberos_broker, name, of_the_cache(kdc))
+def test_a_member_logs_in_with_a_ticket_of_the_cache(entering, kdc, name, ticket):
+    member_reads(entering(of_the_cache(kdc)), name)
 
 
-def test_a_worker_logs_in(kerberos_broker, kdc):
-    at = {"bootstrap.servers": kerberos_broker.bootstrap_of("KRB"), "group.id": fresh("group")}
-    assigned: list[Any] = []
-    with holdfast.Worker(
-        {**at, **librdkafkas(kdc)}, {"shard": 3}, run=lambda one, _: assigned.append(one)
-    ):
-        until(lambda: len(set(assigned)) == 3, "three shards", 90)
+def test_a_worker_logs_in(entering, kdc):
+    worker_works(entering(librdkafkas(kdc)))
 
 
 def test_a_consumer_without_a_group_logs_in(kerberos_broker, kdc):
@@ -157,18 +148,10 @@ def test_commands_log_in(kerberos_broker, kdc, tmp_path, spelling):
     assert "its client gets the same login" in config.out
 
 
-def test_every_command_logs_in(kerberos_broker, kdc, tmp_path):
-    file = written(tmp_path, librdkafkas(kdc))
-    path = os.pathsep.join(sys.path)  # that of this process: python-gssapi may be in any folder
-    with small_group(kerberos_broker.bootstrap, fresh("group")):
-        codes, ended = run_all(
-            kerberos_broker.bootstrap_of("KRB"),
-            file,
-            tmp_path / "out",
-            tmp_path / "log",
-            PYTHONPATH=path,
-        )
-    assert codes == CODES, ended.stderr
+@pytest.mark.spark
+def test_every_command_logs_in(entering, kdc, tmp_path):
+    realm = f"-Djava.security.krb5.conf={kdc.krb5_conf}"
+    every_command_works(entering(librdkafkas(kdc)), tmp_path, java_options=realm)
 
 
 WRONG = {

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 from tests.live.clients import keywords
-from tests.live.crew import Topic, fresh
-from tests.live.every_command import CODES, OF_ITS_OWN, commands_of_clusters, run_all
+from tests.live.crew import Topic
+from tests.live.every_command import OF_ITS_OWN, commands_of_clusters
+from tests.live.logins import Login, every_command_works
 from tests.live.security import PLANTED, QUOTED_PASSWORD, QUOTED_USER
-from tests.live.small_group import small_group
 from tests.live.waiting import until
 
 from holdfast import Consumer, Worker
@@ -21,16 +21,6 @@ from holdfast.members.clients.kafka import assignors as kafka_assignors
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _TOLD = base64.b64encode(f"\0{QUOTED_USER}\0{QUOTED_PASSWORD}".encode()).decode()
-LOG4J = """rootLogger.level = debug
-rootLogger.appenderRef.file.ref = file
-logger.repl.name = org.apache.spark.repl.Main
-logger.repl.level = debug
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {log}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %p %c{{1}}: %m%n
-"""
 
 
 def holds_no_secret(text: str) -> bool:
@@ -46,35 +36,19 @@ def test_every_command_that_takes_credentials_is_run_below() -> None:
 @pytest.mark.broker
 def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
     jaas = QUOTED_PASSWORD.replace('"', '\\\\"')  # for the login module, then for the file
-    properties = tmp_path / "client.properties"
-    properties.write_text(
-        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={_LOGIN} required username="{QUOTED_USER}" password="{jaas}";\n'
-        f"ssl.truststore.type=PEM\nssl.truststore.location={security.ca}\n"
-    )
-    logs = [tmp_path / "python.log", tmp_path / "java.log"]
-    (tmp_path / "log4j2.properties").write_text(LOG4J.format(log=logs[1]))
-    (tmp_path / "spark-defaults.conf").write_text(
-        "spark.driver.extraJavaOptions "
-        f"-Dlog4j2.configurationFile={(tmp_path / 'log4j2.properties').as_uri()}\n"
-        "spark.master local[1]\nspark.sql.codegen.wholeStage false\n"
-        "spark.sql.shuffle.partitions 1\n"
-    )
-    with small_group(broker.bootstrap, fresh("group")):
-        codes, ended = run_all(
-            broker.bootstrap_of("PLAIN"),
-            properties,
-            tmp_path / "out",
-            logs[0],
-            SPARK_CONF_DIR=str(tmp_path),
-        )
-    assert codes == CODES, ended.stderr
-    python, java = (log.read_text(errors="replace") for log in logs)
+    config = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{_LOGIN} required username="{QUOTED_USER}" password="{jaas}";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(security.ca),
+    }
+    at = broker.bootstrap_of("PLAIN")
+    login = Login(broker.bootstrap, at, config, lambda: (PLANTED, _TOLD))
+    python, java = every_command_works(login, tmp_path)
     assert "kafka.protocol.parser" in python and "py4j" in python
     assert "SaslAuthenticateRequest [hidden]" in python
     assert "sasl.jaas.config = [hidden]" in java
-    for text in (python, java, ended.stdout, ended.stderr):
-        assert holds_no_secret(text), [t for t in text.splitlines() if not holds_no_secret(t)][:3]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from itertools import product
@@ -17,9 +18,9 @@ from tests.cli.running import run
 from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
-from tests.live.every_command import CODES, run_all
 from tests.live.kinds import class_path
-from tests.live.security import showing, write_stores
+from tests.live.logins import Login, every_command_works, member_reads, worker_works, written
+from tests.live.security import write_stores
 from tests.live.small_group import small_group
 from tests.live.waiting import until
 from tests.suites import further
@@ -47,6 +48,7 @@ def stores(certificates, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stores")
     made = certificates.folder
     write_stores(made / "ca.pem", made / "client.pem", folder, PASSWORD)
+    (folder / "client.pem").write_bytes((made / "client.pem").read_bytes())
     return folder
 
 
@@ -78,47 +80,54 @@ def keystores(stores, kind):
     }
 
 
-def written(folder, config):
-    file = folder / "client.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-    return file
+WAYS = ("OIDC", "JKS", "PKCS12")
 
 
-def reads(broker, listener, name, config):
-    """A member joins, reads and commits; its client is returned."""
-    topic = Topic(broker.bootstrap, 1, 4)
-    own = {"bootstrap.servers": broker.bootstrap_of(listener), "group.id": fresh("group")}
-    client = CLIENTS[name](topic.name, {**own, "enable.auto.commit": False, **config})
-    client.subscribe([topic.name])
-    until(lambda: client.poll() and len(client.records) == 4, "records", 90)
-    client.commit()
-    assert client.committed(0) == 4
-    return client
+@pytest.fixture
+def entering(broker, server, stores):
+    """Return the login of one of :data:`WAYS`; a token endpoint's in either spelling."""
+
+    def login(way, spelling=java_oidc):
+        if way == "OIDC":
+            return Login(broker.bootstrap, broker.bootstrap_of("OIDC"), spelling(server), told)
+        at = broker.bootstrap_of("MTLS")
+        return Login(broker.bootstrap, at, keystores(stores, way), lambda: [PASSWORD, *keys])
+
+    def told():
+        return [SECRET, *(token.partition(".")[2] for token in server.tokens)]
+
+    chain = (stores / "client.pem").read_text()
+    keys = re.findall(r"PRIVATE KEY-----\n(\S{60,})", chain)
+    assert keys
+    return login
 
 
 @pytest.mark.parametrize(
     ("name", "spelling"),
     further(product(CLIENT_NAMES, (oidc, java_oidc)), [(one, oidc) for one in CLIENT_NAMES]),
 )
-def test_a_member_of_each_client_logs_in_with_a_token_endpoint(
-    broker, server, name, spelling, caplog
-):
+def test_a_member_of_each_client_logs_in_with_a_token_endpoint(entering, name, spelling, caplog):
+    login = entering("OIDC", spelling)
     with caplog.at_level(logging.DEBUG):
-        client = reads(broker, "OIDC", name, spelling(server))
-        assert not showing(SECRET, client.consumer)
-        client.close()
-    assert server.tokens
-    texts = (SECRET, *(token.partition(".")[2] for token in server.tokens))
-    assert not [text for text in texts if text in caplog.text]
+        member_reads(login, name)
+    assert len([*login.secrets()]) > 1
+    assert not login.shown_in(caplog.text)
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), further(product(CLIENT_NAMES, ("JKS", "PKCS12")), [("consumer", "JKS")])
 )
-def test_a_member_of_each_client_reads_keystores(broker, stores, name, kind):
-    client = reads(broker, "MTLS", name, keystores(stores, kind))
-    assert not showing(PASSWORD, client.consumer)
-    client.close()
+def test_a_member_of_each_client_reads_keystores(entering, name, kind, caplog):
+    with caplog.at_level(logging.DEBUG):
+        member_reads(login := entering(kind), name)
+    assert not login.shown_in(caplog.text)
+
+
+@pytest.mark.parametrize("way", further(WAYS))
+def test_a_worker_logs_in(entering, way, caplog):
+    with caplog.at_level(logging.DEBUG):
+        worker_works(login := entering(way))
+    assert not login.shown_in(caplog.text)
 
 
 @pytest.mark.parametrize("name", further(CLIENT_NAMES))
@@ -181,19 +190,17 @@ def kafkas_tool(at, file):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("way", further(["OIDC", "JKS", "PKCS12"], ["OIDC", "JKS"]))
-def test_one_file_serves_kafkas_tools_and_ours(broker, server, stores, tmp_path, way):
-    listener = "OIDC" if way == "OIDC" else "MTLS"
-    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
-    file, at = written(tmp_path, config), broker.bootstrap_of(listener)
-    with small_group(broker.bootstrap, group := fresh("group")):
+@pytest.mark.parametrize("way", further(WAYS, ["OIDC", "JKS"]))
+def test_one_file_serves_kafkas_tools_and_ours(entering, tmp_path, way):
+    login = entering(way)
+    file, at = written(tmp_path, login.config), login.at
+    with small_group(login.plain, group := fresh("group")):
         assert group in kafkas_tool(at, file)
         lag = run("lag", "-b", at, "--command-config", str(file), "--group", group)
         doctor = run("doctor", "-b", at, "--command-config", str(file), "--group", group)
     assert lag.code == 0 and group in lag.out, lag.err
     assert doctor.code == 0, doctor.err
-    for secret in (SECRET, PASSWORD):
-        assert secret not in lag.out + lag.err + doctor.out + doctor.err
+    assert not login.shown_in(lag.out + lag.err + doctor.out + doctor.err)
 
 
 STEPS = ["setting", "connection", "TLS", "protocol", "mechanism", "token", "login", "metadata"]
@@ -205,24 +212,22 @@ def checked(at, file):
     return done, list(dict.fromkeys(row["step"] for row in rows)), done.out + done.err
 
 
-@pytest.mark.parametrize("way", ["OIDC", "PKCS12"])
-def test_a_configuration_is_checked_step_by_step(broker, server, stores, tmp_path, way):
-    listener, left_out = ("OIDC", {"TLS"}) if way == "OIDC" else ("MTLS", {"mechanism", "token"})
-    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
-    done, steps, text = checked(broker.bootstrap_of(listener), written(tmp_path, config))
+@pytest.mark.parametrize("way", further(WAYS, ["OIDC", "PKCS12"]))
+def test_a_configuration_is_checked_step_by_step(entering, server, tmp_path, way):
+    login, left_out = entering(way), {"TLS"} if way == "OIDC" else {"mechanism", "token"}
+    done, steps, text = checked(login.at, written(tmp_path, login.config))
     assert done.code == 0, done.err
     assert steps == [*(step for step in STEPS if step not in left_out), "Spark"]
     assert "its client gets the same login" in text
     if way == "OIDC":
         assert server.url in text and "audience 'kafka'" in text
-    wrong = {**config, "security.protocol": "PLAINTEXT", "sasl.mechanism": None}
+    wrong = {**login.config, "security.protocol": "PLAINTEXT", "sasl.mechanism": None}
     wrong = {key: one for key, one in wrong.items() if one and not key.startswith("sasl.")}
-    done, steps, more = checked(broker.bootstrap_of(listener), written(tmp_path, wrong))
+    done, steps, more = checked(login.at, written(tmp_path, wrong))
     assert done.code == 3
     assert ("wants a login" if way == "OIDC" else "does it want TLS") in done.err
     assert steps in (["setting", "connection", "protocol"], ["setting", "connection"])
-    for secret in (SECRET, PASSWORD, *(token[-60:] for token in server.tokens)):
-        assert secret not in text + more
+    assert not login.shown_in(text + more)
 
 
 def test_a_file_names_a_function_of_the_current_folder(broker, security, tmp_path, monkeypatch):
@@ -246,11 +251,10 @@ def test_a_token_that_the_broker_refuses_is_the_step_that_fails(broker, server, 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", further(["OIDC", "JKS", "PKCS12"]))
-def test_sparks_reader_logs_in(spark, broker, server, stores, way):
-    listener = "OIDC" if way == "OIDC" else "MTLS"
-    config = oidc(server) if way == "OIDC" else keystores(stores, way)
-    cluster = LiveCluster(bootstrap=broker.bootstrap_of(listener), config=config)
+@pytest.mark.parametrize("way", further(WAYS))
+def test_sparks_reader_logs_in(spark, entering, server, way):
+    login = entering(way, oidc)
+    cluster = LiveCluster(bootstrap=login.at, config=login.config)
     found = spark.read.format("kafka").options(**kafka_options(cluster, [0])).load().count()
     assert found >= 0
     assert len(server.tokens) >= (way == "OIDC")
@@ -258,21 +262,6 @@ def test_sparks_reader_logs_in(spark, broker, server, stores, way):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("way", ["OIDC", "JKS"])
-def test_every_command_logs_in(broker, server, stores, tmp_path, way):
-    listener = "OIDC" if way == "OIDC" else "MTLS"
-    config = java_oidc(server) if way == "OIDC" else keystores(stores, way)
-    with small_group(broker.bootstrap, fresh("group")):
-        codes, ended = run_all(
-            broker.bootstrap_of(listener),
-            written(tmp_path, config),
-            tmp_path / "out",
-            tmp_path / "python.log",
-        )
-    assert codes == CODES, ended.stderr
-    text = (tmp_path / "python.log").read_text(errors="replace") + ended.stdout + ended.stderr
-    tokens = (token.partition(".")[2] for token in server.tokens)
-    assert not [secret for secret in (SECRET, PASSWORD, *tokens) if secret in text]
-    for file in (tmp_path / "out").rglob("*"):
-        data = file.read_bytes() if file.is_file() else b""
-        assert SECRET.encode() not in data and PASSWORD.encode() not in data, file
+@pytest.mark.parametrize("way", WAYS)
+def test_every_command_logs_in(entering, tmp_path, way):
+    every_command_works(entering(way), tmp_path)

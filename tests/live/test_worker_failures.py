@@ -21,13 +21,19 @@ from tests.suites import further
 
 from holdfast import Resource, Worker
 from holdfast.core.machine.leader.targets import MOST_TRIED
-from holdfast.members.resources.failures import COLLECT_MS, ROUND_MS
+from holdfast.members.resources import attempts
 
 pytestmark = pytest.mark.broker
 
 BEATS = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 300}
 SOON = {"holdfast.restart.backoff.max.ms": 4_000}
 N = 12
+
+
+@pytest.fixture(autouse=True)
+def earlier_rounds(monkeypatch):
+    """A worker asks for its next round after 4 s: as long as the longest back-off here, not 10."""
+    monkeypatch.setattr(attempts, "ROUND_MS", SOON["holdfast.restart.backoff.max.ms"])
 
 
 class Post:
@@ -133,7 +139,7 @@ def shared(made, n=N):
 def settled(made):
     """All workers are in one generation, and no worker is still to ask for a round."""
     at = {post.worker.generation for post in made}
-    time.sleep((ROUND_MS + COLLECT_MS) / 1000)
+    time.sleep((attempts.ROUND_MS + attempts.COLLECT_MS) / 1000)
     return len(at) == 1 and {post.worker.generation for post in made} == at
 
 

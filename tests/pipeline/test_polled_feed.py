@@ -15,7 +15,7 @@ from tests.live.working import committed
 
 from holdfast.cluster.groups_now import PolledGroups
 from holdfast.cluster.snapshot import JOINING, SeenGroup, SeenGroups, SeenMember
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups

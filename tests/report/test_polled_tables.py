@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 import pytest
@@ -20,7 +21,7 @@ HOUR_MS = 3_600_000
 FOOTER = "own records in the offsets topic"
 
 
-def write(folder, *, polled):
+def write(folder, *, polled, refused=None):
     member = SeenMember(member_id="m", instance_id=None, client_id="c", client_host="/h",
                         partitions=(("t", (0,)),))  # fmt: skip
     key, value = generation_record("g", 1, [member], HOUR_MS)
@@ -29,7 +30,9 @@ def write(folder, *, polled):
     snapshot = ClusterSnapshot(
         cluster_id="one", topics=[], offsets=[], taken_at="1970-01-01T01:01:00+00:00"
     )
-    write_log(folder / "dump", columns, snapshot, polled=polled)
+    notes = {"polled": True} if polled else {}
+    notes |= {"refused_groups": refused, "n_refused_groups": 12} if refused else {}
+    write_log(folder / "dump", columns, snapshot, notes=notes)
     run(None, folder / "dump", folder / "tables")
 
 
@@ -54,6 +57,20 @@ def test_pages_the_api_and_commands_say_that_tables_come_from_polls(tmp_path, po
         assert (SAID in done.err) is polled
     done = cli("doctor", "--input", tmp_path / "tables")
     assert (" UTC by polls: " in done.out) is polled
+
+
+def test_groups_that_no_poll_could_read_are_named_wherever_tables_are_shown(tmp_path):
+    write(tmp_path, polled=True, refused={"a <i>": "GROUP_AUTHORIZATION_FAILED"})
+    named = "Not recorded: a <i> (GROUP_AUTHORIZATION_FAILED), and 11 more."
+    with following(tmp_path / "tables") as fleet:
+        page = Client(ServedPages(fleet, is_local=False)).get("/").text
+    assert named in html.unescape(page) and "<i>" not in page
+    for source in ("tables", "dump"):
+        done = cli("report", "--input", tmp_path / source, "-o", tmp_path / "report.html")
+        assert done.code == 0
+        assert named in html.unescape((tmp_path / "report.html").read_text())
+    done = cli("doctor", "--input", tmp_path / "tables")
+    assert "GROUP_AUTHORIZATION_FAILED" in done.err
 
 
 def test_a_dump_of_polls_is_not_merged(tmp_path):

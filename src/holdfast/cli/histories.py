@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
-from holdfast.cli.assignor_options import import_from_here
 from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.options import import_from_here
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
-from holdfast.core.kinds.rows import is_read
+from holdfast.core.kinds import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
 from holdfast.fleet.tables.columns.names import means
@@ -237,7 +237,7 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.credentials import PROVIDER
-    from holdfast.cluster.properties import read_properties
+    from holdfast.cluster.settings import read_properties
 
     config = read_properties(command_config) if command_config else {}
     if PROVIDER in config:
@@ -300,7 +300,8 @@ def open_feed(
         yield feed_of(cluster, selection, tables, note)
         return
     most_here = 0 if engine is options.Engine.SPARK else HERE_ROWS
-    with session_of(engine, bar(held), note=note, kafka=True) as session:
+    region = cluster.msk_region
+    with session_of(engine, bar(held), note=note, kafka=True, msk_region=region) as session:
         feed = KafkaFeed(cluster=cluster, session=session, most_here=most_here)
         reader = "Spark" if feed.needs_spark(held) else "this process"
         note(f"reading {cluster.bootstrap}: up to {held:,} records, by {reader}")

@@ -20,10 +20,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cluster import client_configs, credentials
+from holdfast.cluster import aws, client_configs, credentials
 from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
-from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
-from holdfast.cluster.record_times import TopicPartition
+from holdfast.cluster.first_unread import FirstUnread, TopicPartition, Wanted, first_unread
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.cluster.tokens import Tokens
@@ -87,6 +86,14 @@ class LiveCluster:
             **credentials.java(client_settings(self.bootstrap, found).values),
         }
 
+    @property
+    def msk_region(self) -> str | None:
+        """Return the region of a cluster of Amazon MSK with logins by IAM; else None."""
+        provider = self._settings()[credentials.PROVIDER]
+        if (getattr(provider, "java", None) or {}).get("sasl.mechanism") != aws.MECHANISM:
+            return None
+        return aws.region_of(self.config.get(aws.REGION), self.bootstrap)
+
     def check(self) -> None:
         """Check that the cluster answers.
 
@@ -130,7 +137,8 @@ class LiveCluster:
         except ConfigError as error:
             note("Spark", f"it cannot log in so: {error}")
         else:
-            note("Spark", "its client gets the same login")
+            jar = "" if self.msk_region is None else ", with Amazon's jar, which a session fetches"
+            note("Spark", f"its client gets the same login{jar}")
 
     def partition_ends(
         self, topic: str, only: Callable[[int], Container[int] | None] | None = None

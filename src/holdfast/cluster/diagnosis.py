@@ -30,6 +30,11 @@ _LOOK_S = 5.0
 _LONGEST = 1 << 20
 _API_VERSIONS, _SASL_HANDSHAKE, _METADATA, _SASL_AUTHENTICATE = 18, 17, 3, 36
 _UNSUPPORTED_MECHANISM = 33
+_CERTIFICATE_ALERTS = (
+    *("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "UNSUPPORTED_CERTIFICATE"),
+    *("CERTIFICATE_EXPIRED", "CERTIFICATE_REVOKED", "UNKNOWN_CA", "HANDSHAKE_FAILURE"),
+)
+"""Alerts of TLS by which a broker refuses a client's certificate, or a client without one."""
 _T = TypeVar("_T")
 _NO_TOPICS = struct.pack(">i", 0)
 
@@ -144,9 +149,7 @@ def _look(
             except TimeoutError:
                 raise _silent(address) from None
         try:
-            with context.wrap_socket(sock, server_hostname=host) as secured:
-                note("TLS", f"{secured.version()}, with a certificate that is trusted")
-                return inside(address, secured, settings, note)
+            secured = context.wrap_socket(sock, server_hostname=host)
         except TimeoutError:
             raise _silent(address) from None
         except ssl.SSLCertVerificationError as error:
@@ -155,15 +158,38 @@ def _look(
                 "ssl.ca.location (ssl.truststore.location in Java) hold the CA that signed it, and "
                 "is this its name?"
             ) from None
-        except ssl.SSLError as error:
-            if "CERTIFICATE_REQUIRED" in str(error) or "HANDSHAKE_FAILURE" in str(error):
-                raise _FailsError(
-                    f"{address} wants a certificate of the client: ssl.certificate.location and "
-                    "ssl.key.location (ssl.keystore.* in Java)"
+        except OSError as error:
+            raise _refused_certificate(address, settings, error) or _no_tls(
+                address, settings
+            ) from None
+        with secured:
+            note("TLS", f"{secured.version()}, with a certificate that is trusted")
+            try:
+                return inside(address, secured, settings, note)
+            except TimeoutError:
+                raise _silent(address) from None
+            except ssl.SSLError as error:  # TLS 1.3 refuses a client after its handshake
+                raise _refused_certificate(address, settings, error) or _FailsError(
+                    f"{address} ended the connection by TLS ({error.reason})"
                 ) from None
-            raise _no_tls(address, settings) from None
-        except OSError:
-            raise _no_tls(address, settings) from None
+
+
+def _refused_certificate(
+    address: str, settings: ConnectionSettings, error: OSError
+) -> _FailsError | None:
+    """Return what fails if a broker refuses the client's certificate, or asks for one."""
+    reason = str(getattr(error, "reason", ""))
+    if not any(alert in reason for alert in _CERTIFICATE_ALERTS):
+        return None
+    if settings["ssl.certificate.location"] is None and settings["ssl.certificate.pem"] is None:
+        return _FailsError(
+            f"{address} wants a certificate of the client: ssl.certificate.location and "
+            "ssl.key.location (ssl.keystore.* in Java)"
+        )
+    return _FailsError(
+        f"{address} refused the client's certificate ({reason}): does the broker trust the CA that "
+        "signed it, and has it not ended?"
+    )
 
 
 def _parted(address: str) -> tuple[str, int]:

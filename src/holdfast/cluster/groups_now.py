@@ -22,7 +22,7 @@ from holdfast.cluster.first_unread import MOST_QUERIED, FirstUnread, Wanted
 from holdfast.cluster.group_messages import DESCRIBED_BY, Position, name_of
 from holdfast.cluster.groups import GroupQuestions, GroupReader
 from holdfast.cluster.snapshot import SeenGroup, SeenGroups
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.errors import SourceError
 
 Choose = Callable[[Collection[str]], Collection[str] | None]

@@ -154,6 +154,8 @@ def _answer(endpoint: TokenEndpoint) -> bytes:
         why = getattr(error, "reason", error)
         if isinstance(why, ssl.SSLCertVerificationError):
             raise ClientError(_untrusted(where, why)) from None
+        if isinstance(why, ssl.SSLError):
+            raise _TemporaryError(f"{where} does not speak TLS: is {URL} right?") from None
         raise _TemporaryError(
             f"{where} cannot be reached ({type(why).__name__}: {why}): is {URL} right?"
         ) from None

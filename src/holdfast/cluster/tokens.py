@@ -187,8 +187,12 @@ def described(token: Token) -> str:
     scope = claims.get("scope", claims.get("scp"))
     parts += [f"scope {scope!r}"] if scope is not None else []
     parts += [f"extension {name}={value}" for name, value in token.extensions.items()]
+    begins_s = [one for name in ("iat", "nbf") if isinstance(one := claims.get(name), (int, float))]
+    wait_s = max(begins_s, default=0.0) - time.time()
+    parts = parts or ["no claims"]
+    parts += [f"begins in {wait_s:.0f} s (is a clock wrong?)"] if wait_s > 1 else []
     end = f"ends in {left_s:.0f} s" if left_s > 0 else f"ended {-left_s:.0f} s ago"
-    return ", ".join([*(parts or ["no claims"]), end])
+    return ", ".join([*parts, end])
 
 
 def provider_named(text: str) -> Callable[[], Any]:

@@ -71,6 +71,8 @@ def with_source(line: str, source: GivenSource) -> Visible:
 
     The options of a source come first in a line, so a name that looks like them stays.
     """
+    if source == NOT_KNOWN:
+        return Visible(line)
     for is_ours in (True, False):
         unnamed, named = (_options_text(one, is_ours=is_ours) for one in (NOT_KNOWN, source))
         begin, found, rest = line.partition(unnamed)

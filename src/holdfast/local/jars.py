@@ -50,6 +50,9 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 DELTA = "io.delta:delta-spark_2.13"
 
+MSK_LOGIN = "software.amazon.msk:aws-msk-iam-auth:2.3.0"
+"""Amazon's login of Java's client by IAM."""
+
 Note = Callable[[str], None]
 
 _ATTEMPTS_S = (900, 900, 900)
@@ -141,6 +144,12 @@ def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
         note=note,
         attempts_s=(300,),
     )
+
+
+def msk_jars(*, note: Note | None = None) -> list[Path]:
+    """Return the jars for ``spark.jars`` that log Java's client in to Amazon MSK by IAM."""
+    name = MSK_LOGIN.partition(":")[2].replace(":", "-")
+    return resolve([MSK_LOGIN], name, without=_modules_of_pyspark(), note=note)
 
 
 def first_patch(pyspark_version: str) -> str:

@@ -192,9 +192,9 @@ def lacks_group(assignor: Assignor) -> bool:
 
     References: KAFKA-5337 (two groups load different members).
     """
-    if not isinstance(assignor, EagerAssignor) or assignor.name not in ASSIGNORS:
+    if not isinstance(assignor, EagerAssignor):
         return False
-    return "group_id" in find(assignor.name).options and "group_id" not in assignor.options
+    return "group_id" in assignor.row.options and "group_id" not in assignor.options
 
 
 def _own_options(

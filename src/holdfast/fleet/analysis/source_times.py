@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from holdfast.core.names import shown_name
 from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, REFUSED
 from holdfast.fleet.tables.reading import Tables
 
 Since: TypeAlias = Callable[[int], int]
@@ -40,16 +41,33 @@ NOT_KNOWN_BY_POLLS = (
 """Text about what tables of polls do not show."""
 
 
+MOST_NAMED: Final = 10
+"""Groups that a line names."""
+
+
 def polls_text(tables: Tables) -> str:
     """Return what is to be known about tables that come from polls of coordinators; else empty."""
     if not tables.is_polled:
         return ""
-    every_s = float(tables.newest_notes().get("every_seconds") or 0.0)
+    notes = tables.newest_notes()
+    every_s = float(notes.get("every_seconds") or 0.0)
     interval = f" every {every_s:g} s" if every_s else ""
+    refused: Mapping[str, str] = notes.get(REFUSED) or {}
+    text = refused_text(refused, int(notes.get(N_REFUSED, len(refused)))) if refused else ""
     return (
         f"These tables come from polls of the coordinators{interval}, not from the offsets topic: "
-        f"{NOT_KNOWN_BY_POLLS}."
+        f"{NOT_KNOWN_BY_POLLS}.{f' Not recorded: {text}.' if text else ''}"
     )
+
+
+def refused_text(refused: Mapping[str, str], n: int) -> str:
+    """Return the names of groups that a poll could not read, each with the reason.
+
+    ``n`` is the number of such groups, of which ``refused`` may have some.
+    """
+    named = sorted(refused)[:MOST_NAMED]
+    shown = ", ".join(f"{shown_name(name)} ({refused[name]})" for name in named)
+    return f"{shown}, and {n - len(named):,} more" if n > len(named) else shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

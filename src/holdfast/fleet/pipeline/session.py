@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.errors import JavaError, SourceError, is_interrupt
-from holdfast.local.jars import connector_jars, connector_of, delta_jars
+from holdfast.local.jars import MSK_LOGIN, connector_jars, connector_of, delta_jars, msk_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +65,7 @@ def get_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     kafka: bool = False,
+    msk_region: str | None = None,
     delta: bool = True,
     remote: str | None = None,
     app_name: str = "holdfast",
@@ -80,6 +81,9 @@ def get_session(
     kafka : bool
         Put the Kafka connector on the class path, as jars from the cache that
         holdfast fills (or from ``HOLDFAST_JARS``), unless jars are set already.
+    msk_region : str, optional
+        Region of a cluster of Amazon MSK with logins by IAM: put Amazon's login
+        (``aws-msk-iam-auth``, fetched once) on the class path, too, and sign for this region.
     delta : bool
         Put Delta Lake there too, with its settings, so that ``spark.read.format("delta")`` reads
         the tables. A session of spark-submit, or with jars of its own, is left as it is. If the
@@ -114,7 +118,7 @@ def get_session(
     with _java(chosen):
         settings = {
             "spark.app.name": app_name,
-            **_defaults(chosen, {*wanted, *taken}, kafka=kafka, delta=delta),
+            **_defaults(chosen, {*wanted, *taken}, kafka=kafka, msk_region=msk_region, delta=delta),
         }
         settings = {key: value for key, value in settings.items() if key not in taken}
         settings.update(wanted)
@@ -157,6 +161,7 @@ def _defaults(
     given: Collection[str],
     *,
     kafka: bool,
+    msk_region: str | None,
     delta: bool,
 ) -> dict[str, str]:
     log_config = Path(__file__).with_name("log4j2.properties")
@@ -167,6 +172,10 @@ def _defaults(
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()}",
     }
+    if msk_region:
+        # Amazon's jar takes a region of a broker's name, of the environment or of this property.
+        defaults["spark.driver.extraJavaOptions"] += f" -Daws.region={msk_region}"
+        defaults["spark.executor.extraJavaOptions"] = f"-Daws.region={msk_region}"
     if chosen.startswith("local"):
         n_tasks = str(4 * local_cores(chosen))
         defaults["spark.sql.shuffle.partitions"] = n_tasks
@@ -177,10 +186,11 @@ def _defaults(
         # to compile, cost more than they spare.
         defaults["spark.sql.codegen.wholeStage"] = "false"
         defaults["spark.driver.host"] = "127.0.0.1"
-    if (kafka or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
+    if (kafka or msk_region or delta) and not {"spark.jars", "spark.jars.packages"} & set(given):
         import pyspark
 
         jars = connector_jars(pyspark.__version__, note=_log.warning) if kafka else []
+        jars += msk_jars(note=_log.warning) if msk_region else []
         if delta and (more := _delta_jars(pyspark.__version__)):
             jars += more
             defaults.update(DELTA_CONF)
@@ -293,6 +303,12 @@ def reading(what: str) -> Iterator[None]:
             cause = (
                 "its session has no Kafka connector; start it with holdfast.spark.get_session("
                 f"kafka=True), or with spark.jars.packages={connector_of(pyspark.__version__)}"
+            )
+        if "software.amazon.msk.auth" in cause:
+            cause = (
+                f"{cause}: without Amazon's jar its session cannot log in; start it with "
+                f"holdfast.spark.get_session(kafka=True, msk_region=REGION), or add {MSK_LOGIN} to "
+                "spark.jars.packages"
             )
         raise SourceError(f"Spark could not read {what}: {cause}") from error
 

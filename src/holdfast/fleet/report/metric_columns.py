@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.kinds.rows import CLASSIC, kind_of
+from holdfast.core.kinds import CLASSIC, kind_of
 from holdfast.core.model.columns import F64, I64
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.stored import StoredFindings

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import eq
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -199,23 +199,28 @@ class Tables:
             self._cuts[name] = GroupedTable.of(self.stored(name))
         return self._cuts[name]
 
-    def each_group(self, groups: Sequence[str]) -> Iterator[GroupTables]:
+    def each_group(
+        self, groups: Sequence[str], columns: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[GroupTables]:
         """Yield the rows of each of some groups, as :meth:`parts` reads them."""
-        for some in self.parts(groups):
+        for some in self.parts(groups, columns):
             yield from some.each()
 
-    def parts(self, groups: Sequence[str]) -> Iterator[SomeGroups]:
+    def parts(
+        self, groups: Sequence[str], columns: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[SomeGroups]:
         """Yield the rows of some groups, GROUPS_AT_ONCE at a time.
 
-        Of a folder about ROWS_AT_ONCE are read together, each table when it is first used. The
-        memory does not depend on the number of groups.
+        Of a folder about ROWS_AT_ONCE are read together, each table when it is first used; of a
+        table in ``columns`` only those named there. The memory does not depend on the number of
+        groups.
         """
         step = max(len(groups), 1) if self.is_held else self._groups_read_at_once(len(groups))
         for first in range(0, len(groups), step):
-            held, read = dict[str, GroupedTable](), groups[first : first + step]
-            for at in range(0, len(read), GROUPS_AT_ONCE):
-                some, cuts = read[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
-                yield SomeGroups(some, partial(self._cut, held, read, cuts, some))
+            read = cache(partial(self._read, groups[first : first + step], columns or {}))
+            for at in range(first, min(first + step, len(groups)), GROUPS_AT_ONCE):
+                some = groups[at : min(at + GROUPS_AT_ONCE, first + step)]
+                yield SomeGroups(some, cache(partial(_cut, read, some)))
 
     def _groups_read_at_once(self, n_groups: int) -> int:
         return max(GROUPS_AT_ONCE, n_groups * ROWS_AT_ONCE // max(self._n_rows(), 1))
@@ -224,21 +229,12 @@ class Tables:
         """Return the rows in files of tables with groups that are loaded together."""
         return sum(file.rows for name in _BY_GROUP for file in self.data_files(name))
 
-    def _cut(
-        self,
-        held: dict[str, GroupedTable],
-        read: Sequence[str],
-        cuts: dict[str, GroupedTable],
-        groups: Sequence[str],
-        name: str,
+    def _read(
+        self, groups: Sequence[str], columns: Mapping[str, Sequence[str]], name: str
     ) -> GroupedTable:
-        if name not in cuts:
-            if self.is_held:
-                held[name] = self._grouped(name)
-            elif name not in held:
-                held[name] = GroupedTable.of(self.stored(name, groups=read))
-            cuts[name] = held[name].of_groups(groups)
-        return cuts[name]
+        if self.is_held:
+            return self._grouped(name)
+        return GroupedTable.of(self.stored(name, groups=groups, columns=columns.get(name)))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -485,6 +481,10 @@ def open_tables(path: StoragePath | str) -> Tables:
             f"with `{line}`)"
         )
     return Tables(root)
+
+
+def _cut(read: Callable[[str], GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
+    return read(name).of_groups(groups)
 
 
 def _known(name: str) -> Table:

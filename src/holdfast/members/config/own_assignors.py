@@ -1,4 +1,4 @@
-"""Assignors that users name: of the registry, of a design, of Java, or their own.
+"""Assignors and policies that users name: of the tables, of a design, of Java, or their own.
 
 **Rules.** A name of the registry or of a design, or a Java class, stays a name. Any other name with
 a dot or a colon is an object of the user, ``package.module:name``. The named object, or an object
@@ -10,11 +10,15 @@ given directly, is one of:
 - an object with everything in :class:`~holdfast.core.machine.leader.assignor_protocol.Assignor`,
   which reads and writes the bytes of its protocol.
 
+A policy is a name of the table, ``module:name``, a result of :func:`holdfast.policy`, or a function
+of an imbalance, which becomes a policy with the function's name.
+
 A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan counts
 as failed.
 
-**Strategy.** ``Consumer``, ``Worker`` and the plain assignors for stock clients all call
-:func:`resolve`; commands call :func:`computing`.
+**Strategy.** The settings of a member are resolved once, when they are parsed
+(:class:`~holdfast.members.config.settings.Settings`). The plain assignors for stock clients call
+:func:`resolve` themselves; commands call :func:`computing`.
 
 References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
 "General Approach" (an application provides its own policies).
@@ -30,8 +34,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.assignors.own import OwnAssignor, assignor
-from holdfast.core.assignors.own_signature import form_of, required_of
+from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
 from holdfast.core.assignors.registry import (
     ASSIGNORS,
     JAVA_NAMES,
@@ -42,8 +45,17 @@ from holdfast.core.assignors.registry import (
     unknown,
 )
 from holdfast.core.machine.leader.assignor_protocol import Assignor
-from holdfast.core.machine.policy import DESIGNS, POLICIES, PolicyInfo, find_policy, policy
+from holdfast.core.machine.policy import (
+    DESIGNS,
+    POLICIES,
+    KindPolicy,
+    PolicyInfo,
+    find_policy,
+    policy,
+    worker_policy,
+)
 from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
+from holdfast.core.model.designs import Design
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 
 _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
@@ -126,6 +138,39 @@ def _policy_of(function: object) -> PolicyInfo:
     """Make a policy of a function, with the function's name."""
     name = getattr(function, "__name__", type(function).__name__)
     return policy(name.strip("_<>"), cast(Any, function))
+
+
+def design_of(row: PolicyInfo, who: str) -> Design:
+    """Return the design that a policy means for one kind, or for a worker.
+
+    Raises
+    ------
+    ConfigError
+        If the policy is not a design, such as ``eager``; the text begins with ``who``.
+    """
+    runs = worker_policy(row)
+    if runs is None or runs.design is None:
+        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
+        raise ConfigError(f"{who} takes {known}, found {row.name}")
+    return runs.design
+
+
+def resolve_kind(kind: str, own: Mapping[str, Any]) -> KindPolicy:
+    """Return what ``holdfast.kinds`` says of one kind, except its weight.
+
+    Raises
+    ------
+    ConfigError
+        If its policy is unknown, or is a policy of a whole group.
+    """
+    name = own.get("holdfast.policy")
+    row = None if name is None else resolve_policy(name)
+    if row is not None and (row.failback or row.damps or row.resolver is not None):
+        raise ConfigError(f"holdfast.kinds: {kind}: {row.name} is a policy of a whole group")
+    return KindPolicy(
+        design=None if row is None else design_of(row, f"holdfast.kinds: {kind}: a kind"),
+        delay_ms=own.get("scheduled.rebalance.max.delay.ms"),
+    )
 
 
 def computing(given: str) -> Named:

@@ -26,57 +26,46 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from holdfast.core.assignors.registry import Named, find
+from holdfast.core.assignors.registry import find
 from holdfast.core.machine.leader.assignor_protocol import Assignor, choose_rebalance_protocol
-from holdfast.core.machine.leader.designs import DesignAssignor, EagerAssignor, why_no_target
+from holdfast.core.machine.leader.designs import DesignAssignor, why_no_target
 from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.member_data import LAST_COMMIT_MS, MemberOptions
 from holdfast.core.machine.policy import (
     DEFAULTS,
     DESIGNS,
-    POLICIES,
-    KindPolicy,
     Policy,
-    PolicyInfo,
     When,
-    find_policy,
     worker_policy,
 )
 from holdfast.core.machine.supported_protocols import (
-    AssignorSpec,
     assignors_for,
     check_agreement,
     computes,
     of_group,
     supported_assignors,
 )
-from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.errors import ConfigError
-from holdfast.members.config.own_assignors import resolve, resolve_policy, resolve_target
+from holdfast.members.config.own_assignors import design_of
 from holdfast.members.config.settings import OF_WORKERS, Settings
 
-_LIST = "partition.assignment.strategy"
 _POLL, _DRAIN = "max.poll.interval.ms", "holdfast.drain.timeout.ms"
 
 
-def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy:
+def policy_of(settings: Settings) -> Policy:
     """Return the options of a design.
 
-    Parameters
-    ----------
-    listed : sequence of str or Assignor
-        ``partition.assignment.strategy``, resolved; one assignor of the registry, or of the user,
-        computes targets, unless ``holdfast.target.assignor`` names another one.
+    One assignor of the registry, or of the user, computes targets:
+    ``holdfast.target.assignor``, or the only entry of ``partition.assignment.strategy``.
     """
-    alone = [a for a in listed if computes(a)]
-    target: Named = alone[0] if len(alone) == len(listed) == 1 else DEFAULTS.assignor
-    if (named := settings["holdfast.target.assignor"]) is not None:
-        target = resolve_target(named)
-    kinds: Mapping[str, Mapping[str, Any]] = settings["holdfast.kinds"]
+    listed = settings.listed
+    alone = listed[0] if len(listed) == 1 else DEFAULTS.assignor
+    weights = {
+        kind: own["weight"] for kind, own in settings["holdfast.kinds"].items() if "weight" in own
+    }
     policy = Policy(
         delay_ms=settings["scheduled.rebalance.max.delay.ms"],
         first_member=When(settings["holdfast.first.member"]),
@@ -86,44 +75,17 @@ def policy_of(settings: Settings, listed: Sequence[AssignorSpec] = ()) -> Policy
         group_batch=settings["holdfast.incremental.group.batch"],
         interval_ms=settings["holdfast.incremental.interval.ms"],
         stabilization_ms=settings["holdfast.damped.stabilization.ms"],
-        assignor=target,
+        assignor=settings.target or (alone if computes(alone) else DEFAULTS.assignor),
         options=settings["holdfast.assignor.options"],
         leader_state_limit_bytes=settings["holdfast.leader.state.limit.bytes"],
         record_limit_bytes=settings["holdfast.record.limit.bytes"],
         isolate=bool(settings["holdfast.isolate"]),
-        weights={kind: own["weight"] for kind, own in kinds.items() if "weight" in own},
-        kinds={kind: _kind_policy(kind, own) for kind, own in kinds.items()},
+        weights=weights,
+        kinds=settings.kinds,
     )
     if policy.isolate or policy.weights:
         _check_targets(policy)
     return policy
-
-
-def design_of(policy: str | PolicyInfo, who: str) -> Design:
-    """Return the design that a policy's name means for one kind, or for a worker.
-
-    Raises
-    ------
-    ConfigError
-        If the policy is not a design, such as ``eager``; the text begins with ``who``.
-    """
-    runs = worker_policy(policy)
-    if runs is None or runs.design is None:
-        known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"{who} takes {known}, found {find_policy(policy).name}")
-    return runs.design
-
-
-def _kind_policy(kind: str, own: Mapping[str, Any]) -> KindPolicy:
-    name = own.get("holdfast.policy")
-    if name is not None:
-        row = resolve_policy(name)
-        if row.failback or row.damps or row.resolver is not None:
-            raise ConfigError(f"holdfast.kinds: {kind}: {row.name} is a policy of a whole group")
-    return KindPolicy(
-        design=None if name is None else design_of(name, f"holdfast.kinds: {kind}: a kind"),
-        delay_ms=own.get("scheduled.rebalance.max.delay.ms"),
-    )
 
 
 def _check_targets(policy: Policy) -> None:
@@ -149,10 +111,7 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     """
     for key in sorted(settings.given.intersection(OF_WORKERS)):
         raise ConfigError(f"{key}: only a Worker has work to start and to stop")
-    is_listed = _LIST in settings.given
-    listed = tuple(map(resolve, settings[_LIST])) if is_listed else ()
-    policy = policy_of(settings, listed)
-    row = resolve_policy(settings["holdfast.policy"])
+    listed, row, policy = settings.listed, settings.policy, policy_of(settings)
     if not listed or "holdfast.policy" in settings.given:
         made = assignors_for(row, policy, listed)
         if listed:
@@ -169,7 +128,7 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
     if "holdfast.clean.leave" in settings.given:
         check_leave(settings, made)
     group: str = settings["group.id"]
-    return tuple(of_group(a, group) if isinstance(a, EagerAssignor) else a for a in made)
+    return tuple(of_group(a, group) for a in made)
 
 
 def check_leave(settings: Settings, made: Sequence[Assignor]) -> None:
@@ -188,21 +147,18 @@ def check_leave(settings: Settings, made: Sequence[Assignor]) -> None:
 
 def worker_assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[Assignor, ...]:
     """Return the assignors that a worker supports under its policy."""
-    policy_row = resolve_policy(settings["holdfast.policy"])
-    design_of(policy_row, "holdfast.policy: a worker")
+    design_of(settings.policy, "holdfast.policy: a worker")
     for kind in settings["holdfast.kinds"]:
         if kind not in resources:
             raise ConfigError(
                 f"holdfast.kinds: {kind}: not one of the resources {', '.join(sorted(resources))}"
             )
-    is_listed = _LIST in settings.given
-    listed = tuple(map(resolve, settings[_LIST])) if is_listed else ()
-    policy = policy_of(settings, listed)
+    listed, policy = settings.listed, policy_of(settings)
     if settings["holdfast.isolate"] is None:
         policy = replace(policy, isolate=not policy.weights)
     # Only members read the assignments of this protocol type.
     policy = replace(policy, omit_unchanged=True)
-    own = worker_policy(policy_row) or policy_row
+    own = worker_policy(settings.policy) or settings.policy
     if find(policy.assignor).uses_lags and isinstance(settings["holdfast.lag.source"], str):
         raise ConfigError(
             f"holdfast.lag.source: under {find(policy.assignor).name} a worker takes a function "

@@ -4,7 +4,9 @@
 :mod:`holdfast.members.config.client_keys`. A value is parsed once, here; other modules get typed
 values.
 
-**Strategy.** One table holds type, default and range of every key.
+**Strategy.** One table holds type, default and range of every key. The names of a policy and of
+assignors are resolved once, into fields of :class:`Settings`
+(:mod:`holdfast.members.config.own_assignors`).
 Connections have their keys, and the functions that parse, in :mod:`holdfast.cluster.settings`.
 
 References: Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), KIP-415
@@ -13,9 +15,9 @@ References: Kafka consumer configuration; KIP-429, KIP-345 (group.instance.id), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.cluster import credentials, kerberos, settings
 from holdfast.cluster.client_configs import oauth_callback, spelled
@@ -33,9 +35,12 @@ from holdfast.cluster.settings import (
     parsed,
 )
 from holdfast.core.assignors.registry import AssignorInfo, Named, canonical, find
-from holdfast.core.machine.policy import DEFAULTS, POLICIES, PolicyInfo, When
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, KindPolicy, PolicyInfo, When
 from holdfast.errors import ConfigError
 from holdfast.members.config import client_keys
+
+if TYPE_CHECKING:
+    from holdfast.core.machine.supported_protocols import AssignorSpec
 
 
 def _reset(value: object) -> str:
@@ -85,6 +90,7 @@ def _options(value: object) -> Mapping[str, Any]:
     return dict(value)
 
 
+_LIST = "partition.assignment.strategy"
 _OF_KINDS = ("holdfast.policy", "scheduled.rebalance.max.delay.ms", "weight")
 
 
@@ -129,7 +135,7 @@ KEYS: dict[str, Key] = {
     "auto.offset.reset": Key(parse=_reset, default="latest"),
     "enable.auto.commit": Key(parse=parse_boolean, default=True),
     "auto.commit.interval.ms": Key(parse=milliseconds(0), default=5_000),
-    "partition.assignment.strategy": Key(parse=_strategies, default=("cooperative-sticky",)),
+    _LIST: Key(parse=_strategies, default=("cooperative-sticky",)),
     "fetch.min.bytes": Key(parse=integer(0), default=1),
     "fetch.max.bytes": Key(parse=integer(0), default=52_428_800),
     "fetch.max.wait.ms": Key(parse=milliseconds(0), default=500),
@@ -190,6 +196,12 @@ class Settings(ConnectionSettings):
     given: frozenset[str] = field(default=frozenset(), repr=False)
     # The user's names of keys that the user spelled otherwise; for the log.
     user_names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # What ``holdfast.policy``, ``partition.assignment.strategy`` (empty if the user wrote none),
+    # ``holdfast.target.assignor`` and ``holdfast.kinds`` name.
+    policy: PolicyInfo = field(default=POLICIES["simple"], repr=False)
+    listed: tuple[AssignorSpec, ...] = field(default=(), repr=False)
+    target: Named | None = field(default=None, repr=False)
+    kinds: Mapping[str, KindPolicy] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Settings:
@@ -228,7 +240,7 @@ class Settings(ConnectionSettings):
             for key, (given, value) in others.items()
             if (found := client_keys.checked(key, given, value)) is not None
         }
-        return cls(values, passed, frozenset(written) & KEYS.keys())
+        return cls(values, passed, frozenset(written) & KEYS.keys(), **_resolved(values, written))
 
     def user_name(self, key: str) -> str:
         """Return the user's name of a key."""
@@ -249,6 +261,26 @@ class Settings(ConnectionSettings):
 def _unknown(key: str) -> str:
     hint = client_keys.meant(key, (*KEYS, *client_keys.others()))
     return f"unknown configuration key {key!r}{hint}"
+
+
+def _resolved(values: Mapping[str, Any], written: Container[str]) -> dict[str, Any]:
+    """Return the policy and the assignors that the user named, as fields of :class:`Settings`."""
+    # The designs are loaded with the first member, not with the client's module.
+    from holdfast.members.config.own_assignors import (
+        resolve,
+        resolve_kind,
+        resolve_policy,
+        resolve_target,
+    )
+
+    target = values["holdfast.target.assignor"]
+    is_listed = _LIST in written
+    return {
+        "listed": tuple(map(resolve, values[_LIST])) if is_listed else (),
+        "target": None if target is None else resolve_target(target),
+        "kinds": {kind: resolve_kind(kind, own) for kind, own in values["holdfast.kinds"].items()},
+        "policy": resolve_policy(values["holdfast.policy"]),
+    }
 
 
 def _check(values: Mapping[str, Any]) -> None:

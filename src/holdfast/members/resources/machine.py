@@ -6,7 +6,7 @@
   has not ended delays the next one, even if its worker lost the resource or it is past its
   deadline.
 - An error of an attempt fails this resource alone. The resource stays the worker's, and its work is
-  restarted (:mod:`~holdfast.members.resources.failures`). Only an error that is not an
+  restarted (:mod:`~holdfast.members.resources.attempts`). Only an error that is not an
   ``Exception``, such as ``SystemExit``, ends the worker.
 - A stopping attempt has ``stop_ms`` to end. After that deadline another worker may begin, and the
   attempt is *overdue* until it ends.
@@ -36,6 +36,8 @@ from holdfast.members.resources.attempts import (
     EndedLate,
     EndWorker,
     Failed,
+    Failure,
+    Failures,
     Lose,
     Overdue,
     RequestRound,
@@ -46,7 +48,6 @@ from holdfast.members.resources.attempts import (
     Stop,
     StopFailed,
 )
-from holdfast.members.resources.failures import Failure, Failures
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

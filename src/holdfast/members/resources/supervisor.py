@@ -31,24 +31,25 @@ from holdfast.members.resources.attempts import (
     Begin,
     Effect,
     Effects,
+    Ended,
     EndedLate,
     EndWorker,
     Failed,
+    Failures,
     Lose,
     Overdue,
-    Reports,
     RequestRound,
     Resource,
     ResourceCounts,
     ResourceState,
     RevocationEnded,
     Runner,
+    Started,
     Stop,
     StopEvent,
     StopFailed,
     name_of,
 )
-from holdfast.members.resources.failures import Failures
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
 from holdfast.members.runtime.application_tasks import Mailbox
@@ -67,7 +68,7 @@ class Supervisor:
     machine : ResourceMachine
         Decides what begins and ends.
     make_runner : callable
-        Makes the runner of the work; takes the callbacks of its reports.
+        Makes the runner of the work; takes the callbacks for the start and the end of attempts.
     log : Log
         The log of the member.
     listener : object, optional
@@ -78,12 +79,12 @@ class Supervisor:
     def __init__(
         self,
         machine: ResourceMachine,
-        make_runner: Callable[[Reports], Runner],
+        make_runner: Callable[[Started, Ended], Runner],
         log: Log,
         listener: object = None,
     ):
         self._machine = machine
-        self._runner = make_runner(Reports(self._started, self._ended))
+        self._runner = make_runner(self._started, self._ended)
         self._log = log
         self._listener = listener
         self._lock = threading.Lock()  # around the machine
@@ -338,18 +339,20 @@ def supervise(
         most=most,
         one_call=run is None,
     )
-    make = partial(_runner, run, listener, log, name)
+    make = partial(_runner, run=run, listener=listener, log=log, name=name)
     return Supervisor(machine, make, log, listener)
 
 
-def _runner(run: Any, listener: object, log: MemberLog, name: str, reports: Reports) -> Runner:
+def _runner(
+    started: Started, ended: Ended, *, run: Any, listener: object, log: MemberLog, name: str
+) -> Runner:
     if run is None:
-        return ListenerRunner(listener, reports, log, f"{name}-callbacks")
+        return ListenerRunner(listener, started, ended, log, f"{name}-callbacks")
     if not _is_async(run):
-        return ThreadRunner(run, reports)
+        return ThreadRunner(run, ended)
     from holdfast.members.resources.event_loop import LoopRunner
 
-    return LoopRunner(run, reports)
+    return LoopRunner(run, ended)
 
 
 def _is_async(run: object) -> bool:

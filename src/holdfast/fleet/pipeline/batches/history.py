@@ -29,7 +29,7 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED, Batch
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
@@ -113,8 +113,7 @@ def run(
         about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
         about |= {COMPLETE_AT: moment_text(_complete_us(dump))}
         notes = {**about, "n_records": dump.n_records(), **job.notes}
-        if dump.is_polled:
-            notes[POLLED] = True
+        notes |= dump.poll_notes
         notes |= job.examine(notes, replaces=True) if examines else {}
         done = Batch(id=job.batch, files=job.files, notes=notes)
         tables.commit(done, replace=True, made_from=before)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,7 +90,7 @@ from holdfast.fleet.tables.folder.maintenance import (
     RETENTION_DAYS,
     maintain,
 )
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED, Batch
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, REFUSED, Batch
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
@@ -132,9 +132,9 @@ class Stream:
     complete_us : int, optional
         The moment, in microseconds since 1970, up to which the next batch or poll has every
         record; None if some are missing, or if it is unknown.
-    polled : bool
-        Whether the records come from polls of coordinators; recorded, since such a folder cannot
-        continue with the offsets topic.
+    poll_notes : callable, optional
+        Returns notes about the last poll of coordinators, if the records come from polls; recorded,
+        since such a folder cannot continue with the offsets topic.
     """
 
     tables: Tables
@@ -152,7 +152,7 @@ class Stream:
     after_batch: Callable[[Tables, int], None] | None = None
     after_look: Callable[[Tables, SourceError | None], None] | None = None
     complete_us: int | None = None
-    polled: bool = False
+    poll_notes: Callable[[], Mapping[str, Any]] | None = None
 
     def process(self, part: LogPart, session: Session = None) -> int:
         """Add the next batch; return its number.
@@ -202,8 +202,6 @@ class Stream:
         notes["state"] = {name: job.files.pop(name, []) for name in STATE_TABLES}
         if before and DROPPED in before.notes:
             notes[DROPPED] = before.notes[DROPPED]
-        if self.polled:
-            notes[POLLED] = True
         made = Batch(id=batch_id, files=job.files, notes=notes)
         gone = [*job.amended, *self._expired(cluster)]
         self.tables.commit(made, anew=["lag", "findings"], without=gone, made_from=known)
@@ -258,7 +256,8 @@ class Stream:
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
         job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
-        notes = {**last.notes, **self._looked(cluster)}
+        stays = {key: value for key, value in last.notes.items() if key not in (REFUSED, N_REFUSED)}
+        notes = {**stays, **self._looked(cluster)}
         notes |= job.examine(notes, self.since)
         files = {name: job.files.get(name, []) for name in ("lag", "lag_history", "findings")}
         self.tables.commit(
@@ -296,6 +295,7 @@ class Stream:
             COMPLETE_AT: complete_at,
             "every_seconds": self.every_seconds,
             "started_with": list(self.started_with),
+            **(self.poll_notes() if self.poll_notes is not None else {}),
         }
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
@@ -398,7 +398,7 @@ def watch(
         before_batch=before_batch,
         after_batch=after_batch,
         after_look=after_look,
-        polled=isinstance(feed, PolledFeed),
+        poll_notes=(lambda: feed.notes) if isinstance(feed, PolledFeed) else None,
     )
     follow(feed, into)
     return tables

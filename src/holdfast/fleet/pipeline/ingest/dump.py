@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,7 +44,7 @@ from holdfast.fleet.pipeline.ingest.transactions import WAITING, OpenTransaction
 from holdfast.fleet.pipeline.steps import Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.folder.contents import contents_of
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.storage.clients import translated_errors
 from holdfast.fleet.tables.storage.file_system import is_draft
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
@@ -128,7 +128,7 @@ def write_log(
     columns: Mapping[str, object],
     snapshot: ClusterSnapshot,
     *,
-    polled: bool = False,
+    notes: Mapping[str, Any] | None = None,
 ) -> Dump:
     """Write records in memory, such as a simulation's, as a dump; needs no Spark.
 
@@ -138,8 +138,8 @@ def write_log(
         New or empty, or a dump, which is replaced; workers write there too.
     columns : mapping of str to sequence
         ``partition``, ``offset``, ``timestamp`` (int64 microseconds), ``key``, ``value``.
-    polled : bool
-        Whether they come from a poll of coordinators; recorded.
+    notes : mapping, optional
+        More keys of ``dump.json``: those of a poll of coordinators.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def write_log(
     root = storage_path(folder).absolute()
     make_room(root)
     file = _write(root / "records", from_columns("records", columns))
-    write_parts(root, snapshot, [file], polled=polled)
+    write_parts(root, snapshot, [file], notes=notes)
     return Dump.open(root)
 
 
@@ -163,7 +163,7 @@ def write_parts(
     read: Mapping[int, tuple[int, int]] | None = None,
     open_transactions: Sequence[OpenTransaction] = (),
     deleted: pa.Table | None = None,
-    polled: bool = False,
+    notes: Mapping[str, Any] | None = None,
 ) -> None:
     """Write topics, offsets and, last, ``dump.json``, which names the files of the records.
 
@@ -183,7 +183,7 @@ def write_parts(
         "records": sorted(records),
         **({"groups": list(groups)} if groups else {}),
         **({COMPLETE_AT: complete_at} if complete_at else {}),
-        **({POLLED: True} if polled else {}),
+        **(notes or {}),
         **({} if read is None else {"read": {str(p): span for p, span in sorted(read.items())}}),
     }
     if open_transactions:

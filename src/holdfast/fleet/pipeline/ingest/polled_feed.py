@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.cluster.groups_now import polled_groups
-from holdfast.core.names import shown_name
 from holdfast.errors import SourceError
+from holdfast.fleet.analysis.source_times import refused_text
 from holdfast.fleet.pipeline.ingest.described_records import KeyValue
 from holdfast.fleet.pipeline.ingest.dump import Note, write_log
 from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups
@@ -32,6 +32,7 @@ from holdfast.fleet.pipeline.ingest.share_positions import records_of
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.columns.schemas import from_columns
+from holdfast.fleet.tables.folder.manifest import MOST_REFUSED, N_REFUSED, POLLED, REFUSED
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
-MOST_NAMED: Final = 10
-"""Groups that a line names."""
 _LOG_PARTITION: Final = 0
 
 
@@ -91,6 +90,13 @@ class PolledFeed:
         begin = self.next_offset - self._log.num_rows
         return {_LOG_PARTITION: PartitionEnds(begin, self.next_offset, self.next_offset)}
 
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Return what a batch or a dump says about the last poll."""
+        names = sorted(self._refused)
+        some = {name: self._refused[name] for name in names[:MOST_REFUSED]}
+        return {POLLED: True, **({REFUSED: some, N_REFUSED: len(names)} if names else {})}
+
     def needs_spark(self, n_offsets: int) -> bool:
         """Return False: the records are in memory."""
         return False
@@ -124,15 +130,12 @@ class PolledFeed:
         found = self.snapshot()
         offsets = [row for row in found.offsets if row[0] != OFFSETS_TOPIC]
         columns = {name: self._log[name] for name in RECORDS.names}
-        return write_log(folder, columns, replace(found, offsets=offsets), polled=True)
+        return write_log(folder, columns, replace(found, offsets=offsets), notes=self.notes)
 
     def _report(self, refused: Mapping[str, str]) -> None:
         """Report groups that are not recorded, once."""
         if refused and refused != self._refused and self.note is not None:
-            names = sorted(refused)[:MOST_NAMED]
-            rest = len(refused) - len(names)
-            shown = ", ".join(f"{shown_name(name)} ({refused[name]})" for name in names)
-            self.note(f"not recorded: {shown}{f', and {rest} more' if rest else ''}")
+            self.note(f"not recorded: {refused_text(refused, len(refused))}")
         self._refused = refused
 
     def _append(self, records: Sequence[KeyValue], at_us: int) -> None:

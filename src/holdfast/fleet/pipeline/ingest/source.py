@@ -11,7 +11,7 @@ number of records that Spark read can be compared with the broker's end offsets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,7 @@ from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
 from holdfast.fleet.tables.columns.steps import DUMP_TABLES
 from holdfast.fleet.tables.folder.contents import checked_files, parsed
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, POLLED
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, POLLED, REFUSED
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.paths import (
     StoragePath,
@@ -46,6 +46,9 @@ DUMP_VERSION = 1
 MOST_OFFSET: Final = 2**63 - 1
 MOST_OF_A_TOPIC = 2**20
 """Partitions that a topic may have by the word of a dump alone."""
+
+
+_POLL_KEYS: Final = (POLLED, REFUSED, N_REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,8 @@ class Dump:
         Partition -> span of the log that was read; None if unknown.
     open_transactions : tuple of OpenTransaction
         Open transactions at the time of the dump, whose records are not in it.
-    is_polled : bool
-        Whether the records come from a poll of coordinators, not from the offsets topic.
+    poll_notes : mapping
+        What a batch says about a poll of coordinators; empty for records of the offsets topic.
     """
 
     path: StoragePath
@@ -79,7 +82,12 @@ class Dump:
     complete_at: str = ""
     read: Mapping[int, tuple[int, int]] | None = None
     open_transactions: tuple[OpenTransaction, ...] = ()
-    is_polled: bool = False
+    poll_notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the records come from a poll of coordinators, not from the offsets topic."""
+        return bool(self.poll_notes)
 
     @classmethod
     def open(cls, path: StoragePath | str) -> Dump:
@@ -105,7 +113,7 @@ class Dump:
             complete_at=str(document.get(COMPLETE_AT) or ""),
             read=_read_spans(folder, document.get("read")),
             open_transactions=_read_transactions(folder, document.get("open_transactions")),
-            is_polled=document.get(POLLED) is True,
+            poll_notes={key: document[key] for key in _POLL_KEYS if key in document},
         )
 
     def records(self, spark: SparkSession) -> DataFrame:

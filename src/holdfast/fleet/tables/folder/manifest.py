@@ -51,6 +51,13 @@ Empty in a batch of a stream that has not read that far yet."""
 POLLED: Final = "polled"
 """Note of a batch, and key of a dump: true if its records come from polls of coordinators."""
 
+REFUSED: Final = "refused_groups"
+"""Note of a batch, and key of a dump: groups that the last poll could not read, with the reasons.
+
+At most :data:`MOST_REFUSED` of them; the whole number is in :data:`N_REFUSED`."""
+N_REFUSED: Final = "n_refused_groups"
+MOST_REFUSED: Final = 100
+
 _VERSION: Final = re.compile(r"(\d{9,18})\.json")
 _TRIES: Final = 5
 DRAFT_NS: Final = 3_600 * 10**9
