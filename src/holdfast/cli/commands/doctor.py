@@ -233,6 +233,7 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
 
 def _now(now: dict[str, Any]) -> str:
     """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
+    from holdfast.cluster.snapshot import member_label
     from holdfast.fleet.analysis.findings.finding import count, more
 
     when = f"(queried {now['asked_at'][11:19]} UTC)"
@@ -242,7 +243,14 @@ def _now(now: dict[str, Any]) -> str:
         why = f": {now['refused']}" if now["refused"] else ""
         return f"now {now['state']} {when}{why}"
     named = [
-        visible(f"{one['group_instance_id'] or one['client_id']} on {one['client_host']}")
+        visible(
+            member_label(
+                instance_id=one["group_instance_id"],
+                client_id=one["client_id"],
+                member_id=one["member_id"],
+                client_host=one["client_host"],
+            )
+        )
         for one in now["members"]
     ]
     said = f": {', '.join(named)}{more(now['n_members'] - len(named))}" if named else ""
