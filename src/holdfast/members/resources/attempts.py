@@ -126,15 +126,6 @@ class ResourceState:
     retry_seconds: float | None = None
 
 
-class ResourceCounts(NamedTuple):
-    """Resources of a worker by the status of their work, and the number of failures so far."""
-
-    running: int
-    failed: int
-    overdue: int
-    n_failures: int
-
-
 @dataclass(eq=False, slots=True, kw_only=True)
 class Attempt:
     """One attempt at the work on a resource, from its start until it has ended."""

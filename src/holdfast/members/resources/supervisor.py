@@ -16,6 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
@@ -25,6 +26,7 @@ from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.errors import ConfigError, RemoteProtocolError
 from holdfast.members.config.settings import Settings
+from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import (
     AsyncStopEvent,
     Attempt,
@@ -40,8 +42,8 @@ from holdfast.members.resources.attempts import (
     Overdue,
     RequestRound,
     Resource,
-    ResourceCounts,
     ResourceState,
+    ResourceStatus,
     RevocationEnded,
     Runner,
     Started,
@@ -134,10 +136,16 @@ class Supervisor:
         with self._lock:
             return frozenset(Resource(*r) for r in self._machine.overdue)
 
-    def counts(self) -> ResourceCounts:
-        """Return the counts of the metrics."""
+    def add_counts(self, metrics: MemberMetrics) -> MemberMetrics:
+        """Return metrics with the counts of resources by the status of their work."""
         with self._lock:
-            return self._machine.counts
+            return replace(
+                metrics,
+                running_resources=self._machine.count(ResourceStatus.RUNNING),
+                failed_resources=self._machine.count(ResourceStatus.FAILED),
+                overdue_resources=len(self._machine.overdue),
+                resource_failures_total=self._machine.n_failures,
+            )
 
     def report(self) -> tuple[FailedPartitions, ...]:
         """Return the failures for the worker's subscription."""
