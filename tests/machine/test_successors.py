@@ -110,8 +110,10 @@ def start(pauses_ms: tuple[int, ...]) -> HandPlayedGroup:
     return play
 
 
-def test_rule_1_the_members_of_a_start_are_no_successors():
-    play = start((1_000, 20_000))
+@pytest.mark.parametrize("pauses_ms", [(1_000, 20_000), (20_000, 20_000)])
+def test_rule_1_the_members_of_a_start_are_no_successors(pauses_ms):
+    """A start lasts for half a minute after the last of them."""
+    play = start(pauses_ms)
     play.now_ms += 5_000
     assert wait_after(play, "A") == POLICY.delay_ms
 
