@@ -17,6 +17,7 @@ from tests.cli.running import run
 from tests.live.logins import written
 from tests.live.security import WAYS, Security, pkcs8
 from tests.live.test_logins import PASSWORD, keystores, oidc, server, stores
+from tests.suites import further
 from tests.token_server import SECRET, TokenServer, token_server
 
 from holdfast.cluster.oidc import oidc_tokens
@@ -239,7 +240,10 @@ def check(at, config, folder):
     return done, [row["step"] for row in json.loads(done.out)["rows"]]
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+QUICK = ("the audience", "a clock", "no CA", "no certificate of the client", "a password of JKS")
+
+
+@pytest.mark.parametrize("name", further(MISTAKES, QUICK))
 def test_a_mistake_is_named_at_its_step(broker, given, tmp_path, name):
     mistake = MISTAKES[name]
     given.server.claims = mistake.claims()
