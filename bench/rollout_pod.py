@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast import Consumer
 from holdfast.cli.demo.event_log import EventLogWriter
-from holdfast.members.consumer_queries import TopicPartition
+from holdfast.members.config.arguments import TopicPartition
 
 
 def main(given: dict[str, object]) -> None:

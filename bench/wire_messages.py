@@ -24,11 +24,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as Kaf
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
-    SubscriptionDecoder,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
@@ -112,7 +112,7 @@ def cases() -> list[Case]:
                 name,
                 "holdfast, remembering",
                 N_MEMBERS,
-                all_of(SubscriptionDecoder().decode, messages),
+                all_of(subscription_decoder(), messages),
             ),
             (name, "holdfast, pure", N_MEMBERS, all_of(decode_subscription, messages)),
             (name, "kafka-python", N_MEMBERS, all_of(KafkaPythonSubscription.decode, messages)),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
     from holdfast.core.model.topics import Topics
-    from holdfast.members.consumer import Consumer, RebalanceListener
-    from holdfast.members.consumer_queries import TopicPartition
+    from holdfast.members.config.arguments import RebalanceListener, TopicPartition
+    from holdfast.members.consumer import Consumer
     from holdfast.members.resources.attempts import (
         AsyncStopEvent,
         Resource,
@@ -73,13 +73,13 @@ _HOME = {
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "Imbalance": "holdfast.core.machine.leader.imbalance",
-    "RebalanceListener": "holdfast.members.consumer",
+    "RebalanceListener": "holdfast.members.config.arguments",
     "Resolution": "holdfast.core.machine.leader.imbalance",
     "Resource": "holdfast.members.resources.attempts",
     "ResourceState": "holdfast.members.resources.attempts",
     "Result": "holdfast.core.assignors.result",
     "StopEvent": "holdfast.members.resources.attempts",
-    "TopicPartition": "holdfast.members.consumer_queries",
+    "TopicPartition": "holdfast.members.config.arguments",
     "Topics": "holdfast.core.model.topics",
     "Worker": "holdfast.members.worker",
     "WorkerListener": "holdfast.members.worker",

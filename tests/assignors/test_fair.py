@@ -12,8 +12,7 @@ from tests.assignors.groups import run, snapshot, tp
 from tests.oracles import subscribers
 from tests.strategies import snapshots
 
-from holdfast.core.assignors.optimal.chains import Levelling
-from holdfast.core.assignors.optimal.greedy import spread_count
+from holdfast.core.assignors.optimal.levelling import Levelling, spread_count
 from holdfast.core.model.group import Group
 
 

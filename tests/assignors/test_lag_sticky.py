@@ -12,7 +12,7 @@ from tests.assignors.groups import run, settled, snapshot
 from tests.strategies import snapshots
 
 from holdfast.core.assignors.optimal import exchange
-from holdfast.core.assignors.optimal.chains import Levelling
+from holdfast.core.assignors.optimal.levelling import Levelling
 from holdfast.core.assignors.registry import assign
 from holdfast.core.assignors.rounds import next_round
 from holdfast.core.model.group import Group

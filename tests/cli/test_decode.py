@@ -12,7 +12,7 @@ from tests import strategies as wire
 from tests.cli.running import run as holdfast
 from tests.wire import java_vectors
 
-from holdfast.cli.wire_json import decode_line, to_json
+from holdfast.cli.commands.decode import decode_line, to_json
 from holdfast.core.wire.layouts.consumer_protocol import encode_assignment, encode_subscription
 from holdfast.core.wire.layouts.container import (
     encode_member_assignment,

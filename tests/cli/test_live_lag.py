@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from holdfast.cli import live_lag
 from holdfast.cli.live_lag import chosen_groups, lag_rows
-from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
+from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, RecordTime
 from holdfast.cluster.groups import GroupReader, Position
 from holdfast.cluster.groups_now import GroupsNow
-from holdfast.cluster.record_times import RecordTime
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table, with_record_ages
 from holdfast.fleet.pipeline.history.lag_slope import with_slopes

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.cli.running import run
 from tests.proof.rules import attached
+from tests.suites import further
 
 import holdfast
 from holdfast.cli.commands import simulate
@@ -187,16 +188,21 @@ def test_violations_are_a_list_in_json_lines():
     assert json.loads(done.out)["violations"] == []
 
 
-def test_a_broken_rule_is_exit_code_1():
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    further(
+        [
+            (("--policy", f"{__name__}:resting"), "L4"),
+            (("--policy", "eager", "--assignor", f"{__name__}:uneven"), "L2"),
+            (("--policy", "simple", "--assignor", f"{__name__}:turning"), "L1"),
+        ]
+    ),
+)
+def test_a_broken_rule_is_exit_code_1(words, rule):
     """The rules that an assignor or a policy of the user can break."""
-    for words, rule in (
-        (("--policy", "eager", "--assignor", f"{__name__}:uneven"), "L2"),
-        (("--policy", f"{__name__}:resting"), "L4"),
-        (("--policy", "simple", "--assignor", f"{__name__}:turning"), "L1"),
-    ):
-        done = run("simulate", *words, *SMALL)
-        assert done.code == 1
-        assert rule in {one["rule"] for one in json.loads(done.out)["violations"]}
+    done = run("simulate", *words, *SMALL)
+    assert done.code == 1
+    assert rule in {one["rule"] for one in json.loads(done.out)["violations"]}
 
 
 OWN = "tests.live.own_policy:cooperative"

@@ -33,8 +33,7 @@ from holdfast.cli.app import COMMANDS
 from holdfast.cluster.snapshot import JOINING
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import CLIENT, DUMP, FOLDER, SERVERS, GivenSource, holdfast_line
-from holdfast.core.kinds.kind import GroupKind
-from holdfast.core.kinds.rows import CLASSIC, KINDS
+from holdfast.core.kinds import CLASSIC, KINDS, GroupKind
 from holdfast.core.machine import codes
 from holdfast.fleet.analysis.findings import examination
 from holdfast.fleet.analysis.findings.finding import (

@@ -85,9 +85,9 @@ def test_a_link_to_the_source_is_the_name_of_the_file():
 
 def test_a_page_of_the_reference_has_what_a_class_inherits():
     """The bases of a public class are not public: their methods stand on its page."""
-    (entry,) = re.findall(r"^.*heading: holdfast\.Consumer}$", reference("holdfast"), re.M)
-    assert {"commit_async", "end_offsets", "poll_one"} <= set(re.findall(r"\w+", entry))
-    assert "_seek_to" not in entry
+    (entry,) = re.findall(r"^.*heading: holdfast\.StopEvent}$", reference("holdfast"), re.M)
+    assert {"is_set", "is_lost", "seconds_left"} <= set(re.findall(r"\w+", entry))
+    assert "_state" not in entry
     assert "inherited_members" not in reference("holdfast.errors")
 
 

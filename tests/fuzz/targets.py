@@ -12,7 +12,7 @@ from tests.fuzz import folders
 from tests.wire import codecs, records_twin
 from tests.wire.codecs import Codec
 
-from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, decode_subscription
+from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, subscription_decoder
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.core.wire.many.member_messages import NO_TOPICS, claims_of, decode_subscriptions
 from holdfast.core.wire.many.name_table import NameTable
@@ -21,12 +21,12 @@ from holdfast.core.wire.one.reasons import REASONS
 from holdfast.errors import WireError
 
 NULL_SIZE = 0xFFFF
-_remembering = SubscriptionDecoder()
+_remembering = subscription_decoder()
 
 
 def _decode_remembering(data: bytes) -> Any:
     """The decoder that remembers must agree with the pure one on values; both may refuse."""
-    value = _remembering.decode(data)
+    value = _remembering(data)
     assert value == decode_subscription(data)
     return value
 

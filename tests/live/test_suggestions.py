@@ -24,8 +24,7 @@ from tests.suites import further
 
 from holdfast.cluster.snapshot import JOINING
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
-from holdfast.core.kinds.kind import GroupKind
-from holdfast.core.kinds.rows import CLASSIC, KINDS
+from holdfast.core.kinds import CLASSIC, KINDS, GroupKind
 from holdfast.fleet.analysis.findings.finding import RULES, Finding, Limits, to_cooperative
 from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, window_end_ms

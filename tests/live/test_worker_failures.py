@@ -21,7 +21,7 @@ from tests.suites import further
 
 from holdfast import Resource, Worker
 from holdfast.core.machine.leader.targets import MOST_TRIED
-from holdfast.members.resources import failures
+from holdfast.members.resources import attempts
 
 pytestmark = pytest.mark.broker
 
@@ -33,7 +33,7 @@ N = 12
 @pytest.fixture(autouse=True)
 def earlier_rounds(monkeypatch):
     """A worker asks for its next round after 4 s: as long as the longest back-off here, not 10."""
-    monkeypatch.setattr(failures, "ROUND_MS", SOON["holdfast.restart.backoff.max.ms"])
+    monkeypatch.setattr(attempts, "ROUND_MS", SOON["holdfast.restart.backoff.max.ms"])
 
 
 class Post:
@@ -139,7 +139,7 @@ def shared(made, n=N):
 def settled(made):
     """All workers are in one generation, and no worker is still to ask for a round."""
     at = {post.worker.generation for post in made}
-    time.sleep((failures.ROUND_MS + failures.COLLECT_MS) / 1000)
+    time.sleep((attempts.ROUND_MS + attempts.COLLECT_MS) / 1000)
     return len(at) == 1 and {post.worker.generation for post in made} == at
 
 

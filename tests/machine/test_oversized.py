@@ -36,13 +36,16 @@ def joined(name: str, **said) -> JoinedMember:
 
 def test_claims_of_what_does_not_exist_are_not_read() -> None:
     owned = (("clicks", MANY), ("gone", MANY), ("orders", (3, 1, 3)))
-    liar = joined("liar", owned=owned, topics=("gone", "orders", "clicks"), rack="r")
+    liar = joined(
+        "liar", owned=owned, topics=("gone", "orders", "clicks"), user_data=b"own", rack="r"
+    )
     (taken,) = begin_round(round_of(NAME, (liar,), TOPICS, 7)).members
     said = decode_subscription(taken.metadata)
     assert said.topics == ("clicks", "orders")
     assert dict(said.owned)["orders"] == (1, 3)
     assert dict(said.owned)["clicks"] == MANY[: 2 + 256]  # asked to revoke these, then the next
     assert (said.generation, said.rack, "gone" in dict(said.owned)) == (6, "r", False)
+    assert said.user_data == b"own"
 
 
 def test_an_honest_member_that_owns_everything_is_read_as_it_is() -> None:

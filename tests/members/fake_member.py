@@ -22,8 +22,8 @@ from holdfast.core.machine.events import CommitRefused, LeaveRequested, Polled, 
 from holdfast.core.machine.shared_values import Identity, ListenerCall, OffsetToCommit
 from holdfast.core.machine.states import MemberState
 from holdfast.members.clients.librdkafka.adapter import StartOffset
+from holdfast.members.config.arguments import TopicPartition
 from holdfast.members.config.policy import assignors_of
-from holdfast.members.consumer_queries import TopicPartition
 from holdfast.members.metrics import Counters
 from holdfast.members.runtime.member_thread import MemberSnapshot
 from holdfast.members.session.client_adapter import ClientTraits, InFlight, before

@@ -15,8 +15,14 @@ from kafka.record.default_records import DefaultRecordBatch as Layout
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from holdfast.cluster import first_unread as module
-from holdfast.cluster.first_unread import MOST_ALONE, NOT_KNOWN, FirstUnread, Wanted, first_unread
-from holdfast.cluster.record_times import RecordTime
+from holdfast.cluster.first_unread import (
+    MOST_ALONE,
+    NOT_KNOWN,
+    FirstUnread,
+    RecordTime,
+    Wanted,
+    first_unread,
+)
 
 NOW = 1_800_000_000_000
 _ATTRIBUTES = Layout.ATTRIBUTES_OFFSET + 1

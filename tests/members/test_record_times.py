@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cluster.record_times import NEAR_MS, NEAR_SHARE, STEPS, RecordTime, record_times
+from holdfast.cluster.first_unread import NEAR_MS, NEAR_SHARE, STEPS, RecordTime, record_times
 
 NOW = 10**9
 DAY = 86_400_000

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
 from holdfast.members.resources.attempts import (
+    COLLECT_MS,
+    REPORTED_AFTER,
+    ROUND_MS,
     Begin,
     EndedLate,
+    Failures,
     Overdue,
     ResourceStatus,
     RevocationEnded,
     Stop,
 )
-from holdfast.members.resources.failures import COLLECT_MS, REPORTED_AFTER, ROUND_MS, Failures
 from holdfast.members.resources.machine import ResourceMachine
 
 A, B, C = (("job", n) for n in range(3))

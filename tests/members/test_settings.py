@@ -2,8 +2,10 @@
 
 import pytest
 
+import holdfast
 from holdfast.cluster import client_configs
 from holdfast.errors import ConfigError
+from holdfast.members.config.policy import assignors_of, policy_of
 from holdfast.members.config.settings import KEYS, Settings, librdkafka_fetch
 
 MINIMAL = {"bootstrap.servers": "a:1,b:2", "group.id": "g"}
@@ -22,6 +24,20 @@ def test_defaults_are_kafkas():
     assert settings["auto.offset.reset"] == "latest"
     assert settings["partition.assignment.strategy"] == ("cooperative-sticky",)
     assert settings["holdfast.policy"] == "simple"
+
+
+def test_a_factory_is_called_once_for_all_that_a_client_makes_of_its_settings():
+    made = []
+
+    def mine():
+        made.append(holdfast.assignor("mine", lambda claims: claims.owner))
+        return made[-1]
+
+    settings = parse(partition_assignment_strategy=[mine], holdfast_policy="deferred")
+    (design,) = assignors_of(settings)
+    assert settings.listed[0].name == policy_of(settings).assignor.name == "mine"
+    assert design.policy.assignor is settings.listed[0]
+    assert len(made) == 1
 
 
 def test_numbers_and_booleans_may_be_strings():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.pipeline.fleet import generation_value, member, record_batch
 from tests.wire.records_twin import records
 
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import BY_RECORD
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,

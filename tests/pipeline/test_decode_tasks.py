@@ -7,8 +7,7 @@ import pytest
 from tests.pipeline.kinds import kind
 from tests.pipeline.test_decode import batch_of
 
-from holdfast.core.kinds.kind import Given
-from holdfast.core.kinds.rows import KINDS, mark_warm_ups
+from holdfast.core.kinds import KINDS, Given, mark_warm_ups
 from holdfast.core.wire.layouts.connect import ASSIGNMENT, METADATA
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS

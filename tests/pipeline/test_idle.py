@@ -9,8 +9,7 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, Wanted
-from holdfast.cluster.record_times import RecordTime
+from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, RecordTime, Wanted
 from holdfast.fleet.analysis.group.group_history import read_group
 from holdfast.fleet.pipeline.history import lag as lags
 from holdfast.fleet.pipeline.history.lag import with_record_ages

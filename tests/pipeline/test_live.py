@@ -21,9 +21,8 @@ from tests.live.small_group import small_group
 from tests.pipeline.test_deployment import run as submitted
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.cluster.first_unread import FirstUnread, Wanted
+from holdfast.cluster.first_unread import FirstUnread, RecordTime, Wanted
 from holdfast.cluster.lookup import Lookup
-from holdfast.cluster.record_times import RecordTime
 from holdfast.core.wire.one.topic_ids import offsets_partition, read_topic_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run

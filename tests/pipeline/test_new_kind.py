@@ -9,9 +9,8 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.report.fleet import examine_all
 
-from holdfast.core.kinds import rows
-from holdfast.core.kinds.kind import ACTIVE, Given, GroupKind, GroupType, Words
-from holdfast.core.kinds.rows import lists_of
+from holdfast.core import kinds
+from holdfast.core.kinds import ACTIVE, Given, GroupKind, GroupType, Words, lists_of
 from holdfast.errors import WireError
 from holdfast.fleet.analysis.findings.finding import describe
 from holdfast.fleet.analysis.group.group_history import read_group
@@ -47,7 +46,7 @@ def row(monkeypatch):
         tool="",
         read=read_jobs,
     )
-    monkeypatch.setattr(rows, "KINDS", (*rows.KINDS, kind))
+    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, kind))
 
 
 def generation(number: int, members: dict[str, tuple[dict, dict | None]], protocol: str):
@@ -127,4 +126,4 @@ def test_the_report_has_its_words(made):
 
 
 def test_the_command_does_not_call_it_unread():
-    assert rows.is_read("queue-runner") and not rows.is_read("sr")
+    assert kinds.is_read("queue-runner") and not kinds.is_read("sr")

@@ -75,5 +75,12 @@ def test_bytes_that_are_no_state_are_refused(message):
 
 def test_other_columns_are_refused():
     gens = some()
-    with pytest.raises(SourceError, match="found other columns than those of generation_heads"):
+    with pytest.raises(SourceError, match="cannot be read"):
         read(packed(gens, head=gens.head.drop_columns(["state"])))
+
+
+def test_the_state_of_another_version_is_refused(monkeypatch):
+    value = packed(some())
+    monkeypatch.setattr(state, "LAYOUT", b"another.")
+    with pytest.raises(SourceError, match="found other columns than those of this version"):
+        read(value)

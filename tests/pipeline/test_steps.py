@@ -10,8 +10,7 @@ from tests.pipeline import local
 from tests.pipeline.test_kill import lived
 from tests.pipeline.test_replay import OTHERS
 
-from holdfast.cluster.first_unread import FirstUnread
-from holdfast.cluster.record_times import RecordTime
+from holdfast.cluster.first_unread import FirstUnread, RecordTime
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
 from holdfast.fleet.pipeline.batches.jobs import Job

@@ -24,8 +24,7 @@ from tests.pipeline.kinds import tables_of
 from tests.report.captured import scenarios
 from tests.report.fleet import examine_all
 
-from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread
-from holdfast.cluster.record_times import RecordTime
+from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, RecordTime
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.analysis.findings.examination import Examination

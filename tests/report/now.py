@@ -8,7 +8,7 @@ from typing import Any
 from tests.report.fleet import START_MS
 
 from holdfast.cluster.snapshot import SeenGroup, SeenGroups, SeenMember
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 
 

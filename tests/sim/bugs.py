@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from tests.proof.rules import commits
+from tests.proof.rules.commits import DeliveredBatch
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import HeartbeatAnswered
@@ -15,7 +17,6 @@ from holdfast.core.machine.member import answers
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
-from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import (
     MemberAssignment,
     decode_member_assignment,
@@ -54,10 +55,10 @@ def rejoin_before_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask_only_who_owns_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard of a commit asks which member owns a resource, and not since when."""
 
-    def owns(member: Member, handed_out: Mapping[Resource, int]) -> bool:
-        return member.generation >= 0 and member.holdings.owned.issuperset(handed_out)
+    def owns(member: Member, batch: DeliveredBatch) -> bool:
+        return member.generation >= 0 and batch.resource in member.holdings.owned
 
-    monkeypatch.setattr(Member, "may_commit", owns)
+    monkeypatch.setattr(commits, "may_commit", owns)
 
 
 def give_the_number_of_a_term_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.core.wire.layouts.consumer_protocol import (
-    SubscriptionDecoder,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
@@ -49,7 +49,7 @@ class Codec:
 
 CODECS = {
     "subscription": Codec(decode_subscription, encode_subscription),
-    "remembering": Codec(SubscriptionDecoder().decode, encode_subscription),
+    "remembering": Codec(subscription_decoder(), encode_subscription),
     "assignment": Codec(decode_assignment, encode_assignment),
     "sticky": Codec(decode_sticky_user_data, encode_sticky_user_data),
     "cooperative": Codec(decode_cooperative_user_data, encode_cooperative_user_data),

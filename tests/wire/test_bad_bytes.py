@@ -9,7 +9,7 @@ from tests import strategies as wire
 from tests.wire import java_vectors
 from tests.wire.codecs import CODECS
 
-from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, decode_subscription
+from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, subscription_decoder
 from holdfast.core.wire.one.reasons import Reason
 from holdfast.errors import WireError
 
@@ -96,11 +96,11 @@ def test_what_follows_a_message_is_ignored(schema: str, data) -> None:
 
 
 def test_what_is_remembered_survives_a_failure() -> None:
-    decoder = SubscriptionDecoder()
+    decode = subscription_decoder()
     good = bytes.fromhex("0000 00000001 0001 61 ffffffff")
-    assert decoder.decode(good).topics == ("a",)
+    assert decode(good).topics == ("a",)
     with pytest.raises(WireError):
-        decoder.decode(good[:-1])
+        decode(good[:-1])
     with pytest.raises(WireError):
-        decoder.decode(bytes.fromhex("0000 00000002 0001 62"))
-    assert decoder.decode(good) == decode_subscription(good)
+        decode(bytes.fromhex("0000 00000002 0001 62"))
+    assert decode(good) == decode_subscription(good)

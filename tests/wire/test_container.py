@@ -261,6 +261,13 @@ def test_a_packed_set_ends_where_it_ends(numbers: set[int], behind: str) -> None
     assert len(code) <= (k + 3) * len(partitions) + 1
 
 
+@pytest.mark.parametrize("last", [0x80, 0x81, 0xFF])
+def test_a_number_in_bits_that_does_not_end_is_refused(last: int) -> None:
+    with pytest.raises(WireError) as caught:
+        Bits(Reader(bytes([0x80] * 4 + [last]), "test")).uvarint("count")
+    assert (caught.value.reason, caught.value.field) == ("bad-varint", "count")
+
+
 def test_a_packed_set_is_close_to_what_it_says() -> None:
     """2,000 members share 20,000 partitions: ten of 20,000 are log2(C(20000, 10)) = 121 bits."""
     rng = np.random.default_rng(5)

@@ -15,11 +15,11 @@ from holdfast.core.model.partitions import merge_topics, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
-    SubscriptionDecoder,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
@@ -58,12 +58,12 @@ def test_a_subscription_in_any_order_is_written_sorted(topics, owned, version) -
 
 @given(st.lists(wire.subscriptions(), max_size=6), st.lists(st.booleans(), max_size=6))
 def test_the_remembering_decoder_agrees_with_the_pure_function(values, repeats) -> None:
-    decoder = SubscriptionDecoder()
+    decode = subscription_decoder()
     last: tuple[str, ...] = ()
     for value, repeat in zip(values, repeats, strict=False):
         sent = dataclasses.replace(value, topics=last) if repeat else value
         last = sent.topics
-        assert decoder.decode(encode_subscription(sent)) == sent
+        assert decode(encode_subscription(sent)) == sent
 
 
 @given(wire.any_topic_partitions())

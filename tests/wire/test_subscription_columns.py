@@ -236,6 +236,14 @@ def test_a_member_that_ends_early_leads_nobody_else_astray() -> None:
         assert found == read_slowly(messages, cooperative=False)
 
 
+def test_a_wrong_count_of_one_member_leaves_the_claims_of_the_others() -> None:
+    counted = b"\0\1a\0\0\0\3"
+    wrong = member(2).replace(counted, b"\0\1a\xff\xff\xff\xff")
+    assert wrong != member(2)
+    for messages in ([member(1), wrong, member(3, n_owned=5)], [wrong, member(4)]):
+        agree(messages, KNOWN)
+
+
 def test_a_rack_that_is_not_text_makes_the_message_unreadable() -> None:
     data = member(1, rack="zone")
     assert read([data], cooperative=True)[0][3] == "zone"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tools.pages.tables import table
 
-from holdfast.cli.simulation_picture import draw
+from holdfast.cli.commands.simulate import draw
 from holdfast.core.machine.policy import Policy
 from holdfast.sim.scenarios import Report, ScenarioStep, Setup, simulate
 from holdfast.sim.world.costs import Costs

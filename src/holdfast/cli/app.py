@@ -4,6 +4,9 @@
 (Spark, clients) inside its function. Only this module turns an error into an exit code:
 0 ok, 1 findings, 2 usage or config, 3 source, 4 infeasible, 70 our bug, 130 Ctrl-C.
 
+A standard stream that the caller closed reads as empty and discards output. Output to stdout
+arrives whole, or the command fails.
+
 **Strategy.** Every file of ``cli/commands`` is a command of the same name
 (:mod:`holdfast.cli.commands`). Running a command imports its module alone, ``--help`` none.
 """
@@ -11,8 +14,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
+import select
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -34,7 +39,6 @@ from holdfast.cli.settings import (
     variables_of,
     where_from,
 )
-from holdfast.cli.streams import open_streams
 from holdfast.errors import (
     ConfigError,
     HoldfastError,
@@ -294,3 +298,53 @@ def _report(error: BaseException, *, debug: bool) -> int:
     if not is_interrupt(error):
         print_error(str(error) if isinstance(error, HoldfastError) else explained(error))
     return exit_code(error)
+
+
+class _Whole(io.FileIO):
+    """A file whose writes are never partial.
+
+    A system may accept only a part of a write: of a pipe that another program made non-blocking
+    (pipes and terminals are shared), at a signal, or if the disk is full. Python's own stdout
+    silently drops the rest under ``PYTHONUNBUFFERED``, and raises halfway otherwise. This file
+    writes the rest, and waits until the reader has read.
+    """
+
+    def write(self, data: Any, /) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            written = super().write(left)
+            if written is None:  # full, and it would not wait by itself
+                select.select([], [self], [])
+            else:
+                left = left[written:]
+        return size
+
+
+def open_streams() -> None:
+    """Open the standard streams that the caller closed; escape what a stream cannot encode."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _whole(sys.stdout)
+    sys.stdin = sys.stdin or _nowhere("r")
+    sys.stdout = sys.stdout or _nowhere("w")
+    sys.stderr = sys.stderr or _nowhere("w")
+
+
+def _whole(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    stream.flush()
+    try:
+        number = stream.fileno()
+    except OSError:  # in memory
+        stream.reconfigure(errors="backslashreplace")
+        return stream
+    return io.TextIOWrapper(
+        _Whole(number, "w", closefd=False),  # as Python's own with -u
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _nowhere(mode: str) -> Any:
+    return Path(os.devnull).open(mode, encoding="utf-8")

@@ -3,7 +3,10 @@
 **Rules.** An option is declared once: in the signature of its command's function, or in
 :mod:`holdfast.cli.options` if several commands have it. Click's name of an option is its first
 long flag, so a settings file and an environment variable use the name of the flag. An option that
-counts once is refused if it is given twice: the first value would be lost silently.
+counts once is refused if it is given twice: the first value would be lost silently. An error about
+an unknown option suggests one of the command: similar spelling alone gives no suggestion, since
+``--port`` is not a misspelt ``--input``; a word that another command, Kafka's tools or a Kafka
+client has for the same thing leads to the option of this command.
 
 **Strategy.** A parameter is ``Annotated[type, Option(...)]`` or ``Annotated[type,
 Argument(...)]``. The type says how a value is read: a closed set is a choice, ``list`` is a
@@ -15,18 +18,19 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import click
 
-from holdfast.cli.suggestions import refused_option, refused_words
 from holdfast.errors import ConfigError
 from holdfast.fleet.tables.storage.paths import local_path
 
@@ -241,3 +245,64 @@ def _type(kind: Any, declared: Declared) -> Any:
         return _ChoiceOf(kind)
     # A URL of remote storage is not a path of this machine, and is refused.
     return _Parsed(local_path, "file") if issubclass(kind, Path) else kind
+
+
+SAME: Final = {
+    "port": ("--port", "--listen"),
+    "p": ("--port", "--listen"),
+    "host": ("--listen", "--bootstrap-server"),
+    "address": ("--listen", "--bootstrap-server"),
+    "listen": ("--listen", "--port"),
+    **dict.fromkeys(
+        ("bootstrap", "bootstrap-servers", "broker", "broker-list", "server"),
+        ("--bootstrap-server",),
+    ),
+    "brokers": ("--brokers", "--bootstrap-server"),
+    "zookeeper": ("--bootstrap-server",),
+    **dict.fromkeys(("config", "consumer.config", "properties"), ("--command-config",)),
+    **dict.fromkeys(("consumer-group", "group-id", "groups", "g"), ("--group",)),
+    **dict.fromkeys(("topics", "t"), ("--topic",)),
+    **dict.fromkeys(("strategy", "partition-assignment-strategy"), ("--assignor", "--from")),
+    **dict.fromkeys(("tables", "dump", "folder", "file", "i"), ("--input", "--output")),
+    **dict.fromkeys(("out", "o"), ("--output",)),
+    **dict.fromkeys(("json", "csv", "jsonl"), ("--format",)),
+    **dict.fromkeys(("interval", "watch", "follow"), ("--every", "--interval")),
+    "all": ("--all-groups",),
+}
+"""What people type -> options that mean the same; the first one that a command has counts."""
+
+_NEAR: Final = 0.7
+_SERVERS: Final = re.compile(r"[\w.\-\[\]]+:\d+(,[\w.\-\[\]]+:\d+)*")
+
+
+def refused_option(typed: str, flags: Iterable[str], context: click.Context) -> click.UsageError:
+    """Return the error about an unknown option, with its likely meaning."""
+    known = {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
+    word = typed.lstrip("-")
+    same = [flag for flag in SAME.get(word, ()) if flag.lstrip("-") in known][:1]
+    meant = same or [known[name] for name in get_close_matches(word, known, 3, _NEAR)]
+    hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+    return click.NoSuchOption(typed, f"No such option {typed!r}.{hint}", ctx=context)
+
+
+def refused_words(
+    words: Sequence[str], flags: Sequence[str], context: click.Context
+) -> click.UsageError:
+    """Return the error about words without an option, with an option for the first of them."""
+    meant = " or ".join(f"{flag} {words[0]}" for flag in _flags_of(words[0], flags))
+    hint = f": did you mean {meant}?" if meant else ""
+    noun = "argument" if len(words) == 1 else "arguments"
+    return click.UsageError(f"Got unexpected extra {noun} ({' '.join(words)}){hint}", context)
+
+
+def _flags_of(word: str, flags: Sequence[str]) -> list[str]:
+    """Return options of a command that a word without an option may belong to."""
+    if word.isdigit():
+        meant = ["--port"]
+    elif _SERVERS.fullmatch(word):
+        meant = ["-b"]
+    elif Path(word).exists() or "/" in word:
+        meant = ["--input"]
+    else:
+        meant = ["-b", "--input"]
+    return [flag for flag in meant if flag in flags]

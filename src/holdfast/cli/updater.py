@@ -25,8 +25,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli.arrow import load_arrow
 from holdfast.cli.output import notes
+from holdfast.cli.sources import load_arrow
 from holdfast.cli.spark_progress import Stage, followed
 from holdfast.cli.watch_loop import BatchReporter, WatchTask, follow_cluster
 from holdfast.errors import HoldfastError

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cluster import aws, client_configs, credentials
 from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
-from holdfast.cluster.first_unread import FirstUnread, Wanted, first_unread
-from holdfast.cluster.record_times import TopicPartition
+from holdfast.cluster.first_unread import FirstUnread, TopicPartition, Wanted, first_unread
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.cluster.tokens import Tokens
@@ -183,7 +182,8 @@ class LiveCluster:
             refused = self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
             return UnreadableTopicError(str(refused))
         return UnreadableTopicError(
-            f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
+            f"{self.bootstrap} has no topic {topic!r}: nothing was committed yet, or commits are "
+            "kept elsewhere"
         )
 
     def group_names(self) -> set[str]:

@@ -9,7 +9,7 @@ stays unknown:
 - Records of an aborted or an open transaction are unread for consumers of uncommitted records only.
   Kafka does not know which kind of consumer a group has.
 - In a topic that the principal may not read, the age is a bound
-  (:mod:`holdfast.cluster.record_times`), and whether a record is unread is not known. A record with
+  (:mod:`holdfast.cluster.first_unread`), and whether a record is unread is not known. A record with
   a time in the future has no age.
 
 **Strategy.** One request for many partitions fetches up to :data:`LOOK_BYTES` of each: a marker has
@@ -27,7 +27,144 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from holdfast.cluster.record_times import Ask, RecordTime, TopicPartition, layers, record_times
+STEPS: Final = 20
+NEAR_MS: Final = 100
+NEAR_SHARE: Final = 0.01
+
+TopicPartition = tuple[str, int]
+Ask = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, int] | None]]
+"""Times in milliseconds to (offset, time) of the first record at or after each, or None. A
+partition that has no leader is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTime:
+    """The time of a record."""
+
+    ms: int  # since 1970
+    is_exact: bool  # False: the record has this time or an earlier one
+
+
+@dataclass(slots=True)
+class _RecordSearch:
+    """The search for the first record at or after ``offset``; ``low`` lies before it."""
+
+    offset: int
+    guess: int
+    now_ms: int
+    high_ms: int  # no record before ``high_offset`` has this time or a later one, once requested
+    high_offset: int = -1
+    low_ms: int = -1
+    low_offset: int = -1
+    bound_ms: int | None = None
+    is_exact: bool = False
+    over: bool = False
+    steps: int = 0
+
+    def take(self, answer: tuple[int, int] | None) -> None:
+        """Narrow the search by the record that was found for the guess."""
+        self.steps += 1
+        repeated = False
+        if answer is None:
+            self.high_ms, self.high_offset, self.bound_ms = self.guess, -1, self.guess - 1
+        elif answer[0] < self.offset:
+            self.low_offset, self.low_ms = answer
+        else:
+            # Records between the offset and the found one are earlier than the guess, and
+            # so than the found one's time. Whichever of them is the first, the bound holds for it.
+            repeated = answer[0] == self.high_offset
+            self.high_ms, (self.high_offset, self.bound_ms) = self.guess, answer
+            self.is_exact = answer[0] == self.offset or not self.guess
+        self._next(repeated)
+
+    def _next(self, repeated: bool) -> None:
+        if self.low_ms < 0:
+            self.over = not self.guess
+            self.guess = 0
+            return
+        between = self.high_ms - self.low_ms
+        if between <= 1:  # a record with a later time precedes it, or all times were requested
+            self.over = True
+        elif repeated or self.low_offset == self.offset - 1:
+            self.guess = self.low_ms + 1  # nothing may lie between the two records
+        else:
+            share = 0.5
+            if self.steps % 3 and self.high_offset > self.low_offset:
+                share = (self.offset - self.low_offset) / (self.high_offset - self.low_offset)
+            self.guess = self.low_ms + min(max(round(between * share), 1), between - 1)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the time is known, or known closely enough."""
+        if self.over or self.is_exact:
+            return True
+        if self.bound_ms is None or self.low_ms < 0:
+            return False
+        most = max(NEAR_MS, NEAR_SHARE * (self.now_ms - self.bound_ms))
+        return self.bound_ms - self.low_ms <= most
+
+    @property
+    def found(self) -> RecordTime | None:
+        """Return the time, as far as the answers show it."""
+        if self.bound_ms is None or self.bound_ms < 0:
+            return None
+        return RecordTime(self.bound_ms, self.is_exact)
+
+
+def record_times(
+    wanted: Sequence[tuple[str, int, int, int]], ask: Ask, now_ms: int
+) -> list[RecordTime | None]:
+    """Find the times of records; None if the cluster does not know.
+
+    Parameters
+    ----------
+    wanted : sequence of (str, int, int, int)
+        Topic, partition, offset, and a time that is likely to be near the record's own. If the log
+        has no record at the offset, the next one is meant.
+    ask : callable
+        Sends one request for any number of partitions.
+    now_ms : int
+        The time of the query, in milliseconds since 1970.
+
+    Notes
+    -----
+    Two groups may read one partition: each gets a search, and a request covers one of them.
+    """
+    searches = [
+        _RecordSearch(
+            offset=offset,
+            guess=max(min(near_ms, now_ms), 0),  # below 0 ListOffsets has other meanings
+            now_ms=now_ms,
+            high_ms=now_ms + 1,
+        )
+        for _, _, offset, near_ms in wanted
+    ]
+    for layer in layers([(topic, partition) for topic, partition, _, _ in wanted]):
+        for _ in range(STEPS):
+            live = {tp: searches[i] for tp, i in layer.items() if not searches[i].ended}
+            if not live:
+                break
+            answers = ask({tp: search.guess for tp, search in live.items()})
+            for tp, search in live.items():
+                if tp in answers:
+                    search.take(answers[tp])
+                else:
+                    search.over = True
+    return [search.found for search in searches]
+
+
+def layers(tps: Sequence[TopicPartition]) -> list[dict[TopicPartition, int]]:
+    """Group indices of ``tps`` into layers, each with every partition at most once."""
+    found: list[dict[TopicPartition, int]] = []
+    depth: dict[TopicPartition, int] = {}
+    for i, tp in enumerate(tps):
+        at = depth.get(tp, 0)
+        depth[tp] = at + 1
+        if at == len(found):
+            found.append({})
+        found[at][tp] = i
+    return found
+
 
 MOST_QUERIED: Final = 5_000
 """Partitions in one query: a cluster answers a few thousand of them in a second."""
@@ -124,11 +261,11 @@ class _Look:
     def take(self, answer: Any) -> None:
         """Skip the control records of an answer, up to the first unread record."""
         began, self.is_large = self.offset, False
-        aborted = _Aborted(answer)
+        is_aborted = _aborted_by(answer)
         for batch in _batches(answer.records):
             if self.found is not None or batch.base_offset >= self.end:
                 break
-            self._pass(batch, aborted.has(batch))
+            self._pass(batch, is_aborted(batch))
         if self.found is not None:
             return
         if self.offset >= self.end:
@@ -178,22 +315,24 @@ def _look_at(looks: Mapping[TopicPartition, _Look], fetch: Fetch) -> None:
             return
 
 
-class _Aborted:
-    """The aborted transactions of an answer, for its batches in the order of the log."""
+def _aborted_by(answer: Any) -> Callable[[Any], bool]:
+    """Return a function that says whether a batch holds records of an aborted transaction.
 
-    def __init__(self, answer: Any):
-        listed = answer.aborted_transactions or ()
-        self._coming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
-        self._open: set[int] = set()
+    It takes the batches of the answer in the order of the log.
+    """
+    listed = answer.aborted_transactions or ()
+    coming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
+    producers: set[int] = set()  # with an aborted transaction that has begun and not ended
 
-    def has(self, batch: Any) -> bool:
-        """Return whether the batch holds records of an aborted transaction."""
-        while self._coming and self._coming[-1][0] <= batch.next_offset - 1:
-            self._open.add(self._coming.pop()[1])
+    def is_aborted(batch: Any) -> bool:
+        while coming and coming[-1][0] <= batch.next_offset - 1:
+            producers.add(coming.pop()[1])
         if batch.is_control_batch:
-            self._open.discard(batch.producer_id)
+            producers.discard(batch.producer_id)
             return False
-        return batch.is_transactional and batch.producer_id in self._open
+        return batch.is_transactional and batch.producer_id in producers
+
+    return is_aborted
 
 
 def _batches(records: bytes | None) -> Iterator[Any]:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.cluster.connections import raise_code
-from holdfast.cluster.epoch_groups import epochs_of
-from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember
+from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember, epochs_of
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.wire.layouts.consumer_protocol import SubscriptionDecoder, decode_assignment
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, subscription_decoder
 from holdfast.errors import WireError
 
 NOT_FOUND: Final = 69
@@ -200,11 +199,11 @@ Subscribed = Callable[[Any], frozenset[str] | None]
 
 
 def _subscribed_classic(group: Any) -> Subscribed:
-    decoder = SubscriptionDecoder()
+    decode = subscription_decoder()
 
     def topics_of(member: Any) -> frozenset[str] | None:
         try:
-            return frozenset(decoder.decode(bytes(member.member_metadata)).topics)
+            return frozenset(decode(bytes(member.member_metadata)).topics)
         except WireError:  # none while the group rebalances
             return None
 

@@ -36,7 +36,7 @@ from holdfast.cluster.group_messages import (
 from holdfast.cluster.lookup import NODE_PATIENCE_S
 from holdfast.cluster.snapshot import SeenGroup
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.core.machine.codes import EXPECTED, ErrorCode
 from holdfast.core.model.partitions import TopicPartitions
 

@@ -70,6 +70,8 @@ def with_source(line: str, source: GivenSource) -> Visible:
 
     The options of a source come first in a line, so a name that looks like them stays.
     """
+    if source == NOT_KNOWN:
+        return Visible(line)
     for is_ours in (True, False):
         unnamed, named = (
             " ".join(map(shell_word, one.options if is_ours else one.tool_options))

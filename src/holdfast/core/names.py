@@ -43,6 +43,8 @@ SEPARATORS = ";,|"
 _UNUSUAL = re.compile(r"[^ -~]")
 _UNUSUAL_OR_BACKSLASH = re.compile(r"[^ -\[\]-~]")
 _END_SPACES = re.compile(r"^ +| +$")
+_PLAIN = re.compile(r"[!-\[\]-~](?:[ -\[\]-~]*[!-\[\]-~])?")
+"""A name that is visible as it is, as nearly every one."""
 _FORMULA = frozenset("=+-@|%\t\r\n\uff1d\uff0b\uff0d\uff20")
 _PIECES = re.compile(f"(?<=[{SEPARATORS}])")
 
@@ -71,6 +73,8 @@ def visible(name: object) -> Visible:
     """
     if isinstance(name, Visible):
         return name
+    if isinstance(name, str) and _PLAIN.fullmatch(name):
+        return Visible(name)
     return Visible(_END_SPACES.sub(lambda match: "\\u0020" * len(match.group()), part(name)))
 
 
@@ -175,6 +179,6 @@ def shell_word(name: str) -> str:
 
     A name with hidden characters is written as ``$'...'``, whose escapes bash, zsh and ksh read.
     """
-    if not any(map(is_hidden, name)):
+    if name.isprintable() and (name.isascii() or BLANK.isdisjoint(name)):
         return shlex.quote(name)
     return "$'" + visible(name).replace("'", "\\u0027") + "'"

@@ -1,11 +1,10 @@
 """Group members on real brokers, over Kafka's client libraries.
 
-``consumer`` is the member for topics (``holdfast.Consumer``), and ``consumer_queries`` has its
-queries to brokers. ``worker`` is the member for other resources (``holdfast.Worker``). ``metrics``
-has the counters of a member.
+``consumer`` is the member for topics (``holdfast.Consumer``), ``worker`` the member for other
+resources (``holdfast.Worker``). ``metrics`` has the counters of a member.
 
 ============== ====================================================================
-``config/``    what a user gives a member: own assignors, functions with a deadline
+``config/``    what a user gives a member: keys, policy, own assignors, arguments of calls
 ``session/``   what every member does, whatever client fetches for it
 ``runtime/``   one running member: its thread, its requests and their answers
 ``resources/`` the work on a worker's resources: starting, ending, restarting it

@@ -6,14 +6,18 @@ is committed every ``auto.commit.interval.ms`` and before every revocation. If a
 ``with`` block, the next owner reads the last list again. Callbacks run inside :meth:`Consumer.poll`
 and :meth:`Consumer.close`, on the caller's thread. Records that were delivered and cannot be
 committed are an error (:mod:`holdfast.members.session.subscription_state`): ``commit`` and
-``close`` raise it, and the commits of the poll loop write it to the log.
+``close`` raise it, and the commits of the poll loop write it to the log. A query goes to the
+brokers and waits for at most ``request.timeout.ms``. A commit that does not wait is checked before
+it is sent, as one that waits: offsets of partitions that this generation does not own are not sent.
 
 **Strategy.** The member has a session whose client is librdkafka
 (:mod:`~holdfast.members.session.poll_session`,
 :mod:`~holdfast.members.clients.librdkafka.consumer_adapter`). This class polls in short slices on
 the application's thread, runs callbacks between them, and closes in order.
 
-References: KIP-429, KIP-62, KIP-345; Incremental Cooperative Rebalancing, "Member process".
+References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``Consumer`` (``offsetsForTimes``,
+``beginningOffsets``, ``commitAsync``, ``groupMetadata``); Incremental Cooperative Rebalancing,
+"Member process".
 """
 
 from __future__ import annotations
@@ -24,35 +28,39 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from holdfast.cluster import kerberos
+from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError
 from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
-from holdfast.members.config.settings import Settings
-from holdfast.members.consumer_queries import (
-    ConsumerQueries,
+from holdfast.members.config.arguments import (
+    Answered,
+    RebalanceListener,
     TopicPartition,
     as_offsets,
     check_listener,
     check_offsets,
+    check_times,
     checked_names,
     checked_pairs,
     checked_pattern,
     checked_seconds,
 )
+from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
-from holdfast.members.runtime.application_tasks import to_the_end
+from holdfast.members.runtime.application_tasks import ApplicationTask, Once, to_the_end
 from holdfast.members.runtime.closing import Closing, EndSignals
 from holdfast.members.runtime.metadata_watch import Matches
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
-from holdfast.members.session.commits import loss_of
+from holdfast.members.session.commits import CommitOrigin, group_metadata, loss_of
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
@@ -63,40 +71,29 @@ if TYPE_CHECKING:
 
 _TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=True)
 
-_Self = TypeVar("_Self", bound="Consumer")
+
+def _error_of(done: Future[None]) -> Exception | None:
+    error = done.exception()
+    return error if error is None or isinstance(error, Exception) else None
+
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def _inside(
-    method: Callable[Concatenate[_Self, _P], _T],
-) -> Callable[Concatenate[_Self, _P], _T]:
+    method: Callable[Concatenate[Consumer, _P], _T],
+) -> Callable[Concatenate[Consumer, _P], _T]:
     """Mark a call of the application; a concurrent close waits for the call to end."""
 
     @wraps(method)
-    def call(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def call(self: Consumer, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return self._closing.inside(lambda: method(self, *args, **kwargs))
 
-    return cast("Callable[Concatenate[_Self, _P], _T]", call)
+    return cast("Callable[Concatenate[Consumer, _P], _T]", call)
 
 
-class RebalanceListener(Protocol):
-    """Callbacks of KIP-429; any of them may be missing."""
-
-    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        """Take over the newly assigned partitions; called in every round."""
-
-    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        """Flush the state of the revoked partitions; their offsets are committed right after."""
-
-    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
-        """Drop the state of the lost partitions: another member may already be reading them.
-
-        A listener without this method gets ``on_partitions_revoked`` instead.
-        """
-
-
-class Consumer(ConsumerQueries):
+class Consumer:
     """A consumer of topics in a group.
 
     Parameters
@@ -368,6 +365,11 @@ class Consumer(ConsumerQueries):
             )
         return self._closing.inside(lambda: self._poll(timeout, max_records))
 
+    def poll_one(self, timeout: float = 1.0) -> Message | None:
+        """Return the next record, None after ``timeout`` seconds; the previous one is processed."""
+        found = self.poll(timeout, 1)
+        return found[0] if found else None
+
     def _poll(self, timeout: float, max_records: int | None) -> list[Message]:
         session = self._running(polls=True)
         limit = self._settings["max.poll.records"] if max_records is None else max_records
@@ -443,7 +445,17 @@ class Consumer(ConsumerQueries):
         if error is not None:
             raise error
 
-    # Offsets
+    # Topics
+
+    def subscription(self) -> set[str]:
+        """Return the topics of the subscription: for a pattern, those that match now."""
+        return set(self._member().subscribed)
+
+    def list_topics(self) -> dict[str, int]:
+        """Return the number of partitions of every topic that is not internal."""
+        return dict(self._member().lookup.partitions(None).result().counts)
+
+    # Commits
 
     @_inside
     def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
@@ -474,6 +486,46 @@ class Consumer(ConsumerQueries):
             session.unprocessed = session.in_flight_from()
         wanted, origin = session.wanted(None if offsets is None else as_offsets(offsets))
         session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s).result()
+
+    def commit_async(
+        self,
+        offsets: Mapping[tuple[str, int], int] | None = None,
+        on_commit: Answered | None = None,
+    ) -> None:
+        """Commit without waiting.
+
+        Parameters
+        ----------
+        offsets : mapping of (topic, partition) to int, optional
+            As for :meth:`holdfast.Consumer.commit`.
+        on_commit : callable, optional
+            Takes the offsets and an error or None. A later :meth:`poll`, or :meth:`close`, calls
+            it; its error is raised there.
+
+        Raises
+        ------
+        RemoteProtocolError, LocalProtocolError
+            As :meth:`holdfast.Consumer.commit`, for offsets that may not be committed.
+        """
+        session = self._running()
+        origin = CommitOrigin.ALL if offsets is None else CommitOrigin.NAMED
+        session.record_positions()
+        wanted = session.to_commit() if offsets is None else as_offsets(offsets)
+        committed = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
+        sent = session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s)
+        if not wanted or on_commit is None:
+            return
+
+        def answer(done: Future[None]) -> None:
+            session.tasks.put(ApplicationTask(Once(partial(on_commit, committed, _error_of(done)))))
+
+        sent.add_done_callback(answer)
+
+    def group_metadata(self) -> bytes:
+        """Return the metadata that fence ``Producer.send_offsets_to_transaction`` (KIP-447)."""
+        return group_metadata(self._settings, self._member().member_thread.snapshot.identity)
+
+    # Offsets
 
     @_inside
     def committed(
@@ -518,6 +570,70 @@ class Consumer(ConsumerQueries):
         if partition not in self._owned(session):
             raise LocalProtocolError(f"{partition[0]}-{partition[1]} is not this member's")
         self._adapter.seek((partition[0], partition[1]), offset)
+
+    def beginning_offsets(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition; one without a leader is missing."""
+        return self._ends(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Collection[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record that is visible under ``isolation.level``."""
+        return self._ends(partitions, LATEST)
+
+    def _ends(self, partitions: Collection[tuple[str, int]], at: int) -> dict[TopicPartition, int]:
+        wanted = checked_pairs(partitions)
+        if not wanted:
+            return {}
+        found = self._member().lookup.list_offsets(wanted, at).result()
+        return {TopicPartition(*tp): offset for tp, offset in found.items()}
+
+    def offsets_for_times(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return each partition's offset of the first record at or after a time.
+
+        Parameters
+        ----------
+        times : mapping of (topic, partition) to int
+            Milliseconds since 1970.
+
+        Returns
+        -------
+        dict of TopicPartition to int or None
+            None if every record is older; a partition without a leader is missing.
+
+        Raises
+        ------
+        LocalProtocolError
+            If a time is negative.
+        """
+        check_times(times)
+        if not times:
+            return {}
+        found = self._member().lookup.offsets_at(times).result()
+        return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Continue partitions at their first records; without arguments, all that are owned."""
+        self._seek_to(self.beginning_offsets(self._named(partitions)))
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Continue partitions after their last records; without arguments, all that are owned."""
+        self._seek_to(self.end_offsets(self._named(partitions)))
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Continue partitions at the committed offsets, or by ``auto.offset.reset``."""
+        self._running()
+        found = self._adapter.start_offsets(self._named(partitions)).result()
+        self._seek_to({tp: start.offset for tp, start in found.items()})
+
+    def _named(self, partitions: Collection[tuple[str, int]]) -> Collection[tuple[str, int]]:
+        return partitions or self._member().member_thread.snapshot.owned
+
+    def _seek_to(self, offsets: Mapping[Any, int]) -> None:
+        for partition, offset in offsets.items():
+            self.seek(partition, offset)
 
     @_inside
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
@@ -603,6 +719,11 @@ class Consumer(ConsumerQueries):
             self._has_raised_failure = True
             raise failure
         return session
+
+    def _member(self) -> MemberRuntime:
+        runtime = self._running().membership.runtime
+        assert runtime is not None  # a consumer waits for a broker when it subscribes
+        return runtime
 
     def _raise_failure(self, session: PollSession) -> None:
         failure = session.membership.failure

@@ -237,15 +237,10 @@ class Worker:
         """Return the counters, in Kafka's names where they exist."""
         own = -1 if self._resources.version is None else self._resources.version
         newest = self._session.planner.newest_version
-        counts = self._supervisor.counts()
         return replace(
-            self._session.metrics(),
+            self._supervisor.add_counts(self._session.metrics()),
             resource_version=own,
             newest_resource_version=max(own, -1 if newest is None else newest),
-            running_resources=counts.running,
-            failed_resources=counts.failed,
-            overdue_resources=counts.overdue,
-            resource_failures_total=counts.n_failures,
         )
 
     __holdfast_metrics__ = metrics

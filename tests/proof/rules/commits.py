@@ -28,6 +28,14 @@ class DeliveredBatch(NamedTuple):
     term: int
 
 
+def may_commit(member: Member, batch: DeliveredBatch) -> bool:
+    """Return whether a session commits a batch: its resource is owned in the same term.
+
+    References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
+    """
+    return member.generation >= 0 and member.terms.get(batch.resource) == batch.term
+
+
 def check_commits(
     ownership_log: OwnershipLog,
     now_ms: int,
@@ -46,10 +54,10 @@ def check_commits(
     """
     if member.generation >= 0:
         for batch in current:
-            if not member.may_commit({batch.resource: batch.term}):
+            if not may_commit(member, batch):
                 text = f"{who} owns {batch.resource} and refuses to commit it"
                 ownership_log.fail("S16", now_ms, text)
-    accepted = [batch for batch in ended if member.may_commit({batch.resource: batch.term})]
+    accepted = [batch for batch in ended if may_commit(member, batch)]
     for batch in accepted:
         text = f"{who} commits of {batch.resource} what it had before it gave the resource up"
         ownership_log.fail("S16", now_ms, text)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows
-from holdfast.cli.screen import print_screens
 from holdfast.cli.sources import open_source
+from holdfast.core.names import harmless, visible
+from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from holdfast.fleet.analysis.findings.doctor import Verdict
+    from holdfast.fleet.analysis.findings.finding import Evidence, Finding
+
 
 SHOWN = 10
 _COLUMNS = (
@@ -144,3 +151,145 @@ def _rows(found: list[Verdict]) -> list[dict[str, object]]:
         for v in found
         for f in v.findings
     ]
+
+
+_STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
+
+
+def print_screens(found: Sequence[Verdict], target: Path | None) -> None:
+    """Print the screens of ``found`` to a file or stdout."""
+    with nullcontext() if target is None else open_private(target) as file:
+        _print_all(Console(file=file, highlight=False), found)
+
+
+def _print_all(console: Console, found: Sequence[Verdict]) -> None:
+    from holdfast.fleet.report.drawing.words import UP_TO
+
+    for verdict in found:
+        _print_heading(console, verdict)
+        active = [f for f in verdict.findings if f.is_active]
+        if not active:
+            what = "nothing active" if verdict.findings else "nothing found"
+            _indented(console, what, 2, style="green")
+        for finding in verdict.findings:
+            if finding.follows:  # below its cause: what it adds, in a line or two
+                head = f"consequence: {finding.code} {finding.rule.name}: {finding.text}"
+                _indented(console, head, 8, style="dim")
+            else:
+                _print_finding(console, finding, verdict.n_owned)
+        console.print()
+    costs = [_cost(**v.heading["cost_partition_seconds"], n_owned=v.n_owned) for v in found]
+    if any(cost.startswith("up to") for cost in costs):
+        _indented(console, UP_TO, 2, style="dim")
+
+
+def _print_heading(console: Console, verdict: Verdict) -> None:
+    from holdfast.fleet.analysis.findings.finding import count
+
+    head = verdict.heading
+    generation = "none" if head["generation"] is None else head["generation"]
+    state = [
+        head["state"],
+        "/".join(head["group_type"]) or "unknown type",
+        visible(head["protocol"] or "no protocol"),
+        count(head["members"], "member"),
+        count(head["partitions"], "partition"),
+        f"generation {generation}",
+    ]
+    _indented(console, visible(head["group"]), 0, style="bold")
+    if head["now"] is not None:
+        _indented(console, _now(head["now"]), 2)
+    _indented(console, ", ".join(state), 2)
+    if head["window"]["from"]:
+        cost = _cost(**head["cost_partition_seconds"], n_owned=verdict.n_owned)
+        window = _window(head["window"]["from"], head["window"]["to"])
+        rounds = count(head["rebalances"], "rebalance")
+        by = " by polls" if head["polled"] else ""
+        _indented(console, f"{window} UTC{by}: {rounds}, downtime {cost}", 2, style="dim")
+
+
+def _now(now: dict[str, Any]) -> str:
+    """Return the present state: ``now Stable, 2 members: a on /10.0.0.7, b on /10.0.0.8``."""
+    from holdfast.cluster.snapshot import member_label
+    from holdfast.fleet.analysis.findings.finding import count, more
+
+    when = f"(queried {now['asked_at'][11:19]} UTC)"
+    if now["state"] is None:
+        return f"now not listed by any broker {when}"
+    if now["n_members"] is None:
+        why = f": {now['refused']}" if now["refused"] else ""
+        return f"now {now['state']} {when}{why}"
+    named = [
+        visible(
+            member_label(
+                instance_id=one["group_instance_id"],
+                client_id=one["client_id"],
+                member_id=one["member_id"],
+                client_host=one["client_host"],
+            )
+        )
+        for one in now["members"]
+    ]
+    said = f": {', '.join(named)}{more(now['n_members'] - len(named))}" if named else ""
+    return f"now {now['state']} {when}, {count(now['n_members'], 'member')}{said}"
+
+
+def _print_finding(console: Console, finding: Finding, n_owned: int) -> None:
+    from holdfast.fleet.analysis.findings.doctor import moment
+
+    about = [str(finding.basis)]
+    if finding.cost_upper_s:
+        about.append(_cost(finding.cost_lower_s, finding.cost_upper_s, n_owned))
+    label, style = str(finding.severity), _STYLE[finding.severity]
+    if finding.ended_ms is not None:
+        ended = moment(finding.ended_ms)[:19].replace("T", " ")
+        about.insert(0, f"{label} until {ended}")
+        label, style = "past", "dim"
+    head = Text.assemble(
+        "  ",
+        (f"{label:<5}", style),
+        (f" {finding.code} ", "bold"),
+        f"{finding.rule.name} ",
+        (f"({', '.join(about)})", "dim"),
+    )
+    console.print(head, soft_wrap=not console.is_terminal)
+    _indented(console, finding.text, 8)
+    _indented(console, _evidence(finding.evidence), 8, style="dim")
+    if finding.command:
+        console.print(Text(f"        $ {harmless(finding.command)}", style="green"), soft_wrap=True)
+
+
+def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
+    """Print text with so many blanks before each line; beside a terminal it is one line."""
+    if not text:
+        return
+    if console.is_terminal:
+        console.print(Padding(Text(harmless(text), style=style), (0, 0, 0, by), expand=False))
+    else:
+        console.print(Text(" " * by + harmless(text), style=style), soft_wrap=True)
+
+
+def _cost(lower: float, upper: float, n_owned: int) -> str:
+    """Return a text such as ``up to 12 min a partition``."""
+    from holdfast.fleet.report.drawing.words import downtime
+
+    return f"{downtime(lower / n_owned, upper / n_owned)} a partition"
+
+
+def _window(first: str, last: str) -> str:
+    """Return begin and end; the day of the end only if it differs."""
+    begin, end = (text[:19].replace("T", " ") for text in (first, last))
+    return f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
+
+
+def _evidence(evidence: Evidence) -> str:
+    from holdfast.fleet.analysis.findings.doctor import moment
+    from holdfast.fleet.analysis.findings.finding import generations_of
+
+    parts = [generations_of(evidence)]
+    if evidence.from_ms >= 0:
+        first, last = moment(evidence.from_ms), moment(evidence.to_ms)
+        is_span = first[:19] != last[:19]
+        parts.append(_window(first, last) if is_span else first[:19].replace("T", " "))
+    parts += [names.text(" ", 5) for names in (evidence.members, evidence.partitions)]
+    return "; ".join(filter(None, parts))

@@ -1,6 +1,6 @@
 """One member of a group of the demo: a program of kafka-python with one import changed.
 
-Run as ``python -m holdfast.cli.demo.member BOOTSTRAP TOPIC GROUP POLICY JOURNAL``; SIGTERM
+Run as ``python -m holdfast.cli.demo.member BOOTSTRAP TOPIC GROUP POLICY EVENT_LOG``; SIGTERM
 closes it. The process has the name of its event log.
 """
 

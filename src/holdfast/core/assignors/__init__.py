@@ -7,9 +7,8 @@ share ``claims`` (which claim counts) and ``subscribers`` (the subscribers of ea
 ``result`` is the outcome of an assignor, ``certificate`` proves that it is optimal, and ``rounds``
 follows a group over cooperative rounds.
 
-``own`` makes an assignor from a user's function; ``own_signature`` reads the function's parameters,
-and ``own_plan`` calls it and checks its plan. ``laws`` has the laws that assignors are checked
-against.
+``own`` makes an assignor from a user's function, and ``own_plan`` calls the function and checks its
+plan. ``laws`` has the laws that assignors are checked against.
 
 ``optimal/`` holds the searches and the closed form.
 """

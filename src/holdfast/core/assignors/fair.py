@@ -10,7 +10,7 @@
 
 **Strategy.** ``fairest-sticky`` places the other partitions greedily. Then it moves them along
 chains until no chain helps, which is when no better loads are left
-(:mod:`~holdfast.core.assignors.optimal.chains`).
+(:mod:`~holdfast.core.assignors.optimal.levelling`).
 
 References: KIP-54, "Alternatives Yet to be Considered"; KIP-49.
 """
@@ -23,8 +23,7 @@ import numpy as np
 
 from holdfast.core.assignors.certificate import Certificate
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.assignors.optimal.chains import Levelling
-from holdfast.core.assignors.optimal.greedy import assign_greedily
+from holdfast.core.assignors.optimal.levelling import Levelling, assign_greedily
 from holdfast.core.assignors.result import Solution
 from holdfast.core.assignors.sticky import sticky
 from holdfast.core.model.columns import NO_OWNER
@@ -49,7 +48,7 @@ def fairest_sticky(claims: Claims) -> Solution:
 
     Notes
     -----
-    Cost: as :func:`holdfast.core.assignors.optimal.greedy.assign_greedily`, and for unequal
+    Cost: as :func:`holdfast.core.assignors.optimal.levelling.assign_greedily`, and for unequal
     subscriptions one search per chain.
 
     References: KIP-54, "sticky yet fair (fairest sticky)".

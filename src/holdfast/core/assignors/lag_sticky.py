@@ -18,8 +18,8 @@ At most ``max_moves`` claims are broken in all; other moves are left to later ro
 a fixed point: given back as claims, it moves nothing. If ``max_moves`` cut the round short, the
 next round continues from there instead.
 
-**Strategy.** :mod:`~holdfast.core.assignors.optimal.greedy` does step 1. Step 2 is a cut to quotas
-for equal subscriptions, and :mod:`~holdfast.core.assignors.optimal.chains` for unequal ones.
+**Strategy.** :mod:`~holdfast.core.assignors.optimal.levelling` does step 1, and step 2 for unequal
+subscriptions; for equal ones step 2 is a cut to quotas.
 :mod:`~holdfast.core.assignors.optimal.exchange` does step 3.
 """
 
@@ -30,9 +30,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.assignors.optimal.chains import Levelling
 from holdfast.core.assignors.optimal.exchange import even_out, within_skew
-from holdfast.core.assignors.optimal.greedy import assign_greedily, spread_count
+from holdfast.core.assignors.optimal.levelling import Levelling, assign_greedily, spread_count
 from holdfast.core.assignors.result import Solution
 from holdfast.core.model.columns import F64, I32, I64, NO_OWNER, Mask, row_of, within
 from holdfast.core.model.group import Group

@@ -30,13 +30,14 @@ Incremental Cooperative Rebalancing, "General Approach" (an application provides
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.assignors.own_signature import Form, form_of
 from holdfast.core.assignors.registry import AssignorInfo, known
 from holdfast.core.model.designs import NAMES
 from holdfast.errors import ConfigError
@@ -53,6 +54,14 @@ CLAIMABLE = ("balanced", "sticky", "keeps-all")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
+class Form(StrEnum):
+    """The arguments that the function takes."""
+
+    NAMES = "(members, topics, claims)"
+    LAGS = "(members, topics, claims, lags)"
+    NUMBERS = "(claims)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnAssignor(AssignorInfo):
     """The row of a user's own assignor; :func:`assignor` makes it."""
@@ -65,9 +74,11 @@ class OwnAssignor(AssignorInfo):
     def function(self) -> Callable[..., Solution]:
         """The assignor: ``(claims) -> Solution``."""
         # NumPy is not needed before the assignor runs.
-        from holdfast.core.assignors.own_plan import solve
+        from holdfast.core.assignors.own_plan import solve, solve_in_names
 
-        return partial(solve, self.name, self.plan, self.form)
+        if self.form is Form.NUMBERS:
+            return partial(solve, self.name, self.plan)
+        return partial(solve_in_names, self.name, self.plan, with_lags=self.form is Form.LAGS)
 
 
 def assignor(
@@ -140,3 +151,35 @@ def assignor(
         form=form,
         timeout_ms=timeout_ms,
     )
+
+
+def form_of(function: object, name: str) -> Form:
+    """Return the form of a function, by its required parameters.
+
+    Raises
+    ------
+    ConfigError
+        ``function`` is not a function, or has other parameters.
+    """
+    expected = ", ".join(Form)
+    if not callable(function):
+        found = type(function).__name__
+        raise ConfigError(f"assignor {name}: found {found}, expected a function of {expected}")
+    try:
+        required = required_of(function)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"assignor {name}: {error}; expected a function of {expected}") from error
+    forms = {1: Form.NUMBERS, 3: Form.NAMES, 4: Form.LAGS}
+    if len(required) not in forms or any(p.kind is p.KEYWORD_ONLY for p in required):
+        found = ", ".join(p.name for p in required)
+        raise ConfigError(f"assignor {name}: found a function of ({found}), expected {expected}")
+    return forms[len(required)]
+
+
+def required_of(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """Return the required parameters; TypeError or ValueError where they cannot be read."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p for p in parameters if p.default is p.empty and p.kind not in _VARIABLE]
+
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

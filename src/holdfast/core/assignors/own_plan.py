@@ -4,9 +4,9 @@
 assignor and the first wrong partition. Every partition of a subscribed topic has one owner, which
 subscribes to the topic; no other partition has one.
 
-**Strategy.** :func:`solve` is the ``function`` of every
-:class:`~holdfast.core.assignors.own.OwnAssignor`. The names are Python objects, one a
-topic-partition: a function that needs speed takes numbers.
+**Strategy.** The ``function`` of an assignor of :mod:`holdfast.core.assignors.own` is :func:`solve`
+or :func:`solve_in_names`. The names are Python objects, one a topic-partition: a function that
+needs speed takes numbers.
 
 References: KIP-54, "Guarantees"; KAFKA-13406 (a plan is checked before it is sent).
 """
@@ -14,11 +14,11 @@ References: KIP-54, "Guarantees"; KAFKA-13406 (a plan is checked before it is se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.assignors.own_signature import Form, OwnMember
 from holdfast.core.assignors.result import Solution
 from holdfast.core.model.columns import I32, NO_OWNER, Mask
 from holdfast.core.model.group import Group
@@ -27,18 +27,42 @@ from holdfast.errors import PlanError
 _SHAPE = "{(topic, partition): member id}"
 
 
-def solve(name: str, plan: Callable[..., object], form: Form, claims: Claims) -> Solution:
-    """Call a user's function for a group, and check its plan; ``name`` is the assignor's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMember:
+    """A member as a function that takes names sees it."""
+
+    member_id: str
+    topics: tuple[str, ...]  # topics that exist and that it subscribes to, sorted
+    # The member's ``group.instance.id`` and rack, if it has them.
+    instance_id: str | None = None
+    rack: str | None = None
+
+
+def solve(name: str, plan: Callable[..., object], claims: Claims) -> Solution:
+    """Call a user's function of numbers, and check its plan; ``name`` is the assignor's."""
+    return _checked(name, claims, lambda _: _column(plan(claims), claims.group))
+
+
+def solve_in_names(
+    name: str, plan: Callable[..., object], claims: Claims, *, with_lags: bool
+) -> Solution:
+    """Call a user's function of names, and check its plan; ``name`` is the assignor's."""
+
+    def target(wanted: Mask) -> I32:
+        names = _InNames(claims, wanted)
+        return names.column(plan(*names.arguments(with_lags=with_lags)))
+
+    return _checked(name, claims, target)
+
+
+def _checked(name: str, claims: Claims, target_of: Callable[[Mask], I32]) -> Solution:
+    """Return the checked target, or raise the one PlanError that names the assignor."""
     group = claims.group
     wanted = group.has_subscriber[group.topics.topic_of]
     if not wanted.any():
         return Solution(target=np.full(group.topics.n_tps, NO_OWNER, np.int32))
-    names = None if form is Form.NUMBERS else _InNames(claims, wanted)
     try:
-        if names is None:
-            target = _column(plan(claims), group)
-        else:
-            target = names.column(plan(*names.arguments(with_lags=form is Form.LAGS)))
+        target = target_of(wanted)
         _check(group, target, wanted)
     except PlanError as error:
         raise PlanError(f"assignor {name}: {error}") from error.__cause__

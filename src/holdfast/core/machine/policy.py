@@ -33,8 +33,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.core.assignors.own import TIMEOUT_MS
-from holdfast.core.assignors.own_signature import required_of
+from holdfast.core.assignors.own import TIMEOUT_MS, required_of
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, known
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.model.limits import INT32_MAX

@@ -167,23 +167,32 @@ class Tables:
             self._cuts[name] = GroupedTable.of(self.stored(name))
         return self._cuts[name]
 
-    def each_group(self, groups: Sequence[str]) -> Iterator[GroupTables]:
+    def each_group(
+        self, groups: Sequence[str], columns: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[GroupTables]:
         """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once.
 
-        From a folder, so many are also read at once.
+        From a folder, so many are also read at once: of a table in ``columns`` only those named
+        there.
         """
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             some, cuts = groups[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
             for group in some:
-                yield GroupTables(group, partial(self._cut, cuts, some))
+                yield GroupTables(group, partial(self._cut, cuts, some, columns or {}))
 
-    def _cut(self, cuts: dict[str, GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
+    def _cut(
+        self,
+        cuts: dict[str, GroupedTable],
+        groups: Sequence[str],
+        columns: Mapping[str, Sequence[str]],
+        name: str,
+    ) -> GroupedTable:
         if name not in cuts:
             is_held = isinstance(self._only, InMemoryTables)
             cuts[name] = (
                 self._grouped(name).of_groups(groups)
                 if is_held
-                else GroupedTable.of(self.stored(name, groups=groups))
+                else GroupedTable.of(self.stored(name, groups=groups, columns=columns.get(name)))
             )
         return cuts[name]
 

@@ -4,7 +4,7 @@
 killed. A cluster is ready when :meth:`Broker.start` returns: every node has logged that it started,
 after the controller registered it.
 
-**Strategy.** One :mod:`~holdfast.local.broker.broker_guard` per node holds the Java process and
+**Strategy.** One :mod:`~holdfast.local.broker.server` per node holds the Java process and
 watches a pipe from this process. Ports are chosen below the system's range of client ports, so a
 node finds its port free again after a restart.
 

@@ -1,4 +1,4 @@
-"""Assignors that users name: of the registry, of a design, of Java, or their own.
+"""Assignors and policies that users name: of the tables, of a design, of Java, or their own.
 
 **Rules.** A name of the registry or of a design, or a Java class, stays a name. Any other name with
 a dot or a colon is an object of the user, ``package.module:name``. The named object, or an object
@@ -10,11 +10,15 @@ given directly, is one of:
 - an object with everything in :class:`~holdfast.core.machine.leader.assignor_protocol.Assignor`,
   which reads and writes the bytes of its protocol.
 
+A policy is a name of the table, ``module:name``, a result of :func:`holdfast.policy`, or a function
+of an imbalance, which becomes a policy with the function's name.
+
 A live leader waits for a function of the user no longer than its ``timeout_ms``; a late plan counts
 as failed.
 
-**Strategy.** ``Consumer``, ``Worker`` and the plain assignors for stock clients all call
-:func:`resolve`; commands call :func:`computing`.
+**Strategy.** The settings of a member are resolved once, when they are parsed
+(:class:`~holdfast.members.config.settings.Settings`). The plain assignors for stock clients call
+:func:`resolve` themselves; commands call :func:`computing`.
 
 References: KIP-726 ("assignors are user-customisable"); Incremental Cooperative Rebalancing,
 "General Approach" (an application provides its own policies).
@@ -30,8 +34,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from holdfast.cluster.signal_safe import SignalSafeFuture
-from holdfast.core.assignors.own import OwnAssignor, assignor
-from holdfast.core.assignors.own_signature import form_of, required_of
+from holdfast.core.assignors.own import OwnAssignor, assignor, form_of, required_of
 from holdfast.core.assignors.registry import (
     ASSIGNORS,
     JAVA_NAMES,

@@ -5,7 +5,6 @@
 ``machine``           decides what begins, ends and fails; knows neither threads nor a clock
 ``attempts``          the state of the work, the effects to perform, and how the work learns of its
                       end; the interface of each form of work
-``failures``          failures: how often, the next attempt, what is reported to the group
 ``runners``           a function on a thread of its own; callbacks with all resources of a round
 ``event_loop``        a coroutine on one event loop
 ====================  ============================================================================

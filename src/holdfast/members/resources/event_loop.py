@@ -16,7 +16,7 @@ from functools import partial
 from holdfast.members.resources.attempts import (
     AsyncStopEvent,
     Attempt,
-    Reports,
+    Ended,
     Resource,
     StopState,
     name_of,
@@ -32,15 +32,13 @@ class LoopRunner:
     ----------
     run : callable
         Takes a :class:`Resource` and an :class:`AsyncStopEvent`; returns a coroutine.
-    reports : Reports
-        Gets the start and the end of attempts.
+    ended : callable
+        Gets the attempts that have ended, and their errors.
     """
 
-    def __init__(
-        self, run: Callable[[Resource, AsyncStopEvent], Awaitable[object]], reports: Reports
-    ):
+    def __init__(self, run: Callable[[Resource, AsyncStopEvent], Awaitable[object]], ended: Ended):
         self._run = run
-        self._reports = reports
+        self._ended = ended
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
         self._states: dict[Attempt, StopState] = {}
@@ -129,9 +127,9 @@ class LoopRunner:
         state = self._states.pop(attempt)
         del self._events[attempt], self._tasks[attempt]
         if not task.cancelled():
-            self._reports.ended(attempt, task.result())
+            self._ended(attempt, task.result())
         else:
-            self._reports.ended(attempt, None if state.is_set else RuntimeError("cancelled"))
+            self._ended(attempt, None if state.is_set else RuntimeError("cancelled"))
 
     def _set(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:

@@ -6,7 +6,7 @@
   has not ended delays the next one, even if its worker lost the resource or it is past its
   deadline.
 - An error of an attempt fails this resource alone. The resource stays the worker's, and its work is
-  restarted (:mod:`~holdfast.members.resources.failures`). Only an error that is not an
+  restarted (:mod:`~holdfast.members.resources.attempts`). Only an error that is not an
   ``Exception``, such as ``SystemExit``, ends the worker.
 - A stopping attempt has ``stop_ms`` to end. After that deadline another worker may begin, and the
   attempt is *overdue* until it ends.
@@ -23,7 +23,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from holdfast.core.model.partitions import Resource
@@ -36,17 +36,17 @@ from holdfast.members.resources.attempts import (
     EndedLate,
     EndWorker,
     Failed,
+    Failure,
+    Failures,
     Lose,
     Overdue,
     RequestRound,
-    ResourceCounts,
     ResourceState,
     ResourceStatus,
     RevocationEnded,
     Stop,
     StopFailed,
 )
-from holdfast.members.resources.failures import Failure, Failures
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -67,14 +67,10 @@ class _Ending:
     token: int | None = None
 
 
-@dataclass(order=True, slots=True)
-class _Timer:
-    at_ms: int
-    order: int
-    entry: _OwnedResource = field(compare=False)
-    attempt: Attempt | None = field(
-        compare=False
-    )  # whose recovery is due; None: a new attempt is due
+_Timer = tuple[int, int, _OwnedResource, Attempt | None]
+"""Time in ms, order of entry, resource, and the attempt whose recovery is due; None: a new attempt
+is due.
+"""
 
 
 class ResourceMachine:
@@ -97,7 +93,7 @@ class ResourceMachine:
         self, failures: Failures, *, stop_ms: int, most: int | None = None, one_call: bool = False
     ):
         self.failures = failures
-        self._n_failures = 0
+        self.n_failures = 0
         self._stop_ms, self._most, self._one_call = stop_ms, most, one_call
         self._entries: dict[Resource, _OwnedResource] = {}
         self._queue: deque[_OwnedResource] = deque()
@@ -120,16 +116,9 @@ class ResourceMachine:
             for resource, entry in self._entries.items()
         }
 
-    @property
-    def counts(self) -> ResourceCounts:
-        """Number of resources by status, and number of failures."""
-        statuses = [entry.status for entry in self._entries.values()]
-        return ResourceCounts(
-            running=statuses.count(ResourceStatus.RUNNING),
-            failed=statuses.count(ResourceStatus.FAILED),
-            overdue=len(self._left),
-            n_failures=self._n_failures,
-        )
+    def count(self, status: ResourceStatus) -> int:
+        """Return the number of resources whose work has a status."""
+        return [entry.status for entry in self._entries.values()].count(status)
 
     @property
     def overdue(self) -> tuple[Resource, ...]:
@@ -154,7 +143,7 @@ class ResourceMachine:
     def deadline_ms(self) -> int | None:
         """Time of the next :meth:`tick`; None: not before the next event."""
         times = [wait.deadline_ms for wait in self._waits]
-        times += [self._timers[0].at_ms] if self._timers else []
+        times += [self._timers[0][0]] if self._timers else []
         times += [] if self.failures.check_ms is None else [self.failures.check_ms]
         return min(times, default=None)
 
@@ -231,7 +220,7 @@ class ResourceMachine:
                     self._leave(entry, now_ms)
             effects.append(Overdue(tuple(sorted(late, key=lambda a: a.resource))))
             effects += self._stop_waiting(late)
-        while self._timers and self._timers[0].at_ms <= now_ms:
+        while self._timers and self._timers[0][0] <= now_ms:
             self._fire(now_ms, heapq.heappop(self._timers))
         if self.failures.is_round_due(now_ms) and not self._ends:
             effects.append(RequestRound())
@@ -338,23 +327,23 @@ class ResourceMachine:
         self, now_ms: int, entry: _OwnedResource, attempt: Attempt, error: BaseException
     ) -> Effect:
         failure = self.failures.note(entry.resource, error, now_ms, attempt.began_ms)
-        self._n_failures += 1
+        self.n_failures += 1
         entry.status = ResourceStatus.FAILED
         self._at(failure.retry_ms, entry)
         return Failed(entry.resource, error, failure, now_ms)
 
     def _at(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
-        heapq.heappush(self._timers, _Timer(at_ms, next(self._order), entry, attempt))
+        heapq.heappush(self._timers, (at_ms, next(self._order), entry, attempt))
 
     def _fire(self, now_ms: int, timer: _Timer) -> None:
-        entry = timer.entry
+        _, _, entry, attempt = timer
         if self._entries.get(entry.resource) is not entry:
             return
-        if timer.attempt is None:
+        if attempt is None:
             if entry.status is ResourceStatus.FAILED:
                 entry.status = ResourceStatus.STARTING
                 self._queue.append(entry)
-        elif entry.attempt is timer.attempt and entry.status is ResourceStatus.RUNNING:
+        elif entry.attempt is attempt and entry.status is ResourceStatus.RUNNING:
             self.failures.clear(entry.resource, now_ms)
 
 

@@ -25,8 +25,9 @@ from collections.abc import Callable, Sequence
 
 from holdfast.members.resources.attempts import (
     Attempt,
-    Reports,
+    Ended,
     Resource,
+    Started,
     StopEvent,
     StopState,
     name_of,
@@ -42,13 +43,13 @@ class ThreadRunner:
     ----------
     run : callable
         Takes a :class:`Resource` and a :class:`StopEvent`.
-    reports : Reports
-        Gets the start and the end of attempts.
+    ended : callable
+        Gets the attempts that have ended, and their errors.
     """
 
-    def __init__(self, run: Callable[[Resource, StopEvent], object], reports: Reports):
+    def __init__(self, run: Callable[[Resource, StopEvent], object], ended: Ended):
         self._run = run
-        self._reports = reports
+        self._ended = ended
         self._stops: dict[Attempt, tuple[StopState, threading.Event]] = {}
         self._own = threading.local()
 
@@ -102,7 +103,7 @@ class ThreadRunner:
 
     def _end(self, attempt: Attempt, error: BaseException | None) -> None:
         self._stops.pop(attempt, None)
-        self._reports.ended(attempt, error)
+        self._ended(attempt, error)
 
 
 def _check_done(result: object) -> None:
@@ -153,17 +154,17 @@ class ListenerRunner:
     ----------
     listener : object
         With ``on_assigned``, ``on_revoked`` and ``on_lost``, any of which may be missing.
-    reports : Reports
-        Gets the start and the end of attempts.
+    started, ended : callable
+        Get the attempts that have begun, and those that have ended with their errors.
     log : Log
         Gets the error of ``on_revoked`` after an ``on_assigned`` that raised.
     name : str
         Name of the thread.
     """
 
-    def __init__(self, listener: object, reports: Reports, log: Log, name: str):
+    def __init__(self, listener: object, started: Started, ended: Ended, log: Log, name: str):
         self._listener = listener
-        self._reports = reports
+        self._started, self._ended = started, ended
         self._log = log
         self._name = name
         self._lock = threading.Lock()
@@ -185,7 +186,7 @@ class ListenerRunner:
             with self._lock:
                 self._begun.update(group)
             for attempt in group:
-                self._reports.started(attempt)
+                self._started(attempt)
 
     def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
         """Call ``on_revoked`` or ``on_lost`` for attempts that have begun."""
@@ -193,7 +194,7 @@ class ListenerRunner:
             hidden = [attempt for attempt in attempts if attempt in self._queued]
             self._queued.difference_update(hidden)
         for attempt in hidden:
-            self._reports.ended(attempt, None)
+            self._ended(attempt, None)
         if begun := [attempt for attempt in attempts if attempt not in hidden]:
             self._thread.put(_DueCallback("on_lost" if lost else "on_revoked", begun))
 
@@ -248,7 +249,7 @@ class ListenerRunner:
         error = self._raised(call.name, call.attempts)
         if is_first and error is None:
             for attempt in call.attempts:
-                self._reports.started(attempt)
+                self._started(attempt)
             return
         if is_first:
             with self._lock:
@@ -256,7 +257,7 @@ class ListenerRunner:
             if (second := self._raised("on_revoked", call.attempts)) is not None:
                 self._log.error("on_revoked raised after on_assigned had raised", exc_info=second)
         for attempt in call.attempts:
-            self._reports.ended(attempt, error)
+            self._ended(attempt, error)
 
     def _raised(self, name: str, attempts: Sequence[Attempt]) -> BaseException | None:
         """Return the error of a callback, also an exit: the worker waits for it."""

@@ -16,6 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
@@ -25,30 +26,32 @@ from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.errors import ConfigError, RemoteProtocolError
 from holdfast.members.config.settings import Settings
+from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import (
     AsyncStopEvent,
     Attempt,
     Begin,
     Effect,
     Effects,
+    Ended,
     EndedLate,
     EndWorker,
     Failed,
+    Failures,
     Lose,
     Overdue,
-    Reports,
     RequestRound,
     Resource,
-    ResourceCounts,
     ResourceState,
+    ResourceStatus,
     RevocationEnded,
     Runner,
+    Started,
     Stop,
     StopEvent,
     StopFailed,
     name_of,
 )
-from holdfast.members.resources.failures import Failures
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
 from holdfast.members.runtime.application_tasks import Mailbox
@@ -67,7 +70,7 @@ class Supervisor:
     machine : ResourceMachine
         Decides what begins and ends.
     make_runner : callable
-        Makes the runner of the work; takes the callbacks of its reports.
+        Makes the runner of the work; takes the callbacks for the start and the end of attempts.
     log : Log
         The log of the member.
     listener : object, optional
@@ -78,12 +81,12 @@ class Supervisor:
     def __init__(
         self,
         machine: ResourceMachine,
-        make_runner: Callable[[Reports], Runner],
+        make_runner: Callable[[Started, Ended], Runner],
         log: Log,
         listener: object = None,
     ):
         self._machine = machine
-        self._runner = make_runner(Reports(self._started, self._ended))
+        self._runner = make_runner(self._started, self._ended)
         self._log = log
         self._listener = listener
         self._lock = threading.Lock()  # around the machine
@@ -133,10 +136,16 @@ class Supervisor:
         with self._lock:
             return frozenset(Resource(*r) for r in self._machine.overdue)
 
-    def counts(self) -> ResourceCounts:
-        """Return the counts of the metrics."""
+    def add_counts(self, metrics: MemberMetrics) -> MemberMetrics:
+        """Return metrics with the counts of resources by the status of their work."""
         with self._lock:
-            return self._machine.counts
+            return replace(
+                metrics,
+                running_resources=self._machine.count(ResourceStatus.RUNNING),
+                failed_resources=self._machine.count(ResourceStatus.FAILED),
+                overdue_resources=len(self._machine.overdue),
+                resource_failures_total=self._machine.n_failures,
+            )
 
     def report(self) -> tuple[FailedPartitions, ...]:
         """Return the failures for the worker's subscription."""
@@ -338,18 +347,20 @@ def supervise(
         most=most,
         one_call=run is None,
     )
-    make = partial(_runner, run, listener, log, name)
+    make = partial(_runner, run=run, listener=listener, log=log, name=name)
     return Supervisor(machine, make, log, listener)
 
 
-def _runner(run: Any, listener: object, log: MemberLog, name: str, reports: Reports) -> Runner:
+def _runner(
+    started: Started, ended: Ended, *, run: Any, listener: object, log: MemberLog, name: str
+) -> Runner:
     if run is None:
-        return ListenerRunner(listener, reports, log, f"{name}-callbacks")
+        return ListenerRunner(listener, started, ended, log, f"{name}-callbacks")
     if not _is_async(run):
-        return ThreadRunner(run, reports)
+        return ThreadRunner(run, ended)
     from holdfast.members.resources.event_loop import LoopRunner
 
-    return LoopRunner(run, reports)
+    return LoopRunner(run, ended)
 
 
 def _is_async(run: object) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
@@ -95,10 +95,8 @@ NOT_JOINED = MemberSnapshot(state=MemberState.UNJOINED, identity=NOT_IN_A_GROUP,
 """The snapshot of a member that has not started."""
 
 
-class _Work(NamedTuple):
-    """A function for the member thread, called after the events before it."""
-
-    work: Callable[[], object]
+_Work = Callable[[], object]
+"""A function that the member thread calls once the events before it are done."""
 
 
 class MemberThread:
@@ -199,7 +197,7 @@ class MemberThread:
 
         After the end of the thread ``work`` is called at once.
         """
-        self._events.put(_Work(work))
+        self._events.put(work)
         if self._has_ended:
             self._finish_work()
 
@@ -208,8 +206,8 @@ class MemberThread:
         while self._events.items:
             with suppress(IndexError):  # another thread does the same
                 left = self._events.items.popleft()
-                if isinstance(left, _Work):
-                    left.work()
+                if callable(left):
+                    left()
 
     def fail(self, error: BaseException) -> None:
         """End the member with an error that the application's next call raises."""
@@ -236,8 +234,8 @@ class MemberThread:
     def _run(self) -> None:
         try:
             while (event := self._next()) is not None and not self._is_orphaned():
-                if isinstance(event, _Work):
-                    event.work()
+                if callable(event):
+                    event()
                     continue
                 if self._member.state in _GOING and isinstance(event, _DROPPED_AT_END):
                     continue  # it was queued when the application closed

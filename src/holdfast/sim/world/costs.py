@@ -52,8 +52,6 @@ class Costs:
     )
     joining_stops: int = _cost(0, "of 100 joins after a revocation, how many stop the rest")
     waiting_stops: int = _cost(0, "of 100 joins of any kind, how many stop all; kafka-python: 100")
-    broker_heartbeat_ms: int = _cost(5_000, "the broker's group.consumer.heartbeat.interval.ms")
-    broker_session_ms: int = _cost(45_000, "the broker's group.consumer.session.timeout.ms")
     listener: Listener | None = None  # None: old for eager members, new for the others
     rebuild_blocks: bool = False  # the member processes nothing while it rebuilds
 

@@ -3,5 +3,5 @@
 ``sticky`` uses ``sticky_equal``, ``flow_graph``, ``sticky_flow``, ``flow_levels``, ``flow_moves``
 and ``sticky_spread``; :mod:`holdfast.core.assignors.sticky` describes each file.
 ``previous_owners`` gives partitions that must move to members that had them before. ``lag-sticky``
-uses ``greedy``, ``chains`` and ``exchange``; ``fairest-sticky`` uses the first two.
+uses ``levelling`` and ``exchange``; ``fairest-sticky`` uses the first.
 """

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.core.assignors.optimal.chains import Levelling, Move
+from holdfast.core.assignors.optimal.levelling import Levelling, Move
 from holdfast.core.model.columns import F64, I32, I64, Mask
 
 FREE_GAIN = 0.01

@@ -73,11 +73,6 @@ class DepartedMember:
         """Whether the member has an instance id; then no other member replaces it."""
         return self.who.static
 
-    @property
-    def is_first_wait(self) -> bool:
-        """Whether the entry is that of a new group's first members."""
-        return self.static and not self.who.identity
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProposedMoves:

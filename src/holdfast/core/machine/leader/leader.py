@@ -46,9 +46,8 @@ KIP-429, "Consumer leader".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -185,17 +184,17 @@ def plan_round(
     )
     claims = normalise(group)
     losses = find_losses(policy, claims, members, leader_state, _unclaimed(claims))
-    planners = _Planners(policy, claims, members, losses, same_members=same_members)
+    planner = _planners(policy, claims, members, losses, same_members=same_members)
     imbalance = Imbalance(
         policy=policy,
         group=group,
         departed=losses.departed,
         age_ms=losses.age_ms(group.n_members),
         pause_ms=losses.delayed.pace_ms,
-        moves=lambda waits_ms: planners.planner(waits_ms).moves,
+        moves=lambda waits_ms: planner(waits_ms).moves,
     )
     resolution = resolver_of(policy)(imbalance)
-    done = planners.planner(resolution.waits_ms).finish(resolution, generation, leader_id)
+    done = planner(resolution.waits_ms).finish(resolution, generation, leader_id)
     exist = {**partitions, **(left_alone or {})}
     return _with_what_is_taken_back(done, reported_by, exist, impossible)
 
@@ -334,29 +333,28 @@ def _unclaimed(claims: Claims) -> Mask:
     return free
 
 
-class _Planners:
-    """Plans of a round under given waits; each plan is made once."""
+def _planners(
+    policy: Policy,
+    claims: Claims,
+    members: Sequence[SubscribedMember],
+    losses: Losses,
+    *,
+    same_members: bool,
+) -> Callable[[Sequence[int]], _RoundPlanner]:
+    """Return a function from the waits of departed members' partitions to the round's planner."""
+    planned: dict[tuple[int, ...], _RoundPlanner] = {}
 
-    def __init__(
-        self,
-        policy: Policy,
-        claims: Claims,
-        members: Sequence[SubscribedMember],
-        losses: Losses,
-        *,
-        same_members: bool,
-    ):
-        self._losses = losses
-        self._planned: dict[tuple[int, ...], _RoundPlanner] = {}
-        self._plan = partial(_RoundPlanner, policy, claims, members, same_members=same_members)
-
-    def planner(self, waits_ms: Sequence[int]) -> _RoundPlanner:
-        """Return the round in which the departed members' partitions wait ``waits_ms``."""
+    def planner(waits_ms: Sequence[int]) -> _RoundPlanner:
         # A resolver may compare several waits, and each costs a run of the assignor.
         key = tuple(waits_ms)
-        if key not in self._planned:
-            self._planned[key] = self._plan(self._losses.settled(key))
-        return self._planned[key]
+        if key not in planned:
+            settled = losses.settled(key)
+            planned[key] = _RoundPlanner(
+                policy, claims, members, settled, same_members=same_members
+            )
+        return planned[key]
+
+    return planner
 
 
 class _RoundPlanner:

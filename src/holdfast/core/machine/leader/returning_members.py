@@ -14,7 +14,7 @@ References: Incremental Cooperative Rebalancing, Design II, "Leader process" and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -200,35 +200,38 @@ class PresentMembers:
             and m.subscription.location
             and m.instance_id is None
         ]
-        self.every, self.there = _ByIdentity(every), _ByIdentity(list(dict.fromkeys(there)))
+        self._index_of = _index_by_identity(every)
+        self._index_there = _index_by_identity(list(dict.fromkeys(there)))
 
     def find(self, who: MemberEntry) -> int | None:
         """Return the index of the member that an entry names, None if it is not in the round."""
         member = self.find_there(who)
-        return self.every.find(who.identity) if member is None else member
+        return self._index_of(who.identity) if member is None else member
 
     def find_there(self, who: MemberEntry) -> int | None:
         """Return the same only if the member was in the last round as well."""
         # A member for which something waits was not in the last round.
-        return None if who.delay_ms else self.there.find(who.identity)
+        return None if who.delay_ms else self._index_there(who.identity)
 
 
-class _ByIdentity:
-    """Indices of members by identity, cut to any size; a shared identity is no member's."""
+def _index_by_identity(every: Sequence[tuple[str, int]]) -> Callable[[str], int | None]:
+    """Return a function from an identity, cut to any size, to the index of its member, or None.
 
-    def __init__(self, every: Sequence[tuple[str, int]]):
-        said = Counter(whole for whole, _ in every)
-        self.identities = [(whole, i) for whole, i in every if said[whole] == 1]
-        self.by_size: dict[int, dict[str, int]] = {}
+    An identity that two members share is no member's.
+    """
+    said = Counter(whole for whole, _ in every)
+    identities = [(whole, i) for whole, i in every if said[whole] == 1]
+    by_size: dict[int, dict[str, int]] = {}
 
-    def find(self, identity: str) -> int | None:
-        """Return the index of the member with an identity, None if no member has it."""
+    def find(identity: str) -> int | None:
         size = len(identity)
         if not size:
             return None
-        if size not in self.by_size:
-            self.by_size[size] = {whole[:size]: i for whole, i in self.identities}
-        return self.by_size[size].get(identity)
+        if size not in by_size:
+            by_size[size] = {whole[:size]: i for whole, i in identities}
+        return by_size[size].get(identity)
+
+    return find
 
 
 class _Queues:

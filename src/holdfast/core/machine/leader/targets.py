@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from holdfast.core.assignors.claims import normalise
-from holdfast.core.assignors.optimal.chains import Levelling, Members, Move
+from holdfast.core.assignors.optimal.levelling import Levelling, Members, Move
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.columns import F64, I32, I64, NO_OWNER, Mask, frozen, row_of, starts
 from holdfast.core.model.group import Group

@@ -104,28 +104,6 @@ def ordered(resources: frozenset[Resource]) -> tuple[Resource, ...]:
     return tuple(sorted(resources))
 
 
-def of_an_earlier_term(
-    terms: Mapping[Resource, int], handed_out: Mapping[Resource, int]
-) -> frozenset[Resource]:
-    """Return resources whose records were not handed out in the current term.
-
-    Parameters
-    ----------
-    terms : mapping of Resource to int
-        Number of the current term of each resource that is owned now.
-    handed_out : mapping of Resource to int
-        Number of the term in which records of each resource were handed out.
-
-    Returns
-    -------
-    frozenset of Resource
-        A commit of records of the resources is refused, also where a resource is owned again.
-
-    References: KIP-429, ``onPartitionsLost``; Kafka's ``CommitFailedException``.
-    """
-    return frozenset(r for r, term in handed_out.items() if terms.get(r) != term)
-
-
 def names(resources: frozenset[Resource]) -> str:
     """Return resources for a text: the first five by name, and how many more."""
     shown = ", ".join(f"{topic}-{number}" for topic, number in ordered(resources)[:5])

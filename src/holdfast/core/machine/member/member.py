@@ -33,9 +33,9 @@ LeaveGroup over another.
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one round: topics may have grown.
 - A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
-- The application asks ``may_commit`` before it commits, because the coordinator checks the member
-  and the generation, but not which member has owned a partition since when. The answer depends on
-  the term in which the records were handed out (:mod:`holdfast.core.machine.member.holdings`).
+- The application compares ``terms`` before it commits, because the coordinator checks the member
+  and the generation, but not which member has owned a partition since when. Records may be
+  committed only in the term in which they were handed out.
 
 **Strategy.** One function for each event changes a plain record (``member_data``); those for the
 coordinator's answers are in ``answers``. After each event ``_advance`` takes the steps that are
@@ -83,7 +83,6 @@ from holdfast.core.machine.member.holdings import (
     Holdings,
     Limit,
     names,
-    of_an_earlier_term,
     topics_of,
 )
 from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData, MemberOptions
@@ -200,10 +199,6 @@ class Member:
     def terms(self) -> Mapping[Resource, int]:
         """Number of the current term of each owned resource; never changed in place."""
         return self.data.holdings.terms
-
-    def may_commit(self, handed_out: Mapping[Resource, int]) -> bool:
-        """Return whether records handed out in the terms ``handed_out`` may be committed now."""
-        return self.generation >= 0 and not of_an_earlier_term(self.terms, handed_out)
 
     @property
     def deadline_ms(self) -> int | None:

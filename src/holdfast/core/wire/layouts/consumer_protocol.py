@@ -17,7 +17,7 @@ out the fields that the requested version does not have, as Kafka does.
 
 **Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
 writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
-grouped by topic in the order met. :class:`SubscriptionDecoder` caches the last block of topics,
+grouped by topic in the order met. :func:`subscription_decoder` caches the last block of topics,
 since the members of a group usually subscribe to the same ones.
 
 References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
@@ -25,6 +25,7 @@ References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.model.limits import NO_GENERATION
@@ -74,30 +75,28 @@ def decode_subscription(data: bytes) -> Subscription:
     return _read_after_topics(reader, version, reader.strings("topics"))
 
 
-class SubscriptionDecoder:
-    """Decodes many subscriptions; topics that repeat the last message's are not read again.
+def subscription_decoder() -> Callable[[bytes], Subscription]:
+    """Return a reader of many subscriptions, which reads topics that repeat the last ones once.
 
     A block of topics is compared byte for byte, so the result is always that of
-    :func:`decode_subscription`.
+    :func:`decode_subscription`. A failure keeps the cached topics.
     """
+    block: bytes = b""
+    topics: tuple[str, ...] = ()
 
-    __slots__ = ("_block", "_topics")
-
-    def __init__(self) -> None:
-        self._block = b""
-        self._topics: tuple[str, ...] = ()
-
-    def decode(self, data: bytes) -> Subscription:
-        """Decode as :func:`decode_subscription`; a failure keeps the cached topics."""
+    def decode(data: bytes) -> Subscription:
+        nonlocal block, topics
         reader = Reader(data, SUBSCRIPTION)
         version = reader.leading_version(HIGHEST_VERSION)
         start = reader.pos
-        if self._block and data.startswith(self._block, start):
-            reader.pos = start + len(self._block)
-            return _read_after_topics(reader, version, self._topics)
-        topics = reader.strings("topics")
-        self._block, self._topics = data[start : reader.pos], topics
-        return _read_after_topics(reader, version, topics)
+        if block and data.startswith(block, start):
+            reader.pos = start + len(block)
+            return _read_after_topics(reader, version, topics)
+        found = reader.strings("topics")
+        block, topics = data[start : reader.pos], found
+        return _read_after_topics(reader, version, found)
+
+    return decode
 
 
 def decode_assignment(data: bytes) -> AssignmentMessage:

@@ -33,6 +33,7 @@ from holdfast.core.machine.upgrade import Client, has_way
 from holdfast.core.model.columns import I64
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.analysis.group.group_history import GroupHistory
+from holdfast.fleet.analysis.group.lag import LagRows
 from holdfast.fleet.analysis.source_times import Age
 
 MAX_EVIDENCE = 10
@@ -51,7 +52,10 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """Return 0 for info to 2 for error."""
-        return list(Severity).index(self)
+        return _RANKS[self]
+
+
+_RANKS: dict[Severity, int] = {one: rank for rank, one in enumerate(Severity)}
 
 
 class Basis(StrEnum):
@@ -359,6 +363,13 @@ def rule(
     return register
 
 
+def named_partitions(lag: LagRows, rows: I64) -> Few[str]:
+    """Return the partitions of some rows of the lag, of which only the shown ones get a name."""
+    return Few(
+        tuple(visible(lag.partition_name(i)) for i in rows[:MAX_EVIDENCE].tolist()), len(rows)
+    )
+
+
 def last_evidence(
     history: GroupHistory, members: Iterable[str], rows: I64, **figures: float
 ) -> Evidence:
@@ -370,7 +381,7 @@ def last_evidence(
         from_ms=int(g.at_ms[history.last]) if known else history.end_ms,
         to_ms=history.end_ms,
         members=few_names(dict.fromkeys(members)),
-        partitions=few_names(f"{lag.topic[i]}-{lag.partition[i]}" for i in rows),
+        partitions=named_partitions(lag, rows),
         figures=figures,
     )
 

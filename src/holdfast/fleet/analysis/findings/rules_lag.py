@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line, kafka_line, option
-from holdfast.core.model.columns import Mask
+from holdfast.core.model.columns import Mask, distinct
 from holdfast.fleet.analysis.findings.finding import (
     Basis,
     Evidence,
@@ -64,13 +64,13 @@ def may_ail(lag: LagRows, end_ms: int, limits: Limits) -> Mask:
 )
 def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     lag = history.lag
+    counted = lag.waits_for_owner
+    if int(lag.work[counted].sum()) < limits.lag_records:
+        return
     if history.kind.is_shared:
         return  # many members read one partition
-    if int(lag.work[lag.work > 0].sum()) < limits.lag_records:
-        return
     now = [history.members[m] for m in history.presence.member[history.members_now]]
     owner, owners = lag.owner_codes
-    counted = (owner >= 0) & (lag.work > 0)
     summed = np.zeros(len(owners), np.int64)
     np.add.at(summed, owner[counted], lag.work[counted])
     records_of = dict(zip(owners, summed.tolist(), strict=True))
@@ -87,7 +87,7 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
     # A partition with nearly all the lag makes each of its owners late.
     hot = int(lag.lag[rows[0]]) >= limits.hot_share * totals[worst]
-    name = f"{lag.topic[rows[0]]}-{lag.partition[rows[0]]}"
+    name = lag.partition_name(int(rows[0]))
     yield Symptom(
         text=f"one of {len(totals)} members has {totals[worst]:,} of {total:,} records of lag, "
         f"{factor:.1f} times the mean"
@@ -120,6 +120,9 @@ def _too_slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         yield from _behind(history, limits)
         return
     lag = history.lag
+    known = (lag.owner_codes[0] >= 0) & ~np.isnan(lag.age_s)
+    if int(np.maximum(lag.lag[known], 0).sum()) < limits.lag_records:
+        return
     if history.kind.is_shared or history.state != "Stable":
         return
     now = {history.members[m] for m in history.presence.member[history.members_now]}
@@ -156,7 +159,7 @@ def _behind(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """
     lag = history.lag
     fresh = history.end_ms - lag.commit_ms < limits.forgotten_s * 1000
-    rows = np.flatnonzero(fresh & (lag.work > 0) & (lag.age_s >= limits.forgotten_s))
+    rows = np.flatnonzero(fresh & lag.waits & (lag.age_s >= limits.forgotten_s))
     behind = int(lag.work[rows].sum())
     if behind < limits.lag_records:
         return
@@ -191,7 +194,7 @@ def _no_progress(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     alive = history.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
     unknown = np.isnan(lag.age_s)
     waits = unknown | (lag.age_s >= limits.hesitant_s)
-    rows = np.flatnonzero(repeated & alive & waits & (lag.work > 0))
+    rows = np.flatnonzero(repeated & alive & waits & lag.waits)
     if not len(rows):
         return
     elapsed_s = (history.end_ms - lag.position_ms[rows]) / 1000
@@ -275,10 +278,10 @@ def _nobody(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         yield from _forgotten(history, limits)
         return
     lag = history.lag
-    behind = int(lag.work[lag.work > 0].sum())
+    behind = int(lag.work[lag.waits].sum())
     if history.state not in ("Empty", "Dead") or behind < limits.lag_records:
         return
-    rows = np.flatnonzero(lag.work > 0)
+    rows = np.flatnonzero(lag.waits)
     since = int(history.generations.at_ms[history.last])
     cost = len(rows) * (history.end_ms - since) / 1000
     yield Symptom(
@@ -296,7 +299,7 @@ def _forgotten(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     """Yield partitions that a group without a record of members has not committed for long."""
     lag, since = history.lag, history.lag.waiting_since(history.end_ms)
     long_ago = history.end_ms - since >= limits.forgotten_s * 1000
-    rows = np.flatnonzero((lag.work > 0) & (lag.commit_ms != NEVER) & long_ago)
+    rows = np.flatnonzero(lag.waits & (lag.commit_ms != NEVER) & long_ago)
     behind = int(lag.work[rows].sum())
     if behind < limits.lag_records:
         return
@@ -332,8 +335,9 @@ def _abandoned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     rows = np.flatnonzero(lag.not_subscribed)
     if not len(rows):
         return
-    topics = sorted({lag.topic[i] for i in rows})
-    behind = int(lag.work[rows][lag.work[rows] > 0].sum())
+    topic, names = lag.topic_codes
+    topics = [names[i] for i in distinct(topic[rows]).tolist()]
+    behind = int(lag.work[rows][lag.waits[rows]].sum())
     yield Symptom(
         text=f"commits in {count(len(rows), 'partition')} of {count(len(topics), 'topic')} that no "
         f"member subscribes to, {behind:,} records behind",

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.analysis.findings.finding import (
@@ -50,7 +51,7 @@ def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
     The times say since when each row has made no progress, in ms.
     """
     lag = history.lag
-    owned = lag.owner_codes[0] >= 0
+    owned, work = lag.owner_codes[0] >= 0, lag.waits_for_owner
     settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
     committed = np.maximum(lag.commit_ms, settled)
     since = np.maximum(lag.waiting_since(history.end_ms), settled)
@@ -61,7 +62,6 @@ def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
     lively = bool((fresh & (lag.commit_ms != NEVER)).any())
     limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
     quiet, waits = (history.end_ms - at > limit_s * 1000 for at in (committed, since))
-    work: Mask = owned & (lag.work > 0)
     stalled = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
     # A record that came a moment ago proves nothing about its owner.
     return stalled, work & ~(quiet & (lag.committed >= 0) & (lag.commit_ms != NEVER)), since
@@ -82,7 +82,7 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     id.
     """
     lag = history.lag
-    if not (lag.work > 0).any():
+    if not lag.waits_for_owner.any():
         return
     stalled, working, since = _stalled(history, limits)
     names = _static_names(history)
@@ -104,7 +104,7 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     # With the partitions that it has never committed: their records wait for the same member.
     never = (lag.committed < 0) & (lag.begin >= 0) & (lag.begin < lag.end)
     of_stuck = np.asarray([m in stuck for m in lag.member], dtype=np.bool_)
-    rows: I64 = np.flatnonzero(of_stuck & (never | (lag.work > 0)))
+    rows: I64 = np.flatnonzero(of_stuck & (never | lag.waits))
     members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
     silence_s = float((history.end_ms - lag.commit_ms[stalled_rows]).min()) / 1000
@@ -204,7 +204,7 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     p = history.presence
     empty = (p.n_partitions == 0) & (p.n_copies == 0)
     rows = np.flatnonzero(history.members_now & empty & ~unreadable_members(history))
-    if not len(rows) or history.state != "Stable":
+    if not len(rows) or history.state != "Stable" or _is_undescribed(history):
         return
     names = [history.identities.names[i] for i in p.identity[rows]]
     total = int(history.members_now.sum())
@@ -217,6 +217,15 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         evidence=last_evidence(history, names, rows[:0]),
         command=describe(history, "--members"),
     )
+
+
+def _is_undescribed(history: GroupHistory) -> bool:
+    """Return whether the coordinator of a stable group describes no assignments.
+
+    Kafka names the protocol of such a group. Tansu 0.6.0 returns ids of members and nothing else.
+    """
+    is_classic = history.kind.group_type is GroupType.CLASSIC
+    return is_classic and not history.generations.protocol[history.last]
 
 
 @rule(
@@ -244,10 +253,11 @@ def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     if not len(rows):
         return
     # Members in the order of their first partitions, each with all of its own.
-    _, first = np.unique(owner[rows], return_index=True)
-    silent = owner[rows][np.sort(first)]
-    rows = np.concatenate([np.flatnonzero(owner == one) for one in silent])
-    silent_members = [owners[one] for one in silent.tolist()]
+    silent = list(dict.fromkeys(owner[rows].tolist()))
+    rank = np.zeros(len(owners), np.int64)
+    rank[silent] = np.arange(len(silent))
+    rows = rows[np.argsort(rank[owner[rows]], kind="stable")]
+    silent_members = [owners[one] for one in silent]
     yield Symptom(
         text=f"{count(len(silent_members), 'member')} never committed any of "
         f"{count(len(rows), 'partition')}: a restart reads from auto.offset.reset",

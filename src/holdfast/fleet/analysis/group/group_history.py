@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.core.kinds.kind import GroupKind, GroupType
-from holdfast.core.kinds.rows import CLASSIC, kind_of
+from holdfast.core.kinds import CLASSIC, GroupKind, GroupType, kind_of
 from holdfast.core.machine.clients import clients_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import I32, I64, Mask, distinct
@@ -427,8 +426,17 @@ def read_group(
     return found
 
 
-def read_groups(tables: Tables, groups: Sequence[str], **options: Any) -> Iterator[GroupHistory]:
-    """Yield the histories of groups; options are those of :class:`GroupHistory`."""
+def read_groups(
+    tables: Tables,
+    groups: Sequence[str],
+    *,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,
+) -> Iterator[GroupHistory]:
+    """Yield the histories of groups; options are those of :class:`GroupHistory`.
+
+    ``columns`` are those to read of a table in a folder, by default all.
+    """
     is_polled = tables.is_polled
-    for stored in tables.each_group(groups):
+    for stored in tables.each_group(groups, columns):
         yield GroupHistory(stored=stored, is_polled=is_polled, **options)

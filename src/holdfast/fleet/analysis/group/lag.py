@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,13 @@ from holdfast.core.model.columns import F64, I32, I64, Mask
 from holdfast.fleet.columnar import ArrowTable, DecodedRows
 
 NEVER = -1
+
+JUDGED: Final = (
+    *("group", "topic", "partition", "member_id", "lag", "has_unread", "current_offset"),
+    *("log_end_offset", "log_start_offset", "commit_timestamp", "position_timestamp"),
+    *("lag_seconds", "lag_seconds_basis", "not_subscribed", "clamped"),
+)
+"""Columns of ``lag`` that rules read; pages read all."""
 
 
 def lag_sums(rows: ArrowTable, by: Sequence[str]) -> pa.Table:
@@ -80,6 +88,10 @@ class LagRows:
         """Topic of each row."""
         return self.rows.texts("topic", "")
 
+    def partition_name(self, row: int) -> str:
+        """Return ``topic-partition`` of a row."""
+        return f"{self.rows.text('topic', row) or ''}-{self.partition[row]}"
+
     @cached_property
     def partition(self) -> I64:
         """Partition of each row."""
@@ -94,11 +106,6 @@ class LagRows:
     def committed(self) -> I64:
         """Committed offset."""
         return self.rows.ints("current_offset")
-
-    @cached_property
-    def delivered(self) -> I64:
-        """Processed records of a share group behind its start offset."""
-        return self.rows.ints("delivered")
 
     @cached_property
     def commit_ms(self) -> I64:
@@ -163,6 +170,17 @@ class LagRows:
     def work(self) -> I64:
         """Lag of each partition that may be records: 0 if no record is unread."""
         return np.where(self.has_unread == 0, np.minimum(self.lag, 0), self.lag)
+
+    @cached_property
+    def waits(self) -> Mask:
+        """Whether records wait for the group."""
+        found: Mask = self.work > 0
+        return found
+
+    @cached_property
+    def waits_for_owner(self) -> Mask:
+        """Whether records wait for a member of the last generation, which owns the partition."""
+        return self.waits & (self.owner_codes[0] >= 0)
 
     def waiting_since(self, end_ms: int) -> I64:
         """Return when each partition was last committed, or when its records came if later; ms."""

@@ -36,7 +36,7 @@ from holdfast.fleet.analysis.findings.finding import Lasts, Limits
 from holdfast.fleet.analysis.findings.rules_lag import may_ail
 from holdfast.fleet.analysis.findings.stored import Examined, StoredFindings, finding_rows
 from holdfast.fleet.analysis.group.group_history import read_groups
-from holdfast.fleet.analysis.group.lag import NEVER, LagRows
+from holdfast.fleet.analysis.group.lag import JUDGED, NEVER, LagRows
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.columnar import (
     Batches,
@@ -158,6 +158,7 @@ def _examined(
         last_ms=window.end_ms,
         since_ms=NEVER if window.since_ms is None else window.since_ms,
         commits=CommitTimes(stored, names),
+        columns={"lag": JUDGED},
     )
     for history in histories:
         if before is None:

@@ -6,8 +6,10 @@ of its own kind (:class:`~holdfast.fleet.pipeline.ingest.split.RowKind`), which 
 the group's records.
 
 **Strategy.** The value contains the context rows of
-:func:`holdfast.fleet.pipeline.history.movements.carry` as an Arrow stream each, and the KIP-848
-records that still count (the latest of each key), as JSON.
+:func:`holdfast.fleet.pipeline.history.movements.carry` as a record batch of Arrow each, and the
+KIP-848 records that still count (the latest of each key), as JSON. The batches have no schema of
+their own, which would take longer to read than they do: the value begins with :data:`LAYOUT`.
+States that a task gets together are joined before anything else looks at them.
 
 The state has the position of the last record of each key, which a stream looks up after missing
 offsets. Tombstones, and share groups, whose positions are in another topic, are not looked up.
@@ -16,16 +18,17 @@ offsets. Tombstones, and share groups, whose positions are in another topic, are
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import GroupType
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import BY_RECORD, GroupType
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
@@ -34,7 +37,7 @@ from holdfast.fleet.columnar import Batches, BatchTask, ints
 from holdfast.fleet.pipeline.history.dense import group_codes
 from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
 from holdfast.fleet.pipeline.ingest.deletions import KNOWN_KEYS
-from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat
+from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat, joined
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
@@ -43,8 +46,12 @@ STATE: Final = "_state"
 """Table of rows of :data:`STATE_ROWS` that a batch leaves for the next one."""
 
 STATE_ROWS: Final = arrow_schema("state")
-GENERATION_TABLES: Final = ("generation_heads", "generation_members", "generation_owned")
-"""Tables of :class:`Generations`, in their order in the state."""
+_SCHEMAS: Final = tuple(
+    map(arrow_schema, ("generation_heads", "generation_members", "generation_owned"))
+)
+"""Schemas of the tables of :class:`Generations`, in their order in the state."""
+LAYOUT: Final = blake2b("".join(map(str, _SCHEMAS)).encode(), digest_size=8).digest()
+"""Digest of the schemas: other columns, of another version of the program, are not misread."""
 
 
 @dataclass(slots=True)
@@ -94,18 +101,21 @@ def state_rows(
     unchanged : mapping of str to bytes, optional
         State of groups without new records, as an earlier batch wrote it.
     """
-    _, first = group_codes(past)
+    code, first = group_codes(past)
     written = unchanged or {}
     kept: dict[str, dict[tuple[int, str], ConsumerGroupEvent]] = {}
     for event in events:
         kept.setdefault(event["group"], {})[event["type"], event["member_id"]] = event
     names = past.head["group"].take(pa.array(first)).to_pylist()
-    parts = dict(zip(names, past.cut(first), strict=True))
-    groups = sorted({*parts, *kept})
+    is_new = np.asarray([name not in written for name in names], np.bool_)
+    changed = past.take(np.flatnonzero(is_new[code])) if len(names) else past
+    parts = zip(compress(names, is_new), changed.cut(group_codes(changed)[1]), strict=True)
+    new = dict(parts)
+    groups = sorted({*names, *kept})
     values = [
         written[group]
         if group in written
-        else _pack(parts.get(group, Generations.empty()), [*kept.get(group, {}).values()])
+        else _pack(new.get(group, Generations.empty()), [*kept.get(group, {}).values()])
         for group in groups
     ]
     return pa.table(
@@ -115,70 +125,77 @@ def state_rows(
 
 def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
     """Add the state in rows of kind STATE to the carried state, if a batch has written it."""
-    for value in batch["message"].to_pylist():
-        try:
-            gens, events = _unpacked(value)
-        except (pa.ArrowException, ValueError, IndexError, KeyError, TypeError) as error:
-            raise SourceError(
-                f"the state that an earlier batch left cannot be read ({error}): start with an "
-                "empty folder"
-            ) from error
-        out.past.append(gens)
+    values = batch["message"].to_pylist()
+    try:
+        parts = [_parts(value) for value in values]
+        past = _combined(joined([tables for tables, _ in parts]))
+    except (pa.ArrowException, OSError, ValueError, IndexError, KeyError, TypeError) as error:
+        raise SourceError(
+            f"the state that an earlier batch left cannot be read ({error}): start with an "
+            "empty folder"
+        ) from error
+    out.past.append(past)
+    sizes = np.asarray([heads.num_rows for (heads, *_), _ in parts], np.int64)
+    first = np.cumsum(sizes) - sizes
+    names = past.head["group"].take(pa.array(first, mask=sizes == 0)).to_pylist()
+    for value, name, (_, events) in zip(values, names, parts, strict=True):
         out.events += events
-        groups = [*gens.head["group"][:1].to_pylist(), *(event["group"] for event in events[:1])]
-        out.values.update((group, value) for group in groups[:1])
+        groups = [name, *(event["group"] for event in events[:1])]
+        out.values.update((group, value) for group in groups if group is not None)
 
 
 def _pack(gens: Generations, events: Sequence[ConsumerGroupEvent]) -> bytes:
-    parts = [_stream(table) for table in (gens.head, gens.members, gens.owned)]
+    parts = [_message(table) for table in (gens.head, gens.members, gens.owned)]
     parts.append(json.dumps(events).encode())
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return LAYOUT + b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
-def _unpacked(value: bytes) -> tuple[Generations, list[ConsumerGroupEvent]]:
-    parts, at = [], 0
+def _message(table: pa.Table) -> bytes:
+    """Return the rows of a table as one record batch."""
+    columns = [column.combine_chunks() for column in table.columns]
+    return bytes(pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize())
+
+
+def _parts(value: bytes) -> tuple[list[pa.Table], list[ConsumerGroupEvent]]:
+    """Return the tables and the records of a group's state, each of its values validated.
+
+    Arrow itself trusts the offsets of a message, and would read outside of the buffers.
+    """
+    if not value.startswith(LAYOUT):
+        raise ValueError("found other columns than those of this version")
+    parts, at = [], len(LAYOUT)
     while at < len(value):
         size = int.from_bytes(value[at : at + 8], "big")
         parts.append(value[at + 8 : at + 8 + size])
         at += 8 + size
-    head, members, owned = (
-        _table(part, name) for part, name in zip(parts[:3], GENERATION_TABLES, strict=True)
-    )
-    for rows, name, n in ((members, "row", head.num_rows), (owned, "member", members.num_rows)):
-        position = rows[name].to_numpy()
-        if len(position) and not 0 <= position.min() <= position.max() < n:
-            raise ValueError(f"a missing {name}")
-    events: list[ConsumerGroupEvent] = json.loads(parts[3])
+    *messages, records = parts
+    tables = []
+    for message, schema in zip(messages, _SCHEMAS, strict=True):
+        rows = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        rows.validate(full=True)
+        tables.append(pa.Table.from_batches([rows]))
+    events: list[ConsumerGroupEvent] = json.loads(records)
     for event in events:
         event["old"] = True
-    return Generations(head=head, members=members, owned=owned), events
+    return tables, events
 
 
-def _table(stream: bytes, name: str) -> pa.Table:
-    """Read a table of an Arrow stream and validate each of its offsets and strings.
-
-    Arrow itself trusts the offsets of a stream, and would read outside of the buffers.
-    """
-    table = pa.ipc.open_stream(stream).read_all()
-    table.validate(full=True)
-    if not table.schema.equals(arrow_schema(name)):
-        raise ValueError(f"found other columns than those of {name}")
-    return table
+def _combined(gens: Generations) -> Generations:
+    """Return generations of many parts as one piece of memory: rows are looked up in it."""
+    tables = {name: getattr(gens, name).combine_chunks() for name in ("head", "members", "owned")}
+    return Generations(**tables)
 
 
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return bytes(sink.getvalue())
-
-
-def reported_until(past: Sequence[Generations]) -> dict[str, tuple[int, int]]:
-    """Return the log position of the last row of each group that was reported before."""
-    rows = concat([Generations.empty(), *past]).head
-    names = ("group", "log_partition", "log_offset")
-    columns = (rows[name].to_pylist() for name in names)
+def reported_until(
+    past: Sequence[Generations], groups: Collection[str]
+) -> dict[str, tuple[int, int]]:
+    """Return the log position of the last row of each of some groups, reported before."""
     until: dict[str, tuple[int, int]] = {}
+    if not groups:
+        return until
+    rows = concat([Generations.empty(), *past]).head
+    rows = rows.filter(pc.is_in(rows["group"], pa.array(sorted(groups), pa.string())))
+    columns = (rows[name].to_pylist() for name in ("group", "log_partition", "log_offset"))
     for group, *position in zip(*columns, strict=True):
         found = int(position[0]), int(position[1])
         until[group] = max(found, until.get(group, found))

@@ -108,8 +108,8 @@ class GroupWork:
         remembered, self.remembered = self.remembered, CarriedState()
         self.writer.write("bad_records", pa.Table.from_batches(waiting.bad, BAD))
         self.writer.unknown += waiting.unknown
-        reported = reported_until(remembered.past)
         events = [*remembered.events, *waiting.consumer]
+        reported = reported_until(remembered.past, {event["group"] for event in events})
         gens = concat([self.past, *remembered.past, *waiting.generations])
         if last_goes_on:
             gens, events = self._hold_back(gens, events, waiting, remembered)

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.fleet.columnar import replaced
 from holdfast.fleet.pipeline.history.broker_texts import (
     DEPARTURES,

@@ -33,8 +33,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.kinds.kind import ACTIVE, SOURCE, EpochRecords, GroupKind
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import ACTIVE, BY_RECORD, SOURCE, EpochRecords, GroupKind
 from holdfast.core.model.columns import Mask
 from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.history.ownership_gaps import OPEN, STAGED

@@ -40,7 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import GroupType
+from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.core.model.poll_interval import near_poll_timeout
 from holdfast.fleet.columnar import floats, gather, ints, replaced, row_starts

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.cluster.first_unread import MOST_QUERIED, NOT_KNOWN, FirstUnread, Wanted
-from holdfast.core.kinds.kind import ACTIVE, SHARED, SOURCE
+from holdfast.core.kinds import ACTIVE, SHARED, SOURCE
 from holdfast.core.model.columns import I32, I64, Mask, index_in
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.columnar import (

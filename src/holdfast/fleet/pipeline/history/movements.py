@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.kinds.kind import ACTIVE, SOURCE, GroupKind, GroupType
+from holdfast.core.kinds import ACTIVE, SOURCE, GroupKind, GroupType
 from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.fleet.columnar import ints, make_lists, new_runs, numbered, take

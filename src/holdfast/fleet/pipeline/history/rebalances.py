@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import FAILED, SHARED
+from holdfast.core.kinds import FAILED, SHARED
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure import balance_scores, kept_portion, needed_moves
 from holdfast.fleet.columnar import ints, list_parts, new_runs, numbered, take

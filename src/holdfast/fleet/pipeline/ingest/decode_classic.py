@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.columns import I64, Mask, row_of
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.wire.layouts.container import (

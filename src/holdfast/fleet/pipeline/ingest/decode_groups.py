@@ -22,7 +22,7 @@ from typing import Any, Final, NotRequired, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import BY_RECORD
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional
 from holdfast.fleet.pipeline.ingest.decode import (

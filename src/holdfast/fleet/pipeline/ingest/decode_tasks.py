@@ -1,7 +1,7 @@
 """Assignments of classic groups' members with more than topic-partitions.
 
 **Rules.** The row of a kind names the reader of a member's two messages
-(:mod:`holdfast.core.kinds.rows`). Its result replaces the partitions that the consumer protocol
+(:mod:`holdfast.core.kinds`). Its result replaces the partitions that the consumer protocol
 names, and those stay with the role SOURCE: an active task reads them. A failed resource of a
 worker has the role FAILED. Bytes that do not parse give nothing, and the member is not
 ``readable``.
@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.kinds.kind import ACTIVE, FAILED, SOURCE, Given, GroupKind
-from holdfast.core.kinds.rows import kind_of
+from holdfast.core.kinds import ACTIVE, FAILED, SOURCE, Given, GroupKind, kind_of
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.core.wire.many.columns import Slices

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.rows import BY_RECORD
+from holdfast.core.kinds import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.columnar import ints, numbered

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from holdfast.cluster.epoch_groups import EPOCH_RECORDS, Fields, GroupEpochs
-from holdfast.core.kinds.kind import CONSUMER_PROTOCOL, GroupType
+from holdfast.cluster.snapshot import EPOCH_RECORDS, Fields, GroupEpochs
+from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,

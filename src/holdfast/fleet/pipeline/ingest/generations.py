@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import (
+from holdfast.core.kinds import (
     ACTIVE,
     FAILED,
     ROLES,
@@ -28,8 +28,8 @@ from holdfast.core.kinds.kind import (
     STANDBY,
     WARMUP,
     GroupKind,
+    kind_of,
 )
-from holdfast.core.kinds.rows import kind_of
 from holdfast.core.model.columns import I64, Mask
 from holdfast.fleet.columnar import gather, ints, list_parts, replaced, row_starts
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
@@ -153,20 +153,36 @@ def concat(parts: Sequence[Generations]) -> Generations:
     """Concatenate generations, with their pointers adjusted."""
     if len(parts) == 1:
         return parts[0]
-    heads, members, owned = [HEAD.empty_table()], [MEMBER_ROWS.empty_table()], []
-    owned.append(OWNED_ROWS.empty_table())
-    n_rows = n_members = 0
-    for part in parts:
-        heads.append(part.head)
-        members.append(replaced(part.members, row=ints(part.members, "row") + n_rows))
-        owned.append(replaced(part.owned, member=ints(part.owned, "member") + n_members))
-        n_rows += part.n_rows
-        n_members += part.members.num_rows
-    return Generations(
-        head=pa.concat_tables(heads),
-        members=pa.concat_tables(members),
-        owned=pa.concat_tables(owned),
+    return joined([(part.head, part.members, part.owned) for part in parts])
+
+
+def joined(parts: Sequence[Sequence[pa.Table]]) -> Generations:
+    """Join head, members and owned rows of successive parts; pointers of each begin at 0.
+
+    Raises
+    ------
+    ValueError
+        A pointer names a row that its part does not have.
+    """
+    sizes = np.asarray([[table.num_rows for table in part] for part in parts], np.int64)
+    head, members, owned = (
+        pa.concat_tables([schema.empty_table(), *(part[i] for part in parts)])
+        for i, schema in enumerate((HEAD, MEMBER_ROWS, OWNED_ROWS))
     )
+    n_heads, n_members, n_owned = sizes.reshape(-1, 3).T
+    row = _shifted(ints(members, "row"), n_members, n_heads, "row")
+    member = _shifted(ints(owned, "member"), n_owned, n_members, "member")
+    return Generations(
+        head=head, members=replaced(members, row=row), owned=replaced(owned, member=member)
+    )
+
+
+def _shifted(pointer: I64, n_rows: I64, n_targets: I64, name: str) -> I64:
+    """Return pointers of successive parts as pointers into all rows that they point to."""
+    within = np.repeat(n_targets, n_rows)
+    if ((pointer < 0) | (pointer >= within)).any():
+        raise ValueError(f"a missing {name}")
+    return pointer + np.repeat(np.cumsum(n_targets) - n_targets, n_rows)
 
 
 def marked(head: pa.Table, predicate: Callable[[GroupKind, str | None], bool]) -> Mask:

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cluster.epoch_groups import EPOCH_RECORDS, EpochMember, Fields, GroupEpochs
-from holdfast.core.kinds.kind import ACTIVE, ROLES, GroupKind, GroupType
-from holdfast.core.kinds.rows import kind_of
+from holdfast.cluster.snapshot import EPOCH_RECORDS, EpochMember, Fields, GroupEpochs
+from holdfast.core.kinds import ACTIVE, ROLES, GroupKind, GroupType, kind_of
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.rows import kind_of
+from holdfast.core.kinds import kind_of
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in, starts
 from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.fleet.columnar import list_parts, make_lists, new_runs, numbered

@@ -25,8 +25,7 @@ from typing import Any, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds.kind import GroupKind, GroupType
-from holdfast.core.kinds.rows import kind_of
+from holdfast.core.kinds import GroupKind, GroupType, kind_of
 from holdfast.fleet.columnar import GroupedTable
 from holdfast.fleet.pipeline.history.broker_log import STATED
 from holdfast.fleet.tables.reading import Tables

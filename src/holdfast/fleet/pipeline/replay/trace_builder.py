@@ -42,7 +42,7 @@ from dataclasses import replace
 from statistics import median, mode
 from typing import Any, Final
 
-from holdfast.core.kinds.kind import GroupKind, GroupType
+from holdfast.core.kinds import GroupKind, GroupType
 from holdfast.core.machine.clients import clients_of
 from holdfast.core.model.limits import believed_size
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 from aiokafka.consumer.fetcher import (
@@ -41,14 +42,6 @@ class PositionLookup:
 
     leader: int  # node id
     states: Mapping[TopicPartition, Any]  # aiokafka's, in this term of ownership
-
-
-class PositionedAssignment:
-    """The part of an assignment whose positions are known."""
-
-    def __init__(self, assignment: Any, hidden: Collection[TopicPartition]):
-        self.tps: frozenset[TopicPartition] = assignment.tps.difference(hidden)
-        self.state_value = assignment.state_value
 
 
 class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
@@ -95,9 +88,10 @@ class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         }
         if not blank:
             return super()._get_actions_per_node(assignment)
-        requests, _, timeout, is_stale, resumed = super()._get_actions_per_node(
-            PositionedAssignment(assignment, blank)
+        positioned = SimpleNamespace(
+            tps=assignment.tps.difference(blank), state_value=assignment.state_value
         )
+        requests, _, timeout, is_stale, resumed = super()._get_actions_per_node(positioned)
         by_leader: dict[int, dict[TopicPartition, Any]] = {}
         for tp, state in blank.items():
             if state not in self._sought:
