@@ -223,6 +223,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     cluster = SimpleNamespace(
         bootstrap="broker:1",
+        msk_region=None,
         check=lambda: None,
         group_names=set,
         partition_ends=ends,

@@ -13,12 +13,18 @@ from tests.live.polled import Polled
 from tests.live.waiting import until
 from tests.live.working import committed
 
+from holdfast.cli.histories import open_feed
+from holdfast.cli.options import Engine
+from holdfast.cluster import groups_now
+from holdfast.cluster.cluster import LiveCluster, PartitionEnds
 from holdfast.cluster.groups_now import PolledGroups
 from holdfast.cluster.snapshot import JOINING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds import GroupType
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups
+from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
+from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.reading import open_tables
 
 POLL = ("--engine", "coordinators")
@@ -85,6 +91,39 @@ def test_commits_that_are_not_known_are_not_deleted():
     known = KnownGroups()
     assert records(known, seen(1, {"a": [0]}, commits={0: 5})) == [(1, ["a"]), (0, 5)]
     assert records(known, seen(2, {"a": [0]})) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "state", "is_polled"),
+    [
+        (([0, 0], [0, 0]), "Stable", True),
+        (([0, 0], [0, 0]), "Empty", True),
+        (([0, 0], [0, 0]), JOINING, False),  # Kafka has no record of its first round yet
+        (([0, 0], [0, 0]), None, False),
+        (([0, 0], [0, 7]), "Stable", False),  # written meanwhile
+        (([0, 7],), "Stable", False),  # all deleted
+    ],
+)
+def test_an_offsets_topic_without_any_record_is_not_read_where_groups_are(
+    monkeypatch, ends, state, is_polled
+):
+    asked = iter(([7, 7], *ends))  # the first answer says how much there is to read
+
+    def ends_of(self, topic, only=None):
+        return {p: PartitionEnds(end, end, end) for p, end in enumerate(next(asked))}
+
+    monkeypatch.setattr(LiveCluster, "partition_ends", ends_of)
+    groups = (
+        {} if state is None else {"g": SeenGroup(group="g", kind=GroupType.CLASSIC, state=state)}
+    )
+    monkeypatch.setattr(
+        groups_now, "states_now", lambda *_, **__: SeenGroups(queried_ms=1, groups=groups)
+    )
+    said = []
+    cluster = LiveCluster(bootstrap="127.0.0.1:1")
+    with open_feed(cluster, Engine.AUTO, Selection(), bar=lambda n: None, note=said.append) as feed:
+        assert isinstance(feed, PolledFeed) is is_polled
+    assert ("is empty, though groups are listed" in "".join(said)) is is_polled
 
 
 @pytest.mark.broker

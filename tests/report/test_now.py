@@ -136,6 +136,12 @@ def test_the_only_member_of_the_last_generation_is_the_one_that_is_waited_for() 
     assert found.evidence.members.shown == ("b-1",)
 
 
+def test_a_member_without_client_id_and_host_is_shown_by_its_id() -> None:
+    bare = member("b-1", client_id="", client_host="")
+    found = now(group(), joining(["d-1", "e-1", bare]))
+    assert found is not None and "waits for b-1 to join again" in found.text
+
+
 def test_the_member_that_fell_silent_before_all_others_is_most_likely_waited_for() -> None:
     found = now(group({"a-1": 20, "b-1": 95, "c-1": 21}), joining())
     assert found is not None

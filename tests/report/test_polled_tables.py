@@ -21,10 +21,10 @@ HOUR_MS = 3_600_000
 FOOTER = "own records in the offsets topic"
 
 
-def write(folder, *, polled, refused=None):
+def write(folder, *, polled, refused=None, owned=(0,), protocol=""):
     member = SeenMember(member_id="m", instance_id=None, client_id="c", client_host="/h",
-                        partitions=(("t", (0,)),))  # fmt: skip
-    key, value = generation_record("g", 1, [member], HOUR_MS)
+                        partitions=(("t", owned),) if owned else ())  # fmt: skip
+    key, value = generation_record("g", 1, [member], HOUR_MS, protocol=protocol)
     columns = {"partition": [0], "offset": [0], "timestamp": [1000 * HOUR_MS], "key": [key],
                "value": [value]}  # fmt: skip
     snapshot = ClusterSnapshot(
@@ -57,6 +57,15 @@ def test_pages_the_api_and_commands_say_that_tables_come_from_polls(tmp_path, po
         assert (SAID in done.err) is polled
     done = cli("doctor", "--input", tmp_path / "tables")
     assert (" UTC by polls: " in done.out) is polled
+
+
+@pytest.mark.parametrize(("protocol", "is_idle"), [("range", True), ("", False)])
+def test_members_are_idle_only_if_their_coordinator_describes_assignments(
+    tmp_path, protocol, is_idle
+):
+    write(tmp_path, polled=True, owned=(), protocol=protocol)
+    done = cli("doctor", "--input", tmp_path / "tables")
+    assert ("HF106" in done.out) is is_idle, done.out
 
 
 def test_groups_that_no_poll_could_read_are_named_wherever_tables_are_shown(tmp_path):

@@ -268,7 +268,7 @@ def open_feed(
     """Yield the records of a cluster for an engine, and report what reads them.
 
     Coordinators are polled instead of the offsets topic on request, where the tables were made by
-    polls, and where a cluster has groups and no readable topic.
+    polls, and where a cluster has groups and no readable topic, or one that nothing is written to.
 
     Parameters
     ----------
@@ -295,7 +295,8 @@ def open_feed(
 
     if tables is not None and tables.is_polled:
         engine = options.Engine.COORDINATORS
-    held = _count_readable(cluster, engine, count, note)
+    is_new = tables is None or not tables.committed()
+    held = _count_readable(cluster, engine, count, note, is_new=is_new)
     if held is None:
         yield feed_of(cluster, selection, tables, note)
         return
@@ -313,22 +314,38 @@ def _count_readable(
     engine: options.Engine,
     count: Callable[[], int],
     note: Callable[[str], None],
+    *,
+    is_new: bool,
 ) -> int | None:
-    """Return the number of records to read; None if coordinators are to be polled instead."""
+    """Return the number of records to read; None if coordinators are to be polled instead.
+
+    Parameters
+    ----------
+    is_new : bool
+        Whether no tables are continued; those with records of the topic go on with the topic.
+    """
+    from holdfast.cluster.groups_now import has_unrecorded_groups
     from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
+    from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
     polled = f"coordinators are polled in place of the offsets topic: {NOT_KNOWN_BY_POLLS}"
     if engine is options.Engine.COORDINATORS:
         note(polled)
         return None
     try:
-        return count()
+        held = count()
     except UnreadableTopicError as error:
         if engine is not options.Engine.AUTO or not cluster.group_names():
             raise
-        note(f"{error}")
-        note(polled)
-        return None
+        why = str(error)
+    else:
+        may_poll = not held and is_new and engine is options.Engine.AUTO
+        if not may_poll or not has_unrecorded_groups(cluster, OFFSETS_TOPIC):
+            return held
+        why = f"{OFFSETS_TOPIC} of {cluster.bootstrap} is empty, though groups are listed"
+    note(why)
+    note(polled)
+    return None
 
 
 @contextmanager

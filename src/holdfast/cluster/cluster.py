@@ -182,7 +182,8 @@ class LiveCluster:
             refused = self._no_right(f"topic {topic!r}: {ErrorCode(code).name}")
             return UnreadableTopicError(str(refused))
         return UnreadableTopicError(
-            f"{self.bootstrap} has no topic {topic!r}: nothing was ever committed"
+            f"{self.bootstrap} has no topic {topic!r}: nothing was committed yet, or commits are "
+            "kept elsewhere"
         )
 
     def group_names(self) -> set[str]:

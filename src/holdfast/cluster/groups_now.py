@@ -21,7 +21,7 @@ from holdfast.cluster.cluster import LiveCluster, SendRequest, first_unread_of, 
 from holdfast.cluster.first_unread import MOST_QUERIED, FirstUnread, Wanted
 from holdfast.cluster.group_messages import DESCRIBED_BY, Position, name_of
 from holdfast.cluster.groups import GroupQuestions, GroupReader
-from holdfast.cluster.snapshot import SeenGroup, SeenGroups
+from holdfast.cluster.snapshot import GONE, SeenGroup, SeenGroups
 from holdfast.core.kinds import GroupType
 from holdfast.errors import SourceError
 
@@ -236,6 +236,29 @@ def polled_groups(
     return PolledGroups(
         seen=seen, commits=commits, share_starts=starts, refused={**questions.refused, **refused}
     )
+
+
+def has_unrecorded_groups(cluster: LiveCluster, topic: str) -> bool:
+    """Return whether groups have settled, and no record was ever written to the offsets topic.
+
+    Kafka writes a record of a group before it lists the group as settled, so the ends are read
+    again after the states. Some compatible servers list the topic, and keep groups elsewhere.
+
+    Raises
+    ------
+    SourceError
+        If no broker answers, or the principal may not list groups.
+    """
+
+    def is_unwritten() -> bool:
+        ends = cluster.partition_ends(topic)
+        return bool(ends) and not any(one.end for one in ends.values())
+
+    if not is_unwritten():
+        return False
+    seen = states_now(cluster, lambda names: names, describe=lambda _: False)
+    settled = any(not one.is_rebalancing and one.state != GONE for one in seen.groups.values())
+    return settled and is_unwritten()
 
 
 def _listed(send: SendRequest) -> GroupQuestions:

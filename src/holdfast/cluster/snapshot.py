@@ -61,6 +61,14 @@ class SeenMember:
     is_behind: bool | None = None
 
 
+def member_label(
+    *, instance_id: str | None, client_id: str, member_id: str, client_host: str
+) -> str:
+    """Return a member as people find it: its name, and its host if the coordinator reports one."""
+    name = instance_id or client_id or member_id
+    return f"{name} on {client_host}" if client_host else name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenGroup:
     """A group as its coordinator describes it."""

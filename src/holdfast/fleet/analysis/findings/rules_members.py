@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.analysis.findings.finding import (
@@ -203,7 +204,7 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     p = history.presence
     empty = (p.n_partitions == 0) & (p.n_copies == 0)
     rows = np.flatnonzero(history.members_now & empty & ~unreadable_members(history))
-    if not len(rows) or history.state != "Stable":
+    if not len(rows) or history.state != "Stable" or _is_undescribed(history):
         return
     names = [history.identities.names[i] for i in p.identity[rows]]
     total = int(history.members_now.sum())
@@ -216,6 +217,15 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         evidence=last_evidence(history, names, rows[:0]),
         command=describe(history, "--members"),
     )
+
+
+def _is_undescribed(history: GroupHistory) -> bool:
+    """Return whether the coordinator of a stable group describes no assignments.
+
+    Kafka names the protocol of such a group. Tansu 0.6.0 returns ids of members and nothing else.
+    """
+    is_classic = history.kind.group_type is GroupType.CLASSIC
+    return is_classic and not history.generations.protocol[history.last]
 
 
 @rule(

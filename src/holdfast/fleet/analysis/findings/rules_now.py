@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenMember
+from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenMember, member_label
 from holdfast.fleet.analysis.findings.finding import (
     NONE,
     Basis,
@@ -272,8 +272,12 @@ def _n_behind(history: GroupHistory, seen: SeenGroup, awaited: AwaitedMembers) -
 
 
 def _name(member: SeenMember) -> str:
-    """Return a member as people find it: its name and its host."""
-    return f"{member.instance_id or member.client_id or member.member_id} on {member.client_host}"
+    return member_label(
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        member_id=member.member_id,
+        client_host=member.client_host,
+    )
 
 
 def _names(members: Sequence[SeenMember]) -> str:
