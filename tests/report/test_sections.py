@@ -7,6 +7,7 @@ from tests.report.fleet import examine_all, rolling_bounce, tables
 
 from holdfast.fleet.analysis.findings.examination import all_rules
 from holdfast.fleet.analysis.findings.finding import RULES, Evidence, few, generations_of
+from holdfast.fleet.analysis.findings.fleet import examine_fleet
 from holdfast.fleet.report.drawing.markup import escape, prose
 from holdfast.fleet.report.drawing.sections import code_link, codes_section
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
@@ -29,7 +30,7 @@ def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() 
     found = examine_all(held)
     low = sum(float(sum(e.history.rebalances.downtime_lower_s)) for e in found)
     assert low > 0
-    both, one = str(_fleet_figures(held, found)), str(_fleet_figures(held, found[:1]))
+    both, one = (str(_fleet_figures(held, examine_fleet(held, some))) for some in (None, ["a"]))
     for text, most in ((both, "81.6 to 151"), (one, "40.8 to 75.6")):
         assert "<dd>up to 6.3 s<small>a partition" in text
         assert re.search(rf"<details class=\"place\">.*for {most} partition-seconds", text), text

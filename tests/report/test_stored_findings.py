@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.pipeline import local
+from tests.pipeline.stream_that_dies import FixedSnapshot
 from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.served import PATIENCE_S, following
+from werkzeug.test import Client
 
 from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, with_source
 from holdfast.core.names import Visible
@@ -26,9 +29,13 @@ from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.analysis.source_times import read_age, window_end_ms
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES
+from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.tables.columns.holdable import moment_text
+from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
+from holdfast.fleet.pipeline.steps import InMemoryRows
+from holdfast.fleet.report.serving.application import ServedPages
+from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
@@ -139,26 +146,93 @@ def test_only_rules_of_the_lag_read_it(made: Tables, monkeypatch: pytest.MonkeyP
             list(rule.find(history, Limits()))
 
 
-def test_a_rule_that_fails_is_a_finding_of_its_group_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sick = "ill-two-owners"
+SICK = "ill-two-owners"
+
+
+def plant_failing_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the rule of HF117 end in an error in one group, after its findings."""
 
     def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         yield from RULES["HF117"].look(history, limits)
-        if history.name == sick:
+        if history.name == SICK:
             raise ZeroDivisionError("by nothing")
 
-    run(None, str(CAPTURED), tmp_path / "whole")
     rules = [replace(one, look=look) if one.code == "HF117" else one for one in RULES.values()]
     monkeypatch.setattr(examination, "all_rules", lambda: tuple(rules))
-    run(None, str(CAPTURED), tmp_path / "failed")
+
+
+def stream_of(dump: Dump, folder: Path) -> Stream:
+    snapshot: Any = FixedSnapshot(dump)
+    complete_us = to_us(dump.taken_at)
+    return Stream(
+        tables=Tables(folder),
+        snapshot=lambda: snapshot,
+        selection=Selection(),
+        complete_us=complete_us,
+    )
+
+
+def write_history(folder: Path) -> None:
+    run(None, str(CAPTURED), folder)
+
+
+def write_batches(folder: Path) -> None:
+    """Write a batch of ``watch``, as ``serve -b`` does, too; and read log ends once more."""
+    dump = Dump.open(CAPTURED)
+    into = stream_of(dump, folder)
+    into.process(LogPart(rows=dump.rows(), upto={}))
+    assert into.look()
+
+
+@pytest.mark.parametrize("write", [write_history, write_batches])
+def test_a_rule_that_fails_is_a_finding_of_its_group_alone(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "whole")
+    plant_failing_rule(monkeypatch)
+    write(tmp_path / "failed")
     whole, found = (open_tables(tmp_path / name).table("findings") for name in ("whole", "failed"))
     (failed,) = [row for row in found.to_pylist() if row["code"] == "HF133"]
-    assert failed["group"] == sick and failed["command"] == "holdfast explain HF117"
+    assert failed["group"] == SICK and failed["command"] == "holdfast explain HF117"
     assert failed["text"] == "rule HF117 (uneven loads) failed: ZeroDivisionError: by nothing"
     others = [row for row in found.to_pylist() if row["code"] != "HF133"]
     key = [(row["group"], row["code"], row["text"]) for row in whole.to_pylist()]
     assert [(row["group"], row["code"], row["text"]) for row in others] == [
-        one for one in key if one[:2] != (sick, "HF117")
+        one for one in key if one[:2] != (SICK, "HF117")
     ]
+
+
+def test_a_group_whose_rule_failed_is_examined_again_in_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = Dump.open(CAPTURED)
+    into = stream_of(dump, tmp_path)
+    with monkeypatch.context() as planted:
+        plant_failing_rule(planted)
+        into.process(LogPart(rows=dump.rows(), upto={}))
+        assert "HF133" in open_tables(tmp_path).table("findings")["code"].to_pylist()
+    into.process(LogPart(rows=InMemoryRows(rows=RECORDS.empty_table(), cost_rows=0), upto={}))
+    assert "HF133" not in open_tables(tmp_path).table("findings")["code"].to_pylist()
+
+
+def test_a_server_shows_the_rule_that_failed_and_examines_all_other_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual range has the findings of the table, another one is examined by the server."""
+    plant_failing_rule(monkeypatch)
+    write_batches(tmp_path)
+    said: list[str] = []
+    with following(tmp_path, said) as fleet:
+        client = Client(ServedPages(fleet, is_local=True))
+        assert fleet.metrics is not None and 'code="HF133"' in fleet.metrics
+        for query in ({}, {"from": "2020-01-01"}):
+            if query:
+                assert fleet.ranges.wait(query, PATIENCE_S)
+            verdicts = fleet.ranges.view(query).verdicts
+            codes = {name: {one.code for one in found.codes} for name, found in verdicts.items()}
+            assert [name for name, found in codes.items() if "HF133" in found] == [SICK]
+            assert len(codes) == fleet.state.n_groups > 10
+            words = {"name": SICK, **query}
+            page = client.get("/group", query_string=words, headers={"Host": "localhost:9318"})
+            assert "rule HF117 (uneven loads) failed: ZeroDivisionError: by nothing" in page.text
+    assert said == []

@@ -80,10 +80,13 @@ class OpenedTables:
         return None if since_us is None else since_us // 1000
 
     def shown(self, groups: Sequence[str] | None) -> tuple[tuple[str, ...] | None, Tables]:
-        """Return the chosen groups, and what pages and findings show of them, read now."""
+        """Return the chosen groups, and what pages and findings show of them.
+
+        Few rows are read now, and more than a few in parts when they are used.
+        """
         # Tables of a dump or a cluster hold no other group; missing names were reported before.
         chosen = self.tables.choose(groups) if self.are_stored else None
-        return chosen, self.tables.load(chosen, without=NOT_LOADED)
+        return chosen, self.tables.load_few(chosen, without=NOT_LOADED)
 
 
 def is_dump(source: StoragePath) -> bool:

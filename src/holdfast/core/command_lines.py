@@ -14,6 +14,7 @@ that it has made.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.core.names import Visible, harmless, shell_word
 
@@ -73,14 +74,17 @@ def with_source(line: str, source: GivenSource) -> Visible:
     if source == NOT_KNOWN:
         return Visible(line)
     for is_ours in (True, False):
-        unnamed, named = (
-            " ".join(map(shell_word, one.options if is_ours else one.tool_options))
-            for one in (NOT_KNOWN, source)
-        )
+        unnamed, named = (_options_text(one, is_ours=is_ours) for one in (NOT_KNOWN, source))
         begin, found, rest = line.partition(unnamed)
         if found and len(begin.split()) == (2 if is_ours else 1):
             return Visible(f"{begin}{harmless(named)}{rest}")
     return Visible(line)
+
+
+@lru_cache(maxsize=8)
+def _options_text(source: GivenSource, *, is_ours: bool) -> str:
+    """Return the options of a source in a line of holdfast or of a Kafka tool."""
+    return " ".join(map(shell_word, source.options if is_ours else source.tool_options))
 
 
 def option(flag: str, value: str) -> tuple[str, ...]:

@@ -137,6 +137,8 @@ def visible_json(text: str) -> str:
 
     A JSON reader reads the same values from it.
     """
+    if not _UNUSUAL.search(text.replace("\n", "")):  # a search takes a tenth of the time
+        return text
     return _UNUSUAL.sub(_json_escaped, text)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,15 +17,24 @@ from rich.text import Text
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.output import Format, print_note, track, write_json, write_rows
+from holdfast.cli.output import (
+    Format,
+    csv_head,
+    json_element,
+    print_note,
+    rows_text,
+    track,
+    write_json_list,
+    write_texts,
+)
+from holdfast.cli.sorted_texts import SortedTexts
 from holdfast.cli.sources import open_source
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
 
 if TYPE_CHECKING:
-    from holdfast.fleet.analysis.findings.doctor import Verdict
+    from holdfast.fleet.analysis.findings.doctor import Ranked, Verdict
     from holdfast.fleet.analysis.findings.finding import Evidence, Finding
-
 
 SHOWN = 10
 _COLUMNS = (
@@ -91,11 +101,11 @@ def run(
         broker_logs=broker_log,
     ) as opened:
         groups, tables = opened.shown(source_options.group)
-        n_groups = len(doctor.names_of(tables, groups, opened.live))
-        shown = SHOWN if fmt is Format.TABLE and not source_options.group else n_groups
-        examined = doctor.examinations(
+        names = doctor.names_of(tables, groups, opened.live)
+        shown = SHOWN if fmt is Format.TABLE and not source_options.group else len(names)
+        found = doctor.ranked(
             tables,
-            groups,
+            names,
             opened.end_ms,
             since_ms=opened.since_ms(options.SINCE_OF_NOW if source_options.bootstrap else None),
             live=opened.live,
@@ -104,38 +114,52 @@ def run(
             age=read_age(tables, time.time_ns() // 1_000_000),
             commits=CommitTimes(tables, groups),
         )
-        found = doctor.worst_of(examined, shown)
-    _print(found, fmt, output)
-    if n_groups > shown and not source_options.quiet:
-        print_note(f"{n_groups - shown} more groups: --group '*' shows all")
-    _fail(found, fail_on)
-
-
-def _fail(found: list[Verdict], fail_on: FailOn) -> None:
-    """Exit 1 if an active finding has the severity of ``--fail-on`` or a worse one."""
-    active = (f.severity.rank for v in found for f in v.findings if f.is_active)
-    worst = max(active, default=-1)
+        if fmt is Format.TABLE:
+            worst = _print_worst(found, shown, output)
+        else:
+            worst = _write_all(found, fmt, output)
+    if len(names) > shown and not source_options.quiet:
+        print_note(f"{len(names) - shown} more groups: --group '*' shows all")
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise Exit(1)
 
 
-def _print(found: list[Verdict], fmt: Format, output: Path | None) -> None:
+def _print_worst(found: Iterable[Ranked], most: int, output: Path | None) -> int:
+    """Print the screens of the worst groups; return the rank of the worst active finding."""
     from holdfast.fleet.analysis.findings import doctor
 
-    if fmt is Format.JSON:
-        write_json(doctor.to_json(found), output)
-    elif fmt is Format.TABLE:
-        print_screens(found, output)
-    else:
-        write_rows(_rows(found), _COLUMNS, fmt, output)
+    verdicts = doctor.worst_ranked(found, most)
+    print_screens(verdicts, output)
+    active = (f.severity.rank for v in verdicts for f in v.findings if f.is_active)
+    return max(active, default=-1)
 
 
-def _rows(found: list[Verdict]) -> list[dict[str, object]]:
+def _write_all(found: Iterable[Ranked], fmt: Format, output: Path | None) -> int:
+    """Write all groups, the worst first; return the rank of the worst active finding."""
+    from holdfast.fleet.analysis.findings import doctor
+
+    worst = -1
+    with SortedTexts() as texts:
+        for key, make in found:
+            verdict, worst = make(), max(worst, -key[0])
+            if fmt is Format.JSON:
+                texts.add(key, json_element(doctor.group_json(verdict)))
+            else:
+                texts.add(key, rows_text(_rows(verdict), _COLUMNS, fmt))
+        if fmt is Format.JSON:
+            head = {"schema_version": doctor.SCHEMA_VERSION}
+            write_json_list(head, "groups", texts, output)
+        else:
+            write_texts(chain([csv_head(_COLUMNS)] * (fmt is Format.CSV), texts), output)
+    return worst
+
+
+def _rows(verdict: Verdict) -> list[dict[str, object]]:
     from holdfast.fleet.analysis.findings.doctor import moment
 
     return [
         {
-            "group": v.heading["group"],
+            "group": verdict.heading["group"],
             "code": f.code,
             "name": f.rule.name,
             "severity": str(f.severity),
@@ -144,12 +168,11 @@ def _rows(found: list[Verdict]) -> list[dict[str, object]]:
             "basis": str(f.basis),
             "cost_lower_partition_seconds": round(f.cost_lower_s, 3),
             "cost_upper_partition_seconds": round(f.cost_upper_s, 3),
-            "downtime_seconds": round(f.cost_upper_s / v.n_owned, 3),
+            "downtime_seconds": round(f.cost_upper_s / verdict.n_owned, 3),
             "text": f.text,
             "command": f.command,
         }
-        for v in found
-        for f in v.findings
+        for f in verdict.findings
     ]
 
 

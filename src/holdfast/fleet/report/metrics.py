@@ -145,7 +145,7 @@ CLIENT_ID = "client_id"
 _LAG = "kafka_consumergroup_lag"
 
 
-class _Samples:
+class Samples:
     """Samples by metric, as a collector of prometheus_client."""
 
     def __init__(self, metrics: Iterable[Metric]):
@@ -155,15 +155,40 @@ class _Samples:
             )
             for metric in metrics
         }
+        self._visible: dict[str, str] = {}
 
     def add(self, name: str, sample: Sample) -> None:
         """Add a sample; its labels are those of the metric, in this order."""
         labels, value = sample
-        self._families[name].add_metric([visible(text) for text in labels.values()], value)
+        self._families[name].add_metric([self._seen(text) for text in labels.values()], value)
+
+    def add_all(self, samples: Iterable[tuple[str, Sample]]) -> None:
+        """Add samples by the names of their metrics."""
+        for name, sample in samples:
+            self.add(name, sample)
+
+    def _seen(self, text: str) -> str:
+        """Return visible text; a name is in many samples."""
+        found = self._visible.get(text)
+        if found is None:
+            found = self._visible[text] = visible(text)
+        return found
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield the metrics that have samples."""
         return (family for family in self._families.values() if family.samples)
+
+    def text(self) -> bytes:
+        """Return the samples as Prometheus text."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+
+def shown_metrics(*, client_ids: bool) -> Mapping[str, Metric]:
+    """Return the metrics, with the label of client ids if it is wanted."""
+    own = METRICS[_LAG]
+    return METRICS | ({_LAG: replace(own, labels=(*own.labels, CLIENT_ID))} if client_ids else {})
 
 
 def exposition(
@@ -177,24 +202,23 @@ def exposition(
         Label the lag of a partition with the client id of its owner, empty without one. A new
         owner starts a new series.
     """
-    own = METRICS[_LAG]
-    shown = METRICS | ({_LAG: replace(own, labels=(*own.labels, CLIENT_ID))} if client_ids else {})
-    samples = _Samples(shown.values())
-    if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
-        samples.add("holdfast_tables_timestamp_seconds", ({}, taken_us / 1_000_000))
-    for name, sample in _lag(tables, client_ids=client_ids):
-        samples.add(name, sample)
-    ours = {examination.history.name: list(_ours(examination)) for examination in examinations}
+    samples = Samples(shown_metrics(client_ids=client_ids).values())
+    samples.add_all(table_samples(tables))
+    samples.add_all(lag_samples(tables.stored("lag"), client_ids=client_ids))
+    ours = {one.history.name: list(group_samples(one)) for one in examinations}
     for _, found in sorted(ours.items()):  # whatever was examined first
-        for name, sample in found:
-            samples.add(name, sample)
-    registry = CollectorRegistry()
-    registry.register(samples)
-    return str(generate_latest(registry).decode())
+        samples.add_all(found)
+    return samples.text().decode()
 
 
-def _lag(tables: Tables, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
-    rows = tables.stored("lag")
+def table_samples(tables: Tables) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples of the tables themselves."""
+    if (taken_us := to_us(str(tables.newest_notes().get("taken_at")))) is not None:
+        yield "holdfast_tables_timestamp_seconds", ({}, taken_us / 1_000_000)
+
+
+def lag_samples(rows: ArrowTable, *, client_ids: bool) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples of rows of the table ``lag``, which has all rows of their groups."""
     names = (words(rows, name) for name in ("group", "topic", CLIENT_ID))
     numbers = ("partition", "current_offset", "lag", "delivered")
     columns = (ints(rows, name).tolist() for name in numbers)
@@ -223,7 +247,8 @@ def oldest_unread_s(rows: ArrowTable) -> Iterator[tuple[str, float]]:
     yield from sorted(zip(*(column.to_pylist() for column in sums.itercolumns()), strict=True))
 
 
-def _ours(examination: Examination) -> Iterator[tuple[str, Sample]]:
+def group_samples(examination: Examination) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples of one group, except those of its lag."""
     history = examination.history
     group = {"group": history.name}
     r, last = history.recorded, history.last

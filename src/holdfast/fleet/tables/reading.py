@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from operator import eq
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,7 +29,7 @@ from holdfast.fleet.columnar import MILLIS, DecodedRows, GroupedTable
 from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.names import is_pattern, means
 from holdfast.fleet.tables.columns.schemas import ARROW
-from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
 from holdfast.fleet.tables.folder.commits import Folder
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import (
@@ -55,12 +56,17 @@ T = TypeVar("T")
 
 GROUPS_AT_ONCE: Final = 2_000
 """Groups whose columns are decoded together: more would only take more memory."""
+ROWS_AT_ONCE: Final = 2_000_000
+"""Rows that are read together from files, at most, if these groups have no more: 0.4 GB."""
 
 _NEXT: Final = (
     'tables.table("rebalances") is an Arrow table; docs/tables.md has keys, joins and queries'
 )
 
 _WITH_GROUPS: Final = ("generations", "lag", "members", "rebalances")
+_BY_GROUP: Final = [
+    name for name, table in TABLES.items() if "group" in table.names and name not in NOT_LOADED
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,19 @@ class GroupTables:
 
     def __getitem__(self, name: str) -> DecodedRows:
         return self.table(name).decoded_rows(self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class SomeGroups:
+    """The rows of some groups in every table, decoded together."""
+
+    groups: Sequence[str]
+    table: Callable[[str], GroupedTable]
+
+    def each(self) -> Iterator[GroupTables]:
+        """Yield the rows of each group."""
+        for group in self.groups:
+            yield GroupTables(group, self.table)
 
 
 class Tables:
@@ -137,6 +156,19 @@ class Tables:
         _known(name)
         return self._query(lambda now: now.read(name, groups, columns, only))
 
+    def each_file(
+        self, name: str, columns: Sequence[str], only: Chosen | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a table file by file, as :meth:`stored`; rows in memory all at once."""
+        held = isinstance(self._only, InMemoryTables) and name in self._only
+        now = self if held else self.at_snapshot()
+        if held:
+            yield now.stored(name, columns=columns)
+            return
+        for file in now.data_files(name):
+            if only is None or only(file):
+                yield now.stored(name, columns=columns, only=partial(eq, file))
+
     def table(
         self, name: str, *, flat: bool = True, groups: Sequence[str] | None = None
     ) -> pa.Table:
@@ -171,38 +203,47 @@ class Tables:
     def each_group(
         self, groups: Sequence[str], columns: Mapping[str, Sequence[str]] | None = None
     ) -> Iterator[GroupTables]:
-        """Yield the rows of each of some groups; GROUPS_AT_ONCE of them are decoded at once.
+        """Yield the rows of each of some groups, as :meth:`parts` reads them."""
+        for some in self.parts(groups, columns):
+            yield from some.each()
 
-        From a folder, so many are also read at once: of a table in ``columns`` only those named
-        there.
+    def parts(
+        self, groups: Sequence[str], columns: Mapping[str, Sequence[str]] | None = None
+    ) -> Iterator[SomeGroups]:
+        """Yield the rows of some groups, GROUPS_AT_ONCE at a time.
+
+        Of a folder about ROWS_AT_ONCE are read together, each table when it is first used; of a
+        table in ``columns`` only those named there. The memory does not depend on the number of
+        groups.
         """
-        for at in range(0, len(groups), GROUPS_AT_ONCE):
-            some, cuts = groups[at : at + GROUPS_AT_ONCE], dict[str, GroupedTable]()
-            for group in some:
-                yield GroupTables(group, partial(self._cut, cuts, some, columns or {}))
+        step = max(len(groups), 1) if self.is_held else self._groups_read_at_once(len(groups))
+        for first in range(0, len(groups), step):
+            read = cache(partial(self._read, groups[first : first + step], columns or {}))
+            for at in range(first, min(first + step, len(groups)), GROUPS_AT_ONCE):
+                some = groups[at : min(at + GROUPS_AT_ONCE, first + step)]
+                yield SomeGroups(some, cache(partial(_cut, read, some)))
 
-    def _cut(
-        self,
-        cuts: dict[str, GroupedTable],
-        groups: Sequence[str],
-        columns: Mapping[str, Sequence[str]],
-        name: str,
+    def _groups_read_at_once(self, n_groups: int) -> int:
+        return max(GROUPS_AT_ONCE, n_groups * ROWS_AT_ONCE // max(self._n_rows(), 1))
+
+    def _n_rows(self) -> int:
+        """Return the rows in files of tables with groups that are loaded together."""
+        return sum(file.rows for name in _BY_GROUP for file in self.data_files(name))
+
+    def _read(
+        self, groups: Sequence[str], columns: Mapping[str, Sequence[str]], name: str
     ) -> GroupedTable:
-        if name not in cuts:
-            is_held = isinstance(self._only, InMemoryTables)
-            cuts[name] = (
-                self._grouped(name).of_groups(groups)
-                if is_held
-                else GroupedTable.of(self.stored(name, groups=groups, columns=columns.get(name)))
-            )
-        return cuts[name]
+        if self.is_held:
+            return self._grouped(name)
+        return GroupedTable.of(self.stored(name, groups=groups, columns=columns.get(name)))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Names of all groups, sorted, as of the first use."""
         names: set[str] = set()
         for name in _WITH_GROUPS:
-            names.update(pc.unique(self.stored(name, columns=["group"])["group"]).to_pylist())
+            for rows in self.each_file(name, ["group"]):
+                names.update(pc.unique(rows["group"]).to_pylist())
         return tuple(sorted(names))
 
     def choose(self, groups: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -271,6 +312,28 @@ class Tables:
         if isinstance(self._only, InMemoryTables) and groups is None and not without:
             return self
         return Tables(self.root, self._query(lambda now: now.load(groups, without)))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the rows are in memory, except those of skipped tables (:meth:`load`)."""
+        return isinstance(self._only, InMemoryTables)
+
+    def load_few(
+        self, groups: Sequence[str] | None = None, *, without: Collection[str] = ()
+    ) -> Tables:
+        """Read the tables now, as :meth:`load`, if they have few rows (ROWS_AT_ONCE).
+
+        Others are returned at their present snapshot, and read in parts when they are used. Rows in
+        memory stay as they are.
+        """
+        if self.is_held:
+            return self
+        is_few = groups is not None and len(groups) <= GROUPS_AT_ONCE
+        return (
+            self.load(groups, without=without)
+            if is_few or self._n_rows() <= ROWS_AT_ONCE
+            else self.at_snapshot()
+        )
 
     def replacing(self, rows: Mapping[str, pa.Table]) -> Tables:
         """Return in-memory tables with ``rows``, as they would be stored, instead of theirs."""
@@ -421,6 +484,10 @@ def open_tables(path: StoragePath | str) -> Tables:
             f"with `{line}`)"
         )
     return Tables(root)
+
+
+def _cut(read: Callable[[str], GroupedTable], groups: Sequence[str], name: str) -> GroupedTable:
+    return read(name).of_groups(groups)
 
 
 def _known(name: str) -> Table:

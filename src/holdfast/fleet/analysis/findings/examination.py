@@ -101,15 +101,23 @@ class Examination:
     @property
     def verdict(self) -> GroupVerdict:
         """Return its short form."""
-        found: dict[str, FoundCode] = {}
-        for f in sorted(self.findings, key=lambda f: not f.is_active):
-            one = FoundCode(code=f.code, severity=f.severity, is_active=f.is_active)
-            found.setdefault(f.code, one)
+        found = (
+            FoundCode(code=f.code, severity=f.severity, is_active=f.is_active)
+            for f in self.findings
+        )
         return GroupVerdict(
             rank=max((f.severity.rank for f in self.findings if f.is_active), default=-1),
             downtime_s=self.history.downtime_s,
-            codes=tuple(found.values()),
+            codes=found_codes(found),
         )
+
+
+def found_codes(found: Iterable[FoundCode]) -> tuple[FoundCode, ...]:
+    """Return each code once: the first active one, or the first one if none is active."""
+    kept: dict[str, FoundCode] = {}
+    for one in sorted(found, key=lambda one: not one.is_active):
+        kept.setdefault(one.code, one)
+    return tuple(kept.values())
 
 
 def worst_first(examination: Examination) -> tuple[int, float, str]:

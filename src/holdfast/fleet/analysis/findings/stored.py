@@ -10,15 +10,19 @@ for its source, which the reader replaces by its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.core.command_lines import GivenSource, with_source
+from holdfast.core.model.columns import I64
 from holdfast.core.names import Visible
-from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.examination import Examination, FoundCode, found_codes
 from holdfast.fleet.analysis.findings.finding import (
     RULES,
     Basis,
@@ -27,7 +31,7 @@ from holdfast.fleet.analysis.findings.finding import (
     Finding,
     Severity,
 )
-from holdfast.fleet.columnar import GroupedTable
+from holdfast.fleet.columnar import GroupedTable, codes
 from holdfast.fleet.tables.columns.holdable import LAST_US
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.reading import Tables
@@ -95,7 +99,7 @@ def _us(ms: int | None) -> int | None:
     return None if ms is None or ms < 0 else 1000 * min(ms, LAST_US // 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: rows are cached
 class StoredFindings:
     """Findings of tables, by group.
 
@@ -105,20 +109,56 @@ class StoredFindings:
         Origin of the tables as the reader knows it, for commands.
     """
 
-    rows: Mapping[str, list[dict[str, Any]]]
+    grouped: GroupedTable
     source: GivenSource
 
     @classmethod
     def of(cls, findings: pa.Table, source: GivenSource) -> StoredFindings:
         """Take rows of the table in its order."""
-        grouped = GroupedTable.of(findings)
-        listed = _with_ms(grouped.rows).to_pylist()
-        rows = {group: listed[low:high] for group, (low, high) in grouped.bounds.items()}
-        return cls(rows=rows, source=source)
+        return cls(grouped=GroupedTable.of(findings), source=source)
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = _with_ms(self.grouped.rows).to_pylist()
+        return found
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """Codes of all findings."""
+        return frozenset(pc.unique(self.grouped.rows["code"]).to_pylist())
+
+    def ranks(self, groups: Sequence[str]) -> I64:
+        """Return the rank of each group's worst active severity; -1 without an active finding."""
+        rows = self.grouped.rows
+        severity, names = codes(rows, "severity")
+        rank = np.asarray([Severity(name).rank for name in names], np.int64)[severity]
+        rank[pc.is_valid(rows["ended_timestamp"]).to_numpy()] = -1
+        bounds = (self.grouped.bounds.get(group, (0, 0)) for group in groups)
+        found = [rank[low:high].max(initial=-1) for low, high in bounds]
+        return np.asarray(found, np.int64)
+
+    def found_codes(self, groups: Sequence[str]) -> list[tuple[FoundCode, ...]]:
+        """Return the codes of each group, as its verdict has them; equal ones are one object."""
+        rows = self.grouped.rows
+        active = rows["ended_timestamp"].is_null().to_pylist()
+        every = list(
+            zip(rows["code"].to_pylist(), rows["severity"].to_pylist(), active, strict=True)
+        )
+        bounds = (self.grouped.bounds.get(group, (0, 0)) for group in groups)
+        return [_found_codes(tuple(every[low:high])) for low, high in bounds]
 
     def of_group(self, group: str) -> tuple[Finding, ...]:
         """Return the findings of a group, worst first."""
-        return tuple(_finding(row, self.source) for row in self.rows.get(group, ()))
+        low, high = self.grouped.bounds.get(group, (0, 0))
+        return tuple(_finding(row, self.source) for row in self._rows[low:high])
+
+
+@lru_cache(maxsize=65_536)
+def _found_codes(found: tuple[tuple[str, str, bool], ...]) -> tuple[FoundCode, ...]:
+    return found_codes(
+        FoundCode(code=code, severity=Severity(severity), is_active=is_active)
+        for code, severity, is_active in found
+    )
 
 
 def _with_ms(rows: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ reading is always there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.columnar import codes, floats, ints, times_ms
 from holdfast.fleet.tables.columns.holdable import to_us
+from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.thinning import COARSEST_S, KEPT_S
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import GROUPS_AT_ONCE, ROWS_AT_ONCE, Tables
 
 MOST_READINGS: Final = 400
 """Readings of a range: about one for every point of a picture."""
@@ -87,23 +88,153 @@ def read_readings(
     groups : sequence of str, optional
         By default all groups.
     """
-    first_ms, newest_ms = tables.span_ms("lag_history") or (0, -1)
-    begin_ms = first_ms if since_ms is None else max(first_ms, since_ms)
-    end_ms = newest_ms if until_ms is None else min(newest_ms, until_ms)
     most = FLEET_READINGS if groups is None else MOST_READINGS
-    step_s = _resolution_s(begin_ms, end_ms, newest_ms, most)
+    span = _Range.of(tables, since_ms, until_ms, most)
+    rows = tables.stored("lag_history", groups=groups, columns=_COLUMNS, only=span.is_needed)
+    at_ms, inside = times_ms(rows, "timestamp"), span.inside(rows)
+    return rows.filter(pa.array(inside & np.isin(at_ms, _some_of(at_ms[inside]))))
 
-    def is_needed(file: DataFile) -> bool:
+
+def readings_of(
+    tables: Tables,
+    since_ms: int | None,
+    until_ms: int | None,
+    groups: Sequence[str],
+    shown: Sequence[str],
+) -> tuple[pa.Table, LagOverTime | None]:
+    """Return the readings of some groups, and the lag of all groups together if these are more.
+
+    Of other groups no reading stays in memory.
+
+    Parameters
+    ----------
+    since_ms, until_ms
+        As of :func:`read_readings`.
+    """
+    if len(groups) <= GROUPS_AT_ONCE:
+        return read_readings(tables, since_ms, until_ms, groups), None
+    span = _Range.of(tables, since_ms, until_ms, MOST_READINGS)
+    known, own = (pa.array(list(names), pa.string()) for names in (groups, shown))
+    readings = _Readings.of(tables, span, known)
+    sums, found = _Sums.of(readings.at_ms), [_NO_ROWS]
+    for rows in readings.each():
+        sums.add(rows)
+        found.append(rows.filter(pc.is_in(rows["group"], own)))
+    return pa.concat_tables(found), LagOverTime(at_ms=sums.at_ms, lines=[sums.line("")])
+
+
+def lag_of_groups(
+    tables: Tables,
+    since_ms: int | None,
+    until_ms: int | None,
+    names: Sequence[str],
+    parts: tuple[int, int, int],
+) -> tuple[I64, LagOverTime]:
+    """Return the last lag of each group in each part of a time range, and that of all together.
+
+    Parameters
+    ----------
+    since_ms, until_ms
+        As of :func:`read_readings`.
+    names : sequence of str
+        Groups, sorted.
+    parts : (int, int, int)
+        Begin and end in UTC milliseconds, and the number of parts.
+
+    Returns
+    -------
+    lags : int64[groups, parts]
+        -1 without a reading.
+    """
+    readings = _Readings.of(tables, _Range.of(tables, since_ms, until_ms, FLEET_READINGS), None)
+    sums = _Sums.of(readings.at_ms)
+    by_part = _LagByPart.of(readings.at_ms, pa.array(names, pa.string()), *parts)
+    for rows in readings.each():
+        sums.add(rows)
+        by_part.add(rows)
+    return by_part.lags, LagOverTime(at_ms=sums.at_ms, lines=[sums.line("")])
+
+
+_NO_ROWS: Final = arrow_schema("lag_history").empty_table().select(_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Readings:
+    """Readings of a range, which are read file by file where they are many.
+
+    Parameters
+    ----------
+    groups : array of str or None
+        Groups; None for all.
+    at_ms : int64[n]
+        Moments of the readings, at most MOST_READINGS, ascending.
+    """
+
+    tables: Tables
+    span: _Range
+    groups: pa.Array | None
+    at_ms: I64
+    held: Sequence[pa.Table] | None
+
+    @classmethod
+    def of(cls, tables: Tables, span: _Range, groups: pa.Array | None) -> _Readings:
+        """Return the readings of some groups, or of all, in a range."""
+        n_rows = sum(f.rows for f in tables.data_files("lag_history") if span.is_needed(f))
+        each = _in_range(tables, span, groups)
+        held = list(each) if n_rows <= ROWS_AT_ONCE else None
+        moments = [np.unique(times_ms(rows, "timestamp")) for rows in held or each]
+        at_ms = _some_of(np.concatenate([np.zeros(0, np.int64), *moments]))
+        return cls(tables=tables, span=span, groups=groups, at_ms=at_ms, held=held)
+
+    def each(self) -> Iterator[pa.Table]:
+        """Yield the readings of these moments."""
+        held = self.held
+        for rows in _in_range(self.tables, self.span, self.groups) if held is None else held:
+            yield rows.filter(pa.array(np.isin(times_ms(rows, "timestamp"), self.at_ms)))
+
+
+def _in_range(tables: Tables, span: _Range, groups: pa.Array | None) -> Iterator[pa.Table]:
+    """Yield the readings of some groups, or of all, in a range, file by file."""
+    for rows in tables.each_file("lag_history", _COLUMNS, span.is_needed):
+        own = rows if groups is None else rows.filter(pc.is_in(rows["group"], groups))
+        yield own.filter(pa.array(span.inside(own)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """A time range in UTC milliseconds, and the resolution in which it is read."""
+
+    begin_ms: int
+    end_ms: int
+    newest_ms: int
+    step_s: int
+
+    @classmethod
+    def of(cls, tables: Tables, since_ms: int | None, until_ms: int | None, most: int) -> _Range:
+        """Return the range between two moments, with ``most`` readings."""
+        first_ms, newest_ms = tables.span_ms("lag_history") or (0, -1)
+        begin_ms = first_ms if since_ms is None else max(first_ms, since_ms)
+        end_ms = newest_ms if until_ms is None else min(newest_ms, until_ms)
+        step_s = _resolution_s(begin_ms, end_ms, newest_ms, most)
+        return cls(begin_ms=begin_ms, end_ms=end_ms, newest_ms=newest_ms, step_s=step_s)
+
+    def is_needed(self, file: DataFile) -> bool:
+        """Return whether a file may have a reading of the range."""
         low_ms, high_ms = (_bound_ms(bounds) for bounds in (file.lowest, file.highest))
-        overlaps = low_ms is None or high_ms is None or (low_ms <= end_ms and high_ms >= begin_ms)
-        fine = file.highest.get("resolution_seconds", COARSEST_S) >= step_s
-        return overlaps and (fine or high_ms is None or high_ms >= newest_ms)
+        overlaps = (
+            low_ms is None
+            or high_ms is None
+            or (low_ms <= self.end_ms and high_ms >= self.begin_ms)
+        )
+        fine = file.highest.get("resolution_seconds", COARSEST_S) >= self.step_s
+        return overlaps and (fine or high_ms is None or high_ms >= self.newest_ms)
 
-    rows = tables.stored("lag_history", groups=groups, columns=_COLUMNS, only=is_needed)
-    at_ms = times_ms(rows, "timestamp")
-    inside = (at_ms >= begin_ms) & (at_ms <= end_ms)
-    inside &= (ints(rows, "resolution_seconds") >= step_s) | (at_ms >= newest_ms - 1)
-    return rows.filter(pa.array(inside & _some_of(at_ms, inside)))
+    def inside(self, rows: pa.Table) -> Mask:
+        """Return which readings belong to the range."""
+        at_ms = times_ms(rows, "timestamp")
+        found = (at_ms >= self.begin_ms) & (at_ms <= self.end_ms)
+        fine = ints(rows, "resolution_seconds") >= self.step_s
+        return found & (fine | (at_ms >= self.newest_ms - 1))
 
 
 def _bound_ms(bounds: Any) -> int | None:
@@ -121,12 +252,11 @@ def _resolution_s(begin_ms: int, end_ms: int, newest_ms: int, most: int) -> int:
     return COARSEST_S
 
 
-def _some_of(at_ms: I64, inside: Mask) -> Mask:
-    """Return the rows of MOST_READINGS moments, evenly chosen of those inside; the last stays."""
-    moments = np.unique(at_ms[inside])
+def _some_of(at_ms: I64) -> I64:
+    """Return MOST_READINGS moments of readings, evenly chosen; the last stays."""
+    moments = np.unique(at_ms)
     stride = -(-len(moments) // MOST_READINGS)
-    chosen: Mask = np.isin(at_ms, moments[::-1][:: max(stride, 1)])
-    return chosen
+    return moments[::-1][:: max(stride, 1)][::-1]
 
 
 def lag_of_fleet(readings: pa.Table) -> LagOverTime:
@@ -157,34 +287,78 @@ def lag_of_group(readings: pa.Table) -> LagOverTime:
 
 def _line(name: str, rows: pa.Table, moment: I64, n: int) -> LagLine:
     """Return sums of the lags, and the largest time lags, at ``n`` moments."""
-    known = pc.is_valid(rows["lag"]).to_numpy(zero_copy_only=False)
-    lag = np.zeros(n)
-    np.add.at(lag, moment[known], floats(rows, "lag")[known])
-    lag[np.bincount(moment[known], minlength=n) == 0] = np.nan
-    seconds = np.full(n, np.nan)
-    np.fmax.at(seconds, moment, floats(rows, "lag_seconds"))
-    return LagLine(name=name, lag=lag, seconds=seconds)
+    sums = _Sums.of(np.arange(n))
+    sums.add_at(rows, moment)
+    return sums.line(name)
 
 
-def lag_by_part(
-    readings: pa.Table, names: Sequence[str], begin_ms: int, end_ms: int, n_parts: int
-) -> I64:
-    """Return the last lag of each group in each part of a time range, int64[groups, parts].
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Sums of lags, and the largest time lags, at some moments."""
 
-    -1 without a reading.
+    at_ms: I64
+    lag: F64
+    is_known: Mask
+    seconds: F64
+
+    @classmethod
+    def of(cls, at_ms: I64) -> _Sums:
+        """Return the sums of no reading."""
+        n = len(at_ms)
+        return cls(at_ms, np.zeros(n), np.zeros(n, np.bool_), np.full(n, np.nan))
+
+    def add(self, rows: pa.Table) -> None:
+        """Add readings of these moments."""
+        self.add_at(rows, np.searchsorted(self.at_ms, times_ms(rows, "timestamp")))
+
+    def add_at(self, rows: pa.Table, moment: I64) -> None:
+        """Add readings, given the index of each one's moment."""
+        known = pc.is_valid(rows["lag"]).to_numpy(zero_copy_only=False)
+        np.add.at(self.lag, moment[known], floats(rows, "lag")[known])
+        self.is_known[moment[known]] = True
+        np.fmax.at(self.seconds, moment, floats(rows, "lag_seconds"))
+
+    def line(self, name: str) -> LagLine:
+        """Return the line of the sums."""
+        lag = np.where(self.is_known, self.lag, np.nan)
+        return LagLine(name=name, lag=lag, seconds=self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _LagByPart:
+    """The last lag of each group in each part of a time range.
+
+    Parameters
+    ----------
+    part : int64[moments]
+        Part of each moment, -1 where a later moment is of the same part.
+    lags : int64[groups, parts]
+        -1 without a reading.
     """
-    found = np.full((len(names), n_parts), -1, np.int64)
-    moments = np.unique(times_ms(readings, "timestamp"))
-    part = np.clip((moments - begin_ms) * n_parts // max(end_ms - begin_ms, 1), 0, n_parts - 1)
-    is_last = np.ones(len(part), np.bool_)
-    is_last[:-1] = part[1:] != part[:-1]
-    rows = readings.filter(readings["lag"].is_valid())
-    at = np.searchsorted(moments, times_ms(rows, "timestamp"))
-    code, known = codes(rows, "group")
-    row_of = {name: i for i, name in enumerate(names)}
-    group = np.asarray([row_of.get(name, -1) for name in known], np.int64)[code]
-    shown = is_last[at] & (group >= 0)
-    where = (group[shown], part[at[shown]])
-    np.maximum.at(found, where, 0)
-    np.add.at(found, where, ints(rows, "lag")[shown])
-    return found
+
+    at_ms: I64
+    part: I64
+    names: pa.Array
+    lags: I64
+
+    @classmethod
+    def of(
+        cls, at_ms: I64, names: pa.Array, begin_ms: int, end_ms: int, n_parts: int
+    ) -> _LagByPart:
+        """Return the lags of no reading."""
+        part = np.clip((at_ms - begin_ms) * n_parts // max(end_ms - begin_ms, 1), 0, n_parts - 1)
+        part[:-1][part[1:] == part[:-1]] = -1
+        lags = np.full((len(names), n_parts), -1, np.int64)
+        return cls(at_ms=at_ms, part=part, names=names, lags=lags)
+
+    def add(self, rows: pa.Table) -> None:
+        """Add readings of these moments."""
+        rows = rows.filter(rows["lag"].is_valid())
+        part = self.part[np.searchsorted(self.at_ms, times_ms(rows, "timestamp"))]
+        code, known = codes(rows, "group")
+        found = pc.fill_null(pc.index_in(pa.array(known, pa.string()), self.names), -1)
+        group = np.asarray(found, np.int64)[code] if len(known) else np.zeros(0, np.int64)
+        shown = (part >= 0) & (group >= 0)
+        where = (group[shown], part[shown])
+        np.maximum.at(self.lags, where, 0)
+        np.add.at(self.lags, where, ints(rows, "lag")[shown])

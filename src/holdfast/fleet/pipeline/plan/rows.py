@@ -126,6 +126,7 @@ def fleet_rows(
     topics : mapping
         Topic to number of partitions; unknown topics are omitted.
     """
+    groups = None if groups is None else sorted(groups)
     last = _last_generations(tables.table("generations", groups=groups))
     members = _members_of(tables.table("members", flat=False, groups=groups), last)
     names = pa.array(sorted(topics), pa.string())

@@ -23,15 +23,16 @@ import pyarrow.compute as pc
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.model.columns import I64
-from holdfast.fleet.analysis.findings.doctor import Track, examinations
-from holdfast.fleet.analysis.findings.examination import Examination, worst_first
+from holdfast.fleet.analysis.findings.doctor import Track
+from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.finding import count
+from holdfast.fleet.analysis.findings.fleet import ExaminedFleet, examine_fleet
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag_over_time import (
     LagOverTime,
     lag_of_fleet,
     lag_of_group,
-    read_readings,
+    readings_of,
 )
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebalances import Rebalances
@@ -153,22 +154,17 @@ def render(
     readings : Table, optional
         Rows of ``lag_history`` to draw; by default those of the window.
     """
-    commits = CommitTimes(tables, groups)
-    examined = list(
-        examinations(
-            tables,
-            groups,
-            last_ms,
-            since_ms=since_ms,
-            live=live,
-            track=track,
-            source=given,
-            commits=commits,
-        )
+    fleet = examine_fleet(
+        tables,
+        groups,
+        last_ms,
+        since_ms=since_ms,
+        live=live,
+        track=track,
+        source=given,
+        commits=CommitTimes(tables, groups),
     )
-    if groups is None:
-        examined.sort(key=worst_first)
-    shown = examined[:MAX_GROUPS]
+    shown = fleet.listed[:MAX_GROUPS]
     drawn = [_drawn(e.history, drawn_since_ms) for e in shown]
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
     is_drawn = any(len(history.timeline.row_partition) for history in drawn)
@@ -178,46 +174,63 @@ def render(
         if is_drawn
         else tag("p", "No partition has had an owner: nothing to draw.")
     )
+    lag = None
     if readings is None:
-        readings = read_readings(tables, since_ms, last_ms, [e.history.name for e in examined])
-    drawings = _Drawings(timeline=timeline, readings=readings)
-    main = _main(tables, shown, examined, drawings, policies)
+        readings, lag = readings_of(
+            tables, since_ms, last_ms, fleet.names, [e.history.name for e in shown]
+        )
+    drawings = _Drawings(timeline=timeline, readings=readings, lag=lag)
+    main = _main(tables, shown, fleet, drawings, policies)
     served = bar is not None
     follower = [script_of("live.js")] if served else []
     # The first group's columns and the script come first: unpacking, which is not done on the
     # browser's main thread, overlaps with reading and laying out everything else.
     first, later = elements[:3], elements[3:]
-    top = [*first, shown_script(loader), *([bar] if served else []), _header(title, examined)]
+    top = [*first, shown_script(loader), *([bar] if served else []), _header(title, fleet)]
     bottom = [page_footer(tables, served=served), *later, *map(shown_script, follower)]
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
-    return document(f"{title}, {window_of(examined)}", body, scripts, served=served)
+    return document(f"{title}, {window_of(fleet)}", body, scripts, served=served)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Drawings:
-    """The pictures over time of a page: the timeline, and rows of ``lag_history`` for charts."""
+    """The pictures over time of a page: the timeline, and lag for charts.
+
+    Parameters
+    ----------
+    readings : Table
+        Rows of ``lag_history`` of the groups with a section.
+    lag : LagOverTime, optional
+        Lag of all groups together; by default that of ``readings``.
+    """
 
     timeline: Markup
     readings: ArrowTable
+    lag: LagOverTime | None
 
-    def of_fleet(self, groups: Sequence[GroupHistory]) -> Markup | None:
-        """Draw the charts of some groups together."""
-        return self._charts(lag_of_fleet(self.readings), groups)
+    def of_fleet(self, fleet: ExaminedFleet) -> Markup | None:
+        """Draw the charts of all groups together."""
+        lag = lag_of_fleet(self.readings) if self.lag is None else self.lag
+        covered = fleet.covered_ms
+        known = fleet.figures.first_ms[fleet.figures.first_ms != 0]
+        begins_ms = np.maximum(known, fleet.since_ms)
+        return _charts(lag, begins_ms, fleet.figures.rebalances_ms, covered[1] if covered else 0)
 
     def of_group(self, history: GroupHistory) -> Markup | None:
         """Draw the charts of one group by topic."""
         own = self.readings.filter(pc.equal(self.readings["group"], history.name))
-        return self._charts(lag_of_group(own), [history])
+        at_ms = _real_ms(history.rebalances)
+        if not history.first_ms:  # it has a lag at most
+            return _charts(lag_of_group(own), at_ms[:0], at_ms[:0], 0)
+        begin_ms = np.asarray([history.begin_ms], np.int64)
+        return _charts(lag_of_group(own), begin_ms, at_ms, history.end_ms)
 
-    def _charts(self, lag: LagOverTime, groups: Sequence[GroupHistory]) -> Markup | None:
-        known = [history for history in groups if history.first_ms]  # others have a lag at most
-        begins_ms = [*(history.begin_ms for history in known), *lag.at_ms[:1].tolist()]
-        if not begins_ms:
-            return None
-        at_ms = [np.zeros(0, np.int64), *(_real_ms(history.rebalances) for history in known)]
-        end_ms = max((history.end_ms for history in known), default=0)
-        return charts(lag, np.concatenate(at_ms), min(begins_ms), end_ms)
+
+def _charts(lag: LagOverTime, begins_ms: I64, at_ms: I64, end_ms: int) -> Markup | None:
+    """Draw lag and rebalances from the first of some moments, or from the first reading."""
+    begins_ms = np.concatenate([begins_ms, lag.at_ms[:1]])
+    return charts(lag, at_ms, int(begins_ms.min()), end_ms) if len(begins_ms) else None
 
 
 def _real_ms(rebalances: Rebalances) -> I64:
@@ -228,15 +241,15 @@ def _real_ms(rebalances: Rebalances) -> I64:
 def _main(
     tables: Tables,
     shown: Sequence[Examination],
-    examined: Sequence[Examination],
+    fleet: ExaminedFleet,
     drawings: _Drawings,
     policies: Sequence[Mapping[str, Any]],
 ) -> Markup:
     """Return what a page shows: of one group state and findings first, of several a table."""
-    figures = tag("div", _fleet_figures(tables, examined), id="figures")
+    figures = tag("div", _fleet_figures(tables, fleet), id="figures")
     figures = join([origin(tables) or "", figures])
     timeline, policy = drawings.timeline, policy_section(policies)
-    if len(examined) <= 1:
+    if len(fleet) <= 1:
         now = [part for e in shown for part in (_now_section(e, 0), _time_section(e, 0, drawings))]
         return tag("main", figures, *now, timeline, policy, *(_group_section(e, 0) for e in shown))
     groups = [
@@ -248,10 +261,9 @@ def _main(
             _group_section(e, i),
         )
     ]
-    codes = codes_section(f.code for e in examined for f in e.findings)
-    fleet = drawings.of_fleet([e.history for e in examined])
-    table = _fleet_table(shown, examined)
-    return tag("main", figures, fleet, table, timeline, policy, *groups, codes)
+    codes, table = codes_section(fleet.codes), _fleet_table(shown, fleet)
+    charts = drawings.of_fleet(fleet)
+    return tag("main", figures, charts, table, timeline, policy, *groups, codes)
 
 
 def _packed(script: str, drawn: Sequence[GroupHistory] | None) -> list[Markup]:
@@ -276,17 +288,16 @@ def _drawn(history: GroupHistory, since_ms: int | None) -> GroupHistory:
     return GroupHistory(stored=stored, last_ms=history.end_ms)
 
 
-def window_of(groups: Sequence[Examination]) -> str:
+def window_of(fleet: ExaminedFleet) -> str:
     """Format the time that the generations of some groups cover."""
-    known = [g.history for g in groups if g.history.first_ms]
-    if not known:
+    covered = fleet.covered_ms
+    if covered is None:
         return "no generation was found"
-    first, last = min(h.first_ms for h in known), max(h.end_ms for h in known)
-    return f"{when(first, 'seconds')} to {when(last, 'seconds')} UTC"
+    return f"{when(covered[0], 'seconds')} to {when(covered[1], 'seconds')} UTC"
 
 
-def _header(title: str, groups: Sequence[Examination]) -> Markup:
-    what = "" if len(groups) == 1 else f"{count(len(groups), 'consumer group')}, "
+def _header(title: str, fleet: ExaminedFleet) -> Markup:
+    what = "" if len(fleet) == 1 else f"{count(len(fleet), 'consumer group')}, "
     buttons = tag(
         "div",
         tag("button", "Light or dark", type="button", id="theme"),
@@ -294,16 +305,15 @@ def _header(title: str, groups: Sequence[Examination]) -> Markup:
         tag("button", "Print", type="button", id="print"),
         class_="needs-js screen-only",
     )
-    covered = tag("p", f"{what}{window_of(groups)}", id="window")
-    words = tag("div", tag("h1", title), covered, tag("div", _first_words(groups), id="first"))
+    covered = tag("p", f"{what}{window_of(fleet)}", id="window")
+    words = tag("div", tag("h1", title), covered, tag("div", _first_words(fleet.worst), id="first"))
     return tag("header", words, buttons)
 
 
-def _first_words(groups: Sequence[Examination]) -> Markup | None:
+def _first_words(worst: Examination | None) -> Markup | None:
     """Return a sentence about the presently worst group."""
-    if not groups:
+    if worst is None:
         return None
-    worst = min(groups, key=worst_first)
     history, recorded = worst.history, worst.history.rebalances
     by_cause = {
         cause: float(np.nansum(recorded.downtime_upper_s[recorded.caused_by(cause)]))
@@ -321,48 +331,42 @@ def _first_words(groups: Sequence[Examination]) -> Markup | None:
     )
 
 
-def _fleet_figures(tables: Tables, groups: Sequence[Examination]) -> Markup:
-    odd = _oddities(tables, groups)
-    if len(groups) == 1:
-        history = groups[0].history
-        return join([group_figures(history), figures(odd) if odd else "", _bounds_of(history)])
-    rebalances = sum(group.history.n_rebalances for group in groups)
-    moved = [g.history.rebalances.total("n_moved") for g in groups]
-    longest = max((g.history for g in groups), key=lambda f: f.downtime_s, default=None)
-    lag = np.concatenate([np.zeros(0, np.int64), *(g.history.lag.lag for g in groups)])
+def _fleet_figures(tables: Tables, fleet: ExaminedFleet) -> Markup:
+    of, odd = fleet.figures, _oddities(tables, fleet)
+    bounds = downtime_details(fleet.downtime_bounds_s, int(of.n_owned.sum()), fleet.idle_s)
+    if len(fleet) == 1:
+        history = fleet.listed[0].history
+        return join([group_figures(history), figures(odd) if odd else "", bounds])
+    longest = int(of.downtime_s.argmax()) if len(fleet) and of.downtime_s.any() else None
     items = [
-        ("Groups", number(len(groups)), ""),
-        ("Partitions", number(sum(len(g.history.timeline.row_partition) for g in groups)), ""),
-        ("Rebalances", number(rebalances), ""),
-        ("Partitions moved", number(sum(m or 0 for m in moved)), ""),
-        downtime_figure(*longest.downtimes_s, longest.name)
-        if longest and longest.downtime_s
-        else downtime_figure(0.0, 0.0),
+        ("Groups", number(len(fleet)), ""),
+        ("Partitions", number(int(of.n_rows.sum())), ""),
+        ("Rebalances", number(int(of.n_rebalances.sum())), ""),
+        ("Partitions moved", number(int(of.n_moved.sum())), ""),
+        downtime_figure(0.0, 0.0)
+        if longest is None
+        else downtime_figure(*of.downtimes_s(longest), of.names[longest]),
     ]
-    if (lag >= 0).any():
-        items.append(("Lag", number(int(lag[lag >= 0].sum())), "records behind"))
-    return join([figures([*items, *odd]), _bounds_of(*(g.history for g in groups))])
+    if (of.lag >= 0).any():
+        items.append(("Lag", number(int(of.lag[of.lag >= 0].sum())), "records behind"))
+    return join([figures([*items, *odd]), bounds])
 
 
-def _bounds_of(*recorded: GroupHistory) -> Markup:
-    """Return how the downtime of some groups was counted, and its bounds."""
-    downtime_bounds, idle = (np.zeros(2) for _ in "ab")
-    for history in recorded:
-        downtime_bounds += history.rebalances.total_downtime_s
-        idle += history.rebalances.idle_s
-    n_owned = sum(history.n_owned for history in recorded)
-    return downtime_details((downtime_bounds[0], downtime_bounds[1]), n_owned, (idle[0], idle[1]))
+def _bounds_of(recorded: GroupHistory) -> Markup:
+    """Return how the downtime of a group was counted, and its bounds."""
+    rebalances = recorded.rebalances
+    return downtime_details(rebalances.total_downtime_s, recorded.n_owned, rebalances.idle_s)
 
 
-def _oddities(tables: Tables, groups: Sequence[Examination]) -> list[tuple[str, str, str]]:
+def _oddities(tables: Tables, fleet: ExaminedFleet) -> list[tuple[str, str, str]]:
     counts = (
-        ("anomalies", "Anomalies", sum(g.history.anomalies.num_rows for g in groups)),
+        ("anomalies", "Anomalies", int(fleet.figures.n_anomalies.sum())),
         ("bad_records", "Bad records", tables.stored("bad_records").num_rows),
     )
     return [(what, number(n), f"see the table {name}") for name, what, n in counts if n]
 
 
-def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) -> Markup:
+def _fleet_table(shown: Sequence[Examination], fleet: ExaminedFleet) -> Markup:
     heads = [
         ("Group", False),
         ("Partitions", True),
@@ -373,7 +377,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
         ("Findings", False),
     ]
     rows = []
-    for i, group in enumerate(groups[:500]):
+    for i, group in enumerate(fleet.listed):
         name = name_of(group.history.name)
         codes = [part for code in group.verdict.codes for part in (code_link(code), " ")]
         rows.append(
@@ -393,7 +397,7 @@ def _fleet_table(shown: Sequence[Examination], groups: Sequence[Examination]) ->
                 tag("td", *codes, class_="t"),
             ]
         )
-    hidden = len(groups) - len(shown)
+    hidden = len(fleet) - len(shown)
     note = f" {hidden:,} more have no section of their own here." if hidden > 0 else ""
     lead = tag("p", f"Worst first. Downtime is that of a partition.{note}", class_="lead")
     body = table(heads, rows, caption="Groups", narrow=("Group", "Downtime", "Findings"))

@@ -380,7 +380,7 @@ def rows(fleet: ServedFleet, name: str, table: str, words: Mapping[str, str]) ->
     definition, sort = TABLES[table], words.get("sort", "")
     check(words, of_rows(definition))
     within, tables = _range_of(fleet, words), fleet.served.tables
-    if table in NOT_LOADED:
+    if table in NOT_LOADED or not tables.is_held:
         found = tables.stored(table, groups=[name], columns=definition.names)
     else:
         found = tables.of_group(name, table)

@@ -215,7 +215,8 @@ class ServedPages:
         text = self._fleet.metrics
         if text is None:
             raise ServiceUnavailable(f"{self._wait_words()}: try again", retry_after=5)
-        return Response(text, content_type=METRICS_TYPE)
+        pieces = text if isinstance(text, str) else text.pieces()
+        return Response(pieces, content_type=METRICS_TYPE)
 
     def _state(self, request: Request) -> Response:
         state = self._fleet.state

@@ -13,27 +13,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.core.model.columns import F64, I64, Mask
+from holdfast.core.model.columns import F64, I32, I64, Mask
 from holdfast.fleet.analysis.findings.examination import GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Severity
-from holdfast.fleet.analysis.group.lag_over_time import (
-    LagOverTime,
-    lag_by_part,
-    lag_of_fleet,
-    read_readings,
+from holdfast.fleet.analysis.group.lag_over_time import LagOverTime, lag_of_groups
+from holdfast.fleet.analysis.group.overview import (
+    first_and_last,
+    lag_of,
+    rows_of,
+    texts_at,
+    values_at,
 )
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
-from holdfast.fleet.analysis.group.timeline import settled
 from holdfast.fleet.analysis.source_times import window_end_ms
-from holdfast.fleet.columnar import ArrowTable, DecodedRows, codes, ints, times_ms
+from holdfast.fleet.columnar import ArrowTable, times_ms
 from holdfast.fleet.report.metrics import oldest_unread_s
 from holdfast.fleet.report.serving.time_range import ALL, TimeRange
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 PAGE_ROWS = 100
 NO_LAG = -1
@@ -140,96 +142,140 @@ def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
 
     Notes
     -----
-    Cost: O(n log n) in rows of ``generations``, and one pass over ``rebalances`` and ``lag``.
+    Cost: O(n log n) in rows of ``generations``, and one pass over ``rebalances`` and ``lag``, in
+    parts (:meth:`~holdfast.fleet.tables.reading.Tables.parts`).
     """
-    names = tables.groups
-    row_of = {name: i for i, name in enumerate(names)}
-    generations = DecodedRows.of(tables.stored("generations"))
-    last, members, states = _last_settlements(generations, row_of)
-    settled_ms = generations.times_ms("timestamp")
-    rebalances, lag_rows = rows_within(tables.stored("rebalances"), within), tables.stored("lag")
-    of = _group_of(rebalances, row_of)
-    is_real = np.asarray([cause != "first_seen" for cause in rebalances["cause"].to_pylist()], bool)
-    n_real = np.bincount(of[is_real], minlength=len(names)).astype(np.int64)
-    total_downtime_s = [
-        np.nan_to_num(bound) for bound in downtime_bounds_s(DecodedRows.of(rebalances))
-    ]
-    owned = np.zeros(len(names), np.int64)
-    np.maximum.at(owned, _group_of(generations.table, row_of), generations.ints("n_partitions"))
-    low_s, high_s = (
-        np.bincount(of, weights=bound, minlength=len(names)) / np.maximum(owned, 1)
-        for bound in total_downtime_s
+    names, covered = tables.groups, _covered(tables, within)
+    causes, parts = set[str](), list[dict[str, Any]]()
+    for some in tables.parts(names):
+        found = {**_settled(some), **_lag(some)}
+        parts.append(found | _rebalances(some, within, covered, found["n_owned"], causes))
+    first_cause = min(causes, default="")  # of a group without downtime
+    parts = parts or [dict.fromkeys(_COLUMNS, np.zeros(0))]
+    columns: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS
+    }
+    state, cause = (tuple(columns.pop(name).tolist()) for name in ("state", "cause"))
+    lags, lag_over_time = lag_of_groups(
+        tables, within.from_ms, within.to_ms, names, (*covered, SLICES)
     )
-    lag = ints(lag_rows, "lag")
-    behind = _group_of(lag_rows, row_of)[lag >= 0]
-    total = np.zeros(len(names), np.int64)
-    np.add.at(total, behind, lag[lag >= 0])
-    total[np.bincount(behind, minlength=len(names)) == 0] = NO_LAG
-    cause, share = _costliest(rebalances, total_downtime_s[1], of, len(names))
-    oldest_s = dict(oldest_unread_s(lag_rows))
-    covered = _covered(tables, within)
-    recent = _count_recent(rebalances, covered, is_real, of, len(names))
-    readings = read_readings(tables, within.from_ms, within.to_ms)
     return GroupIndex(
         names=names,
         covered_ms=covered,
-        recent=recent,
-        cause=cause,
-        cause_share=share,
-        lags=lag_by_part(readings, names, *covered, SLICES),
-        lag_over_time=lag_of_fleet(readings),
-        rebalances_ms=times_ms(rebalances, "timestamp")[is_real],
-        lag_s=np.asarray([oldest_s.get(name, np.nan) for name in names], np.float64),
-        state=tuple(states[i] if i >= 0 else "unknown" for i in last),
-        n_members=np.where(last >= 0, members[last], 0) if len(members) else last * 0,
-        n_rebalances=n_real,
-        settled_ms=np.where(last >= 0, settled_ms[last], 0) if len(settled_ms) else last * 0,
-        downtime_lower_s=low_s,
-        downtime_s=high_s,
-        n_owned=owned,
-        lag=total,
+        state=state,
+        cause=tuple(one or first_cause for one in cause),
+        lags=lags,
+        lag_over_time=lag_over_time,
+        **columns,
     )
+
+
+_COLUMNS: Final = (
+    *("state", "n_members", "n_owned", "settled_ms", "lag", "lag_s", "n_rebalances"),
+    *("downtime_lower_s", "downtime_s", "recent", "cause", "cause_share", "rebalances_ms"),
+)
+
+
+def _settled(some: SomeGroups) -> dict[str, Any]:
+    """Return the columns of some groups about their generations."""
+    rows, of = rows_of(some, "generations")
+    _, _, last = first_and_last(rows, of, len(some.groups))
+    n_owned = np.zeros(len(last), np.int64)
+    np.maximum.at(n_owned, of, rows.ints("n_partitions"))
+    return {
+        "state": texts_at(rows, "state", last, "unknown"),
+        "n_owned": n_owned,
+        "n_members": values_at(rows.ints("n_members"), last),
+        "settled_ms": values_at(rows.times_ms("timestamp"), last),
+    }
+
+
+def _lag(some: SomeGroups) -> dict[str, Any]:
+    """Return the columns of some groups about their lag."""
+    oldest_s = dict(oldest_unread_s(some.table("lag").rows))
+    lag_s = np.asarray([oldest_s.get(name, np.nan) for name in some.groups], np.float64)
+    return {"lag": lag_of(some), "lag_s": lag_s}
+
+
+def _rebalances(
+    some: SomeGroups,
+    within: TimeRange,
+    covered: tuple[int, int],
+    n_owned: I64,
+    causes: set[str],
+) -> dict[str, Any]:
+    """Return the columns of some groups about rebalances in a range; add their causes."""
+    n = len(some.groups)
+    rows, of = rows_of(some, "rebalances")
+    inside = _is_within(rows.table, within)
+    of, at_ms = of[inside], rows.times_ms("timestamp")[inside]
+    cause, names = rows.codes("cause")
+    cause, is_real = cause[inside], ~rows.equal("cause", "first_seen")[inside]
+    causes.update(names[i] for i in np.unique(cause).tolist())
+    low_s, high_s = (np.nan_to_num(bound[inside]) for bound in downtime_bounds_s(rows))
+    sums_s = (np.bincount(of, weights=bound, minlength=n) for bound in (low_s, high_s))
+    downtime_lower_s, downtime_s = (total / np.maximum(n_owned, 1) for total in sums_s)
+    costliest, share = _costliest(cause, names, high_s, of, n)
+    return {
+        "n_rebalances": np.bincount(of[is_real], minlength=n).astype(np.int64),
+        "downtime_lower_s": downtime_lower_s,
+        "downtime_s": downtime_s,
+        "recent": _count_recent(at_ms, covered, is_real, of, n),
+        "cause": costliest,
+        "cause_share": share,
+        "rebalances_ms": at_ms[is_real],
+    }
 
 
 def rows_within(rows: ArrowTable, within: TimeRange) -> ArrowTable:
     """Return the rows of events in a time range."""
+    return rows if within == ALL else rows.filter(pa.array(_is_within(rows, within)))
+
+
+def _is_within(rows: ArrowTable, within: TimeRange) -> Mask:
+    """Return which rows of events are in a time range."""
     if within == ALL:
-        return rows
+        return np.ones(rows.num_rows, np.bool_)
     at_ms = times_ms(rows, "timestamp")
-    inside = at_ms >= (at_ms if within.from_ms is None else within.from_ms)
+    inside: Mask = at_ms >= (at_ms if within.from_ms is None else within.from_ms)
     inside &= at_ms <= (at_ms if within.to_ms is None else within.to_ms)
-    return rows.filter(pa.array(inside))
+    return inside
 
 
-def _costliest(rebalances: ArrowTable, most_s: F64, of: I64, n: int) -> tuple[tuple[str, ...], F64]:
-    """Return each group's cause whose rebalances cost most, and its fraction of all costs."""
-    rank, causes = codes(rebalances, "cause")
-    k = max(len(causes), 1)
-    cost_s = np.bincount(of * k + rank % k, weights=most_s, minlength=n * k).reshape(n, k)
-    top = cost_s.argmax(axis=1)
+def _costliest(
+    cause: I32, names: Sequence[str], most_s: F64, of: I64, n: int
+) -> tuple[npt.NDArray[np.object_], F64]:
+    """Return each group's cause whose rebalances cost most, and its fraction of all costs.
+
+    The cause of a group without costs is empty.
+    """
+    k = max(len(names), 1)
+    cost_s = np.bincount(of * k + cause % k, weights=most_s, minlength=n * k).reshape(n, k)
     total = cost_s.sum(axis=1)
     share = np.divide(cost_s.max(axis=1, initial=0.0), total, out=np.zeros(n), where=total > 0)
-    return tuple((*causes, "")[i] for i in top), share
+    found = np.full(n, "", object)
+    found[total > 0] = np.asarray([*names, ""], object)[cost_s.argmax(axis=1)[total > 0]]
+    return found, share
 
 
 def _covered(tables: Tables, within: TimeRange) -> tuple[int, int]:
     """Return the covered time: from the first record to the window's end, or to the limits."""
-    stored = (tables.stored(name) for name in ("generations", "rebalances"))
-    known = np.concatenate([times_ms(rows, "timestamp") for rows in stored])
+    known = list[int]()
+    for name in ("generations", "rebalances"):
+        for rows in tables.each_file(name, ["timestamp"]):
+            at_ms = times_ms(rows, "timestamp")
+            known += [int(at_ms[at_ms > 0].min())] if (at_ms > 0).any() else []
     last = window_end_ms(tables)
-    if not (known > 0).any() or last is None:
+    if not known or last is None:
         return 0, 0
-    first = max(int(known[known > 0].min()), within.from_ms or 0)
+    first = max(min(known), within.from_ms or 0)
     return first, last if within.to_ms is None else min(last, within.to_ms)
 
 
-def _count_recent(
-    rebalances: ArrowTable, covered: tuple[int, int], is_real: Mask, of: I64, n: int
-) -> I64:
+def _count_recent(at_ms: I64, covered: tuple[int, int], is_real: Mask, of: I64, n: int) -> I64:
     """Count the rebalances of each group in each part of the covered time."""
     first, last = covered
-    at = times_ms(rebalances, "timestamp")
-    part = np.clip((at - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
+    part = np.clip((at_ms - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
     counted = np.bincount((of * SLICES + part)[is_real], minlength=n * SLICES)
     return counted.reshape(n, SLICES).astype(np.int64)
 
@@ -242,22 +288,6 @@ def of_range(index: GroupIndex, ranged: GroupIndex) -> GroupIndex:
     )
     changed: dict[str, Any] = {name: getattr(ranged, name) for name in names}
     return replace(index, **changed)
-
-
-def _group_of(rows: ArrowTable, row_of: Mapping[str, int]) -> I64:
-    """Return the index of each row's group."""
-    rank, names = codes(rows, "group")
-    row_numbers = np.asarray([row_of[name] for name in names], np.int64)
-    return row_numbers[rank] if len(names) else np.zeros(0, np.int64)
-
-
-def _last_settlements(rows: DecodedRows, row_of: Mapping[str, int]) -> tuple[I64, I64, list[str]]:
-    """Return the row of each group's last settlement, or -1; members and states of all rows."""
-    of = _group_of(rows.table, row_of)
-    order, kept = settled(rows, of)
-    last = np.full(len(row_of), -1, np.int64)
-    last[of[order[kept]]] = order[kept]  # the last one of a group stays
-    return last, rows.ints("n_members"), rows.texts("state", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -297,8 +297,11 @@ def _charts(index: GroupIndex) -> Markup | None:
 
 def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | None:
     """Return a tag for each active finding of any group, the worst first; past ones are folded."""
-    examined = [name for name in index.names if name in verdicts]  # verdicts grow meanwhile
-    alike = Counter(verdicts[name].codes for name in examined)
+    seen = [verdicts[name].codes for name in index.names if name in verdicts]
+    by_id = {id(codes): codes for codes in seen}  # of very many groups these are few
+    alike = Counter[tuple[FoundCode, ...]]()
+    for at, n_same in Counter(map(id, seen)).items():
+        alike[by_id[at]] += n_same
     active, past, worst = Counter[str](), Counter[str](), dict[str, int]()
     for codes, n_alike in alike.items():
         for one in codes:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.command_lines import GivenSource
+from holdfast.errors import ConfigError
 from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
@@ -107,11 +108,21 @@ class FleetRanges:
         return None if found == TimeRange(from_ms=served.since_ms) else found
 
     def index_in(self, within: TimeRange | None) -> GroupIndex:
-        """Return the index of a time range, the usual one for None; made once for all requests."""
+        """Return the index of a time range, the usual one for None; made once for all requests.
+
+        Raises
+        ------
+        ConfigError
+            The groups are too many to examine them in another range than the usual one.
+        """
         served, live, shown = self._served(), self.live_in(within), self._shown.get(within)
         if shown is None or shown.served is not served or shown.live is not live:
             index = served.index
             if within is not None:
+                if served.is_large:
+                    raise ConfigError(
+                        f"of {len(index.names):,} groups only the page of one has a time range"
+                    )
                 found = read_index(tables_until(served.tables, within), within)
                 index = of_range(index, found) if within.to_ms is None else found
             shown = _ShownIndex(served=served, live=live, index=index_now(index, live))

@@ -29,9 +29,11 @@ from holdfast.core.command_lines import GivenSource
 from holdfast.errors import HoldfastError
 from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.analysis.group.live import LiveGroups
+from holdfast.fleet.analysis.findings.fleet import stored_verdicts
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.source_times import Since
 from holdfast.fleet.report.metrics import exposition
+from holdfast.fleet.report.metrics_file import MetricsFile, write_metrics
 from holdfast.fleet.report.serving.group_index import (
     IndexView,
     select,
@@ -103,7 +105,7 @@ class _FleetProgress:
     verdicts: dict[str, GroupVerdict] = field(default_factory=dict)
     examined: int = 0
     examined_number: int = 0
-    metrics: str | None = None
+    metrics: str | MetricsFile | None = None
     complaint: str = ""
     looked_at: float = 0.0
     requested_at: float = 0.0
@@ -263,7 +265,7 @@ class ServedFleet:
             )
 
     @property
-    def metrics(self) -> str | None:
+    def metrics(self) -> str | MetricsFile | None:
         """Return the ``/metrics`` text of the last completely examined tables; None before."""
         self._note_request()
         return self._now.metrics
@@ -283,7 +285,7 @@ class ServedFleet:
 
     def _read(self, number: int) -> ServedTables:
         read_ms = _now_ms()
-        tables = open_tables(self.folder).at_snapshot().load(without=NOT_LOADED)
+        tables = open_tables(self.folder).at_snapshot().load_few(without=NOT_LOADED)
         return ServedTables.of(tables, number, read_ms, self._since)
 
     def _query_first(self) -> None:
@@ -340,14 +342,15 @@ class ServedFleet:
         while (served := self._after(number)) is not None:
             number = served.number
             try:
-                text = exposition(
-                    served.tables, self._examined(served), client_ids=self._client_ids
-                )
+                is_judged = self.live is NOT_QUERIED and served.has_large_findings
+                text = self._judged(served) if is_judged else self._exposition(served)
             except Exception as error:  # a bug of ours in one rule must not end the server
                 if self._closed.is_set():
                     return  # the groups that are left were skipped
                 self._notify(f"the groups cannot be examined: {type(error).__name__}: {error}")
                 continue
+            if text is None:
+                return  # the rest was skipped
             with self._changed:
                 self._now.metrics = text
                 here = set(served.index.names)
@@ -362,6 +365,25 @@ class ServedFleet:
             )
             self._now.examined, self._now.examined_number = 0, self._now.served.number
             return None if self._closed.is_set() else self._now.served
+
+    def _judged(self, served: ServedTables) -> MetricsFile | None:
+        """Read the verdicts on very many groups, then write their metrics; None at the end."""
+        names = served.index.names
+        for some in served.tables.parts(names):
+            found = map(of_records, stored_verdicts(some, served.last_ms, served.since_ms))
+            with self._changed:
+                self._now.verdicts.update(zip(some.groups, found, strict=True))
+                self._now.examined += len(some.groups)
+                self._changed.notify_all()
+            if self._closed.is_set():
+                return None
+        for file in write_metrics(served.tables, names, client_ids=self._client_ids):
+            if file is not None or self._closed.is_set():
+                return file
+        return None
+
+    def _exposition(self, served: ServedTables) -> str:
+        return exposition(served.tables, self._examined(served), client_ids=self._client_ids)
 
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
         order = select(served.index, self._now.verdicts, IndexView())

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.fleet.analysis.findings.doctor import are_stored
 from holdfast.fleet.analysis.findings.finding import Limits
 from holdfast.fleet.analysis.group.lag_over_time import read_readings
 from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
@@ -13,6 +14,7 @@ from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.serving.group_index import GroupIndex, read_index
 from holdfast.fleet.report.serving.time_range import TimeRange
 from holdfast.fleet.tables import window
+from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import Tables
 
 
@@ -23,7 +25,7 @@ class ServedTables:
     Parameters
     ----------
     tables : Tables
-        In-memory tables.
+        In-memory tables; those with very many rows are a snapshot of their folder.
     last_ms, since_ms : int or None
         End and begin of every window; None without one.
     number : int
@@ -62,6 +64,16 @@ class ServedTables:
         return read_readings(self.tables, chosen.from_ms, chosen.to_ms, [group])
 
     @property
+    def is_large(self) -> bool:
+        """Whether the rows are not in memory, but read when they are used."""
+        return not self.tables.is_held
+
+    @property
+    def has_large_findings(self) -> bool:
+        """Whether findings of the window are stored, and not in memory."""
+        return self.is_large and are_stored(self.tables, self.last_ms, self.since_ms)
+
+    @property
     def is_from_coordinators(self) -> bool:
         """Whether the groups come from coordinators, before the first batch."""
         return not self.number and bool(self.index.names)
@@ -77,5 +89,5 @@ def tables_until(
 ) -> Tables:
     """Return the tables as of the end of a range; for one that ends earlier, of some groups."""
     if within is None or within.to_ms is None:
-        return tables
+        return tables if groups is None else tables.load_few(groups, without=NOT_LOADED)
     return window.within(tables.load(groups), None, 1000 * within.to_ms)

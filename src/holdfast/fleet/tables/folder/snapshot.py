@@ -13,6 +13,7 @@ in the footer, may contain one of them. States of logs and footers are read once
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -108,7 +109,7 @@ class FolderSnapshot:
         self, name: str, groups: Sequence[str] | None = None, only: Chosen | None = None
     ) -> list[StoragePath]:
         """Return the files of a table that ``only`` chooses, and that may contain ``groups``."""
-        wanted = None if groups is None else sorted(set(groups))
+        wanted = None if groups is None else sorted(groups)
         listed = [f for f in self._committed(name) if only is None or only(f)]
         names = [f.name for f in listed if wanted is None or f.may_contain("group", wanted)]
         return checked_files(self.known.root, names)
@@ -139,13 +140,14 @@ class FolderSnapshot:
             definition = Table(name=name, doc="", columns=definition.pick(*columns))
         is_part = groups is not None or columns is not None
         footers = self.known.footers if is_part else {}
+        wanted = None if groups is None else sorted(set(groups))
 
         def read(file: StoragePath) -> pa.Table:
             opened = opened_parquet(file, footers)
-            rows = opened.read_row_groups(row_groups(opened, groups), columns)
-            return of_groups(conform(rows, definition, str(file)), groups)
+            rows = opened.read_row_groups(row_groups(opened, wanted), columns)
+            return of_groups(conform(rows, definition, str(file)), wanted)
 
-        parts = file_system_of(self.known.root).each(read, self.files(name, groups, only))
+        parts = file_system_of(self.known.root).each(read, self.files(name, wanted, only))
         empty = arrow_schema(name).empty_table().select(definition.names)
         return pa.concat_tables([empty, *parts])
 
@@ -230,7 +232,8 @@ class InMemoryTables(FolderSnapshot):
         """Read rows from memory; columns of a skipped table are read from its files."""
         if name not in self.rows and name in self.newest and columns is not None:
             return super().read(name, groups, columns, only)
-        rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), groups)
+        wanted = None if groups is None else sorted(set(groups))
+        rows = of_groups(self.rows.get(name, arrow_schema(name).empty_table()), wanted)
         return rows if columns is None else rows.select(columns)
 
     def newest_ms(self, name: str) -> int | None:
@@ -307,10 +310,13 @@ def latest_ms(times: Any) -> int | None:
 
 
 def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
-    """Return rows of ``groups``; all rows without them, or of a table without groups."""
-    if groups is None or "group" not in rows.column_names:
+    """Return rows of ``groups``, sorted; all rows without them, or of a table without groups."""
+    if groups is None or "group" not in rows.column_names or not rows.num_rows:
         return rows
-    return rows.filter(pc.is_in(rows["group"], pa.array(sorted(set(groups)), pa.string())))
+    least, most = pc.min_max(rows["group"]).values()
+    low = bisect_left(groups, least.as_py() or "")
+    some = groups[low : bisect_right(groups, most.as_py() or "")]
+    return rows.filter(pc.is_in(rows["group"], pa.array(some, pa.string())))
 
 
 def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
@@ -321,10 +327,10 @@ def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
 
 
 def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
-    """Return row groups of an open file that may contain one of ``groups``; all without them."""
+    """Return row groups that may contain one of ``groups``, sorted; all without them."""
     if groups is None:
         return list(range(opened.num_row_groups))
-    return row_groups_of(opened.metadata, "group", sorted(set(groups)))
+    return row_groups_of(opened.metadata, "group", groups)
 
 
 def once_more(read: Callable[[], T]) -> T:

@@ -35,7 +35,9 @@ FILES_SCHEMA: Final = arrow_schema("files")
 """Columns: :data:`holdfast.fleet.tables.columns.steps.FILES`."""
 
 BUFFER_ROWS: Final = 250_000
-"""Rows of a table that a task writes together, as one row group."""
+"""Rows of a table that a task writes together."""
+TASK_GROUP_ROWS: Final = 10_000
+"""Rows of a row group that a task writes: whoever reads some groups reads whole row groups."""
 ROW_GROUPS: Final = 256
 """Row groups of a merge, at most; one is what the rows of a group are read with."""
 FILE_ROW_GROUPS: Final = 16
@@ -78,7 +80,7 @@ class BatchWriter:
         if table not in self._open:
             name = file_name(table, self.batch, uuid.uuid4().hex)
             self._open[table] = _OpenFile.of(storage_path(self.root), name, rows)
-        self._open[table].write(rows)
+        self._open[table].write(rows, row_group_size=TASK_GROUP_ROWS)
 
     def close(self) -> pa.Table:
         """Close every file; return the task's result, as rows of :data:`FILES_SCHEMA`."""
