@@ -266,8 +266,34 @@ def test_a_cancelled_close_of_confluent_leaves_the_group(broker, topic, steps):
         await until_first(lambda: consumer.poll(1.0))
         await cancelled(consumer.close(), steps=steps)
 
-    def is_empty():
-        return not group_of(broker.bootstrap, config["group.id"]).members
+    asyncio.run(work())
+    until_left(broker, config["group.id"])
+
+
+def test_a_stop_of_aiokafka_that_ends_with_its_loop_leaves_the_group(broker, topic):
+    """``asyncio.run`` cancels the task that leaves, and waits for it."""
+    group = fresh("cancelled")
+
+    async def work():
+        consumer = AIOKafkaConsumer(
+            topic.name,
+            bootstrap_servers=broker.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+        )
+        await consumer.start()
+        await consumer.getone()
+        await consumer._fetcher.close()
+        await consumer._client.close()
+        stopping = asyncio.ensure_future(consumer.stop())
+        while consumer._coordinator._ending is None:
+            await asyncio.sleep(0)
+        assert not stopping.done()
 
     asyncio.run(work())
-    until(is_empty, "the member to leave", 6.0)  # a session takes 45 s
+    until_left(broker, group)
+
+
+def until_left(broker, group):
+    """A session takes 45 s."""
+    until(lambda: not group_of(broker.bootstrap, group).members, "the member to leave", 6.0)

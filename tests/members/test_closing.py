@@ -126,3 +126,17 @@ def test_an_end_that_raises_is_over():
     with pytest.raises(KeyError):
         closing.close(1.0, returns=True)
     assert closing.is_done
+
+
+def test_an_interrupted_end_is_called_once_more_before_the_interruption_is_raised():
+    ends = []
+
+    def end(timeout_s, returns):
+        ends.append(returns)
+        if len(ends) == 1:
+            raise KeyboardInterrupt
+
+    closing = Closing(end)
+    with pytest.raises(KeyboardInterrupt):
+        closing.close(1.0, returns=True)
+    assert ends == [True, True]

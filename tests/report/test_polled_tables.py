@@ -80,6 +80,8 @@ def test_groups_that_no_poll_could_read_are_named_wherever_tables_are_shown(tmp_
         assert named in html.unescape((tmp_path / "report.html").read_text())
     done = cli("doctor", "--input", tmp_path / "tables")
     assert "GROUP_AUTHORIZATION_FAILED" in done.err
+    done = cli("doctor", "--input", tmp_path / "tables", "--group", "a <i>")
+    assert "polls could not read it (GROUP_AUTHORIZATION_FAILED)" in " ".join(done.err.split())
 
 
 def test_a_dump_of_polls_is_not_merged(tmp_path):
