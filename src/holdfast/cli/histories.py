@@ -18,6 +18,7 @@ from holdfast.core.kinds import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
 from holdfast.fleet.tables.columns.names import means
+from holdfast.fleet.tables.folder.manifest import REFUSED
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -216,7 +217,11 @@ def check_groups(
     missing = [one for one in groups if not any(means(one, name) for name in there)]
     every = {*there, *known()} if missing else there
     refuse_unknown(groups, every)
+    refused = made.tables.newest_notes().get(REFUSED, {})
     for wanted in missing:
+        if wanted in refused:
+            note(f"group {wanted!r} could not be polled: {refused[wanted]}")
+            continue
         is_known = any(means(wanted, name) for name in every)
         hint = " yet" if is_known else nearest(wanted, sorted(every), 3, before=": ")
         note(f"no record of a group {wanted!r}{hint}")
@@ -324,7 +329,7 @@ def _count_readable(
     Parameters
     ----------
     is_new : bool
-        Whether no tables are continued; those with records of the topic go on with the topic.
+        Whether no tables are continued; those with records of the topic continue with the topic.
     """
     from holdfast.cluster.groups_now import has_unrecorded_groups
     from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
