@@ -329,7 +329,7 @@ def _count_readable(
     Parameters
     ----------
     is_new : bool
-        Whether no tables are continued; those with records of the topic go on with the topic.
+        Whether no tables are continued; those with records of the topic continue with the topic.
     """
     from holdfast.cluster.groups_now import has_unrecorded_groups
     from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
