@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.running import run
 from tests.cluster import standalone
 from tests.cluster.orphans import orphans
 from tests.pipeline.test_kill import everything, lived
@@ -52,9 +53,14 @@ def expected(cluster, dump, storage_env, tmp_path_factory):
 
 
 def answers(out):
-    """Rows of everything that the jobs wrote."""
+    """Rows of everything that the jobs wrote, and the doctor's document, byte for byte."""
     tables, lag = (Tables(storage_path(str(name))) for name in (out, f"{out}.lag"))
     found = {"history": everything(tables), "lag": everything(lag)}
+    assert found["history"]["findings"]
+    doctor = run("doctor", "--input", out, "--format", "json")
+    assert doctor.code == 0, doctor.err
+    assert '"code": "HF' in doctor.out
+    found["doctor"] = doctor.out.replace(str(out), "OUT")
     for name in ("plan", "replay"):
         rows = pq.read_table(file_system_of(f"{out}.{name}.parquet").readable()).to_pylist()
         for row in rows:

@@ -237,6 +237,11 @@ def test_who_may_not_read_the_offsets_topic_has_a_history_by_polls(strict, crede
             for command in ("doctor", "history"):
                 done = run(command, *at, "--format", "json")
                 assert done.code == 0 and "coordinators are polled" in done.err, done.err
+            done = run("doctor", *at, "--group", secret)
+            text = " ".join((done.out + done.err).split())
+            assert f"group '{secret}' could not be polled: GROUP_AUTHORIZATION_FAILED" in text
+            assert "not examined: no record of it could be read" in text, text
+            assert "0 members" not in text and "nothing found" not in text
             kept = tmp_path / f"kept-{len(more)}"
             done = run("watch", *at, "-o", kept)
             assert done.code == 0 and "coordinators are polled" in done.err, done.err

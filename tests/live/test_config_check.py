@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from tests.cli.running import run
 from tests.live.logins import written
 from tests.live.security import WAYS, Security, pkcs8
 from tests.live.test_logins import PASSWORD, keystores, oidc, server, stores
+from tests.suites import further
 from tests.token_server import SECRET, TokenServer, token_server
 
 from holdfast.cluster.oidc import oidc_tokens
@@ -48,10 +53,11 @@ class Given:
     def store(self, kind: str, **more: str) -> dict[str, str]:
         return {**keystores(self.stores, kind), **more}
 
-    def foreign(self) -> dict[str, str]:
-        """A client's certificate of a CA that the broker does not know."""
+    def foreign(self, end: datetime | None = None) -> dict[str, str]:
+        """A client's certificate of a CA that the broker does not know; it may have ended."""
         file = self.own / "foreign.pem"
-        file.write_bytes(pkcs8(trustme.CA().issue_cert("stranger.example")))
+        made = trustme.CA().issue_cert("h.example", common_name="stranger", not_after=end)
+        file.write_bytes(pkcs8(made))
         return self.tls(**{"ssl.certificate.location": str(file), "ssl.key.location": str(file)})
 
 
@@ -128,7 +134,7 @@ MISTAKES = {
         "SCRAM",
         lambda given: given.login("SCRAM-512", **{"sasl.password": PLANTED}),
         "mechanism",
-        r"refused the login \(SCRAM-SHA-512\): check sasl\.username and sasl\.password",
+        r"refused the login \(SCRAM-SHA-512\) of 'alice': check the user and the password",
     ),
     "a password of PLAIN": Mistake(
         "PLAIN",
@@ -168,7 +174,16 @@ MISTAKES = {
         "MTLS", Given.tls, "TLS", r"wants a certificate of the client: ssl\.certificate\.location"
     ),
     "a certificate of another CA": Mistake(
-        "MTLS", Given.foreign, "TLS", "refused the client's certificate .*does the broker trust"
+        "MTLS",
+        Given.foreign,
+        "TLS",
+        "refused the client's certificate of CN=stranger,.* does the broker trust",
+    ),
+    "a certificate that has ended": Mistake(
+        "MTLS",
+        lambda given: given.foreign(datetime(2020, 2, 1, tzinfo=UTC)),
+        "TLS",
+        "refused the client's certificate .*: it has ended on 2020-02-01",
     ),
     "a missing CA": Mistake(
         "TLS",
@@ -198,7 +213,7 @@ MISTAKES = {
         "MTLS",
         lambda given: given.store("JKS", **{"ssl.keystore.location": "/none/x.jks"}),
         "",
-        r"/none/x\.jks cannot be read",
+        r"ssl\.keystore\.location: /none/x\.jks cannot be read",
     ),
     "no region of AWS": Mistake(
         "OAUTH",
@@ -239,7 +254,10 @@ def check(at, config, folder):
     return done, [row["step"] for row in json.loads(done.out)["rows"]]
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+QUICK = ("the audience", "a clock", "no CA", "no certificate of the client", "a password of JKS")
+
+
+@pytest.mark.parametrize("name", further(MISTAKES, QUICK))
 def test_a_mistake_is_named_at_its_step(broker, given, tmp_path, name):
     mistake = MISTAKES[name]
     given.server.claims = mistake.claims()
@@ -250,6 +268,44 @@ def test_a_mistake_is_named_at_its_step(broker, given, tmp_path, name):
     assert re.search(mistake.says, " ".join(done.err.split())), done.err
     for secret in (PLANTED, PASSWORD, SECRET):
         assert secret not in done.out + done.err
+
+
+CERTIFICATES = {
+    "ended": ("127.0.0.1", datetime(2020, 2, 1, tzinfo=UTC), "it has ended, and the broker needs"),
+    "other name": ("other.example", None, "must name the broker as its certificate does"),
+}
+
+
+@pytest.mark.parametrize("case", CERTIFICATES)
+def test_a_brokers_certificate_that_has_ended_or_another_name_is_told(tmp_path, case):
+    name, end, said = CERTIFICATES[case]
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name, not_after=end).configure_cert(tls)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def shake_hands():
+            with suppress(OSError):
+                tls.wrap_socket(server.accept()[0], server_side=True).close()
+
+        pool.submit(shake_hands)
+        config = {"security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.pem")}
+        done, steps = check(f"127.0.0.1:{server.getsockname()[1]}", config, tmp_path)
+    assert (done.code, steps[-1]) == (3, "connection")
+    assert said in " ".join(done.err.split()), done.err
+
+
+def test_the_principal_and_what_the_file_hides_are_told(broker, given, tmp_path):
+    config = {**given.store("JKS"), "client.dns.lookup": "use_all_dns_ips", "retires": "3"}
+    done, _ = check(broker.bootstrap_of("MTLS"), config, tmp_path)
+    found = [row["found"] for row in json.loads(done.out)["rows"]]
+    assert "for Spark's client alone: client.dns.lookup, retires" in found
+    assert any(one.startswith("it works: the certificate of OU=Testing cert") for one in found)
+    file = tmp_path / "client.properties"
+    file.write_text(f"{file.read_text()}retires=4\n")
+    done = run("config", "check", "-b", broker.bootstrap_of("MTLS"), "--command-config", file)
+    assert "replaces retires of line" in done.out
 
 
 def test_an_endpoint_of_another_ca_is_named(broker, given, tmp_path):

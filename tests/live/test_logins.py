@@ -11,6 +11,8 @@ import logging
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -121,6 +123,27 @@ def test_a_member_of_each_client_reads_keystores(entering, name, kind, caplog):
     with caplog.at_level(logging.DEBUG):
         member_reads(login := entering(kind), name)
     assert not login.shown_in(caplog.text)
+
+
+@pytest.mark.parametrize("name", ["consumer", "confluent", "kafka"])
+def test_a_client_names_the_endpoint_that_refuses_a_token(entering, server, name):
+    """By themselves librdkafka waits for 10 s and kafka-python for 30, and name nothing."""
+    login = entering("OIDC")
+    jaas = login.config["sasl.jaas.config"].replace(SECRET, "planted")
+    wrong = {**login.member(), "sasl.jaas.config": jaas}
+    with ExitStack() as stack, pytest.raises(Exception, match="refused the client 'reader'") as e:
+        client = CLIENTS[name]("-", wrong)
+        stack.callback(client.close)
+        client.subscribe(["-"])
+        until(lambda: client.poll() and None, "an error", 20)
+    assert "planted" not in str(e.value)
+
+
+@pytest.mark.parametrize("name", further(["kafka", "aiokafka"]))
+def test_a_store_whose_key_has_a_password_of_its_own(entering, name):
+    login = entering("JKS")
+    config = {**login.config, "ssl.key.password": PASSWORD}
+    member_reads(replace(login, config=config), name)
 
 
 @pytest.mark.parametrize("way", further(WAYS))

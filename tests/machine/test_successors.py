@@ -122,6 +122,16 @@ def test_rule_1_a_group_that_has_not_grown_for_half_a_minute_has_started():
     assert wait_after(play, "A") == 0
 
 
+def test_rule_1_a_round_without_new_members_makes_no_start_longer():
+    play = start((1_000,))
+    for _ in range(2):
+        play.now_ms += START_MS // 2 + 1_000
+        play.round()
+    come(play, "C")
+    play.now_ms += 5_000
+    assert wait_after(play, "A") == 0
+
+
 def test_who_comes_as_another_leaves_in_a_surge_is_the_next_successor():
     """D comes; A leaves and E comes; C leaves last, and E is its successor."""
     play = group()

@@ -1,4 +1,4 @@
-"""The fetcher of ``holdfast.aiokafka`` while the assignment changes."""
+"""The fetcher of ``holdfast.aiokafka`` while the assignment changes, and an interrupted close."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
+import pytest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.members.clients.aiokafka.adapter import MutableAssignment, MutableSubscriptions
+from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import ListFetcher
 from holdfast.members.session.subscription_state import SubscriptionState
 
@@ -172,3 +174,20 @@ def test_a_fetcher_waits_on_where_an_assignment_is_gone_before_it_wakes():
         assert client.fetched[-1] == {A.partition, B.partition}
 
     play(harness, pattern="t|u")
+
+
+def test_a_close_whose_end_is_interrupted_ends_when_the_loop_runs_again():
+    loop, ends = asyncio.new_event_loop(), []
+
+    async def end():
+        ends.append(len(ends))
+        if len(ends) == 1:
+            raise KeyboardInterrupt
+
+    coordinator = SimpleNamespace(_ending=None, _closing=loop.create_future(), _loop=loop, _end=end)
+    closing = loop.create_task(MemberCoordinator.close(coordinator))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(closing)
+    loop.run_until_complete(closing)
+    loop.close()
+    assert ends == [0, 1]

@@ -9,7 +9,7 @@ import trustme
 from tests.live.security import pkcs8
 
 from holdfast.cluster import client_configs, credentials
-from holdfast.cluster.settings import read_properties
+from holdfast.cluster.properties import oddities, read_properties
 from holdfast.errors import ConfigError
 from holdfast.members.config.settings import Settings, librdkafka_fetch
 
@@ -252,8 +252,66 @@ def test_properties_are_read_as_java_reads_them(tmp_path):
         "umlaut": "ü",
         "empty": "",
     }
-    file.write_text("a=1\nb=2\\\n\nnonsense \\\n goes on\n")
-    with pytest.raises(ConfigError, match="line 4 is not key=value"):
+    file.write_text("a=1\nb=2\\\n\nblank \\\n goes on\nalone\n\\=x\\ y:z\nend\\")
+    expected = {"a": "1", "b": "2", "blank": "goes on", "alone": "", "=x y": "z", "end": ""}
+    assert read_properties(file) == expected
+    file.write_bytes("a=1\rb=\u00e9\r\n".encode("latin-1"))
+    assert read_properties(file) == {"a": "1", "b": "\u00e9"}
+    file.write_text("a=\\u00zz")
+    with pytest.raises(ConfigError, match="line 1: malformed"):
         read_properties(file)
+    for mark in (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"):
+        file.write_bytes(mark + b"a=1\n")
+        with pytest.raises(ConfigError, match="byte order mark"):
+            read_properties(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_properties(tmp_path / "none")
+
+
+def test_what_a_reader_of_properties_may_not_expect_is_named(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("a=1\nb=\u00e9\nc=1 \\ \n  d=2\na=${HOME}\n# e \\ \n", encoding="utf-8")
+    assert [*oddities(file)] == [
+        "it has characters outside of ASCII in UTF-8: Kafka's tools read ISO 8859-1, where \\u00e9 "
+        "is one of them for certain",
+        "line 3 ends with a backslash and blanks: the next line is not part of it",
+        "line 5 replaces a of line 1",
+        "a contains ${, which only config.providers replaces",
+    ]
+    file.write_text("a=1\n")
+    assert [*oddities(file)] == []
+
+
+def test_kafkas_own_providers_give_variables_their_values(tmp_path, monkeypatch):
+    monkeypatch.setenv("OF_TEST", "from the environment")
+    (tmp_path / "secrets.properties").write_text("pw = of \\u0041 file\n")
+    (tmp_path / "word").write_text("of a folder")
+    package = "org.apache.kafka.common.config.provider"
+    base = (
+        "config.providers=env, file,folder\n"
+        f"config.providers.env.class={package}.EnvVarConfigProvider\n"
+        f"config.providers.file.class={package}.FileConfigProvider\n"
+        f"config.providers.folder.class={package}.DirectoryConfigProvider\n"
+    )
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"{base}a=<${{env:OF_TEST}}>\nb=${{file:{tmp_path}/secrets.properties:pw}}\n"
+        f"c=${{folder:{tmp_path}:word}}\nd=${{other:x}} ${{}}\n"
+    )
+    assert read_properties(file) == {
+        "a": "<from the environment>",
+        "b": "of A file",
+        "c": "of a folder",
+        "d": "${other:x} ${}",
+    }
+    allowed = "config.providers.folder.param.allowed.paths"
+    for more, said in {
+        "a=${env:OF_NOTHING}": r"a: \$\{env:OF_NOTHING\} has no value",
+        f"a=${{folder:{tmp_path}:../word}}": "has no value",
+        "config.providers.env.param.allowlist.pattern=OTHER.*\na=${env:OF_TEST}": "has no value",
+        f"{allowed}=/none\na=${{folder:{tmp_path}:word}}": "has no value",
+        "config.providers.env.class=com.example.Vault": "com.example.Vault cannot be called here",
+    }.items():
+        file.write_text(f"{base}{more}\n")
+        with pytest.raises(ConfigError, match=said):
+            read_properties(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.cli.running import run as cli
@@ -18,14 +19,15 @@ from holdfast.cli.options import Engine
 from holdfast.cluster import groups_now
 from holdfast.cluster.cluster import LiveCluster, PartitionEnds
 from holdfast.cluster.groups_now import PolledGroups
-from holdfast.cluster.snapshot import JOINING, SeenGroup, SeenGroups, SeenMember
+from holdfast.cluster.snapshot import JOINING, ClusterSnapshot, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds import GroupType
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.batches.watch import Stream
 from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups
 from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.tables.reading import open_tables
+from holdfast.fleet.tables.reading import Tables, open_tables
 
 POLL = ("--engine", "coordinators")
 
@@ -221,3 +223,21 @@ def test_a_group_of_kip_848_keeps_its_kind_its_epochs_and_its_members(broker, tm
         ("consumer", "uniform"),
         ("consumer", None),
     }
+
+
+@pytest.mark.parametrize(("after_s", "told"), [(29, False), (31, True)])
+def test_a_time_without_polls_is_noted(tmp_path, after_s, told):
+    stream = Stream(
+        tables=Tables(tmp_path),
+        snapshot=lambda: None,
+        selection=Selection(),
+        every_seconds=10.0,
+        poll_notes=dict,
+    )
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    end = (begin + timedelta(seconds=after_s)).isoformat()
+    before = {"taken_at": begin.isoformat(), "unpolled": [["a", "b"]] * 20}
+    snapshot = ClusterSnapshot(cluster_id="c", topics=[], offsets=[], taken_at=end)
+    found = stream._unpolled(before, snapshot)["unpolled"]
+    assert len(found) == 20
+    assert (found[-1] == [begin.isoformat(), end]) is told

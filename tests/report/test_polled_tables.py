@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 
 import pytest
 from tests.cli.running import run as cli
@@ -15,6 +16,7 @@ from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.ingest.described_records import generation_record
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.fleet.report.serving.application import ServedPages
+from holdfast.fleet.tables.reading import Tables
 
 SAID = "rebalances between two polls, when a commit was made"
 HOUR_MS = 3_600_000
@@ -80,6 +82,21 @@ def test_groups_that_no_poll_could_read_are_named_wherever_tables_are_shown(tmp_
         assert named in html.unescape((tmp_path / "report.html").read_text())
     done = cli("doctor", "--input", tmp_path / "tables")
     assert "GROUP_AUTHORIZATION_FAILED" in done.err
+    done = cli("doctor", "--input", tmp_path / "tables", "--group", "a <i>")
+    assert "polls could not read it (GROUP_AUTHORIZATION_FAILED)" in " ".join(done.err.split())
+
+
+def test_times_without_a_poll_are_told(tmp_path):
+    write(tmp_path, polled=True)
+    tables = Tables(tmp_path / "tables")
+    known = tables.manifest()
+    times = [["1970-01-01T01:01:00+00:00", "1970-01-01T01:20:00+00:00"]] * 2
+    last = known.batches[-1]
+    notes = {**last.notes, "every_seconds": 10.0, "unpolled": times}
+    tables.commit(replace(last, notes=notes), made_from=known, operation="UPDATE")
+    done = cli("doctor", "--input", tmp_path / "tables")
+    said = "No polls from 1970-01-01T01:01:00+00:00 to 1970-01-01T01:20:00+00:00, and 1 earlier"
+    assert said in " ".join(done.err.split()), done.err
 
 
 def test_a_dump_of_polls_is_not_merged(tmp_path):

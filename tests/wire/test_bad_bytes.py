@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import strategies as wire
+from tests.suites import dear
 from tests.wire import java_vectors
 from tests.wire.codecs import CODECS
 
@@ -57,6 +58,7 @@ def outcome(schema: str, data: bytes) -> WireError | None:
 
 
 @every_schema
+@dear
 @given(data=st.data())
 def test_every_proper_prefix_is_refused(schema: str, data) -> None:
     whole = data.draw(MESSAGES[schema])

@@ -277,6 +277,11 @@ def test_a_packed_set_is_close_to_what_it_says() -> None:
     assert np.mean(sizes) < 121 * 1.1
 
 
+def test_a_shard_of_the_greatest_sizes_is_read() -> None:
+    value = StateShard(generation=1, longer=30, topics=15, partition_bits=31, crowd=15)
+    assert decode_shard(encode_shard(value)) == value
+
+
 def test_writing_sorts_partitions_and_drops_doubles() -> None:
     owned = ((T5, (3, 1, 3)), (T1, (0,)), (T5, (2,)))
     value = StateShard(generation=1, neighbours=(MemberEntry(identity="1" * 19, owned=owned),))

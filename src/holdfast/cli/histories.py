@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
+from holdfast.cli.assignor_options import import_from_here
 from holdfast.cli.durations import parse_duration_ms
-from holdfast.cli.options import import_from_here
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
 from holdfast.fleet.tables.columns.names import means
+from holdfast.fleet.tables.folder.manifest import REFUSED
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 OLD_TRANSACTION_S = 10
 """A transaction that is open for longer is reported: most end at once."""
+NO_GROUP = "there is none, or this principal needs DESCRIBE on groups"
 ROWS_AT_ONCE = 10_000
 """Rows of a table that are Python objects at one time."""
 
@@ -215,7 +217,11 @@ def check_groups(
     missing = [one for one in groups if not any(means(one, name) for name in there)]
     every = {*there, *known()} if missing else there
     refuse_unknown(groups, every)
+    refused = made.tables.newest_notes().get(REFUSED, {})
     for wanted in missing:
+        if wanted in refused:
+            note(f"group {wanted!r} could not be polled: {refused[wanted]}")
+            continue
         is_known = any(means(wanted, name) for name in every)
         hint = " yet" if is_known else nearest(wanted, sorted(every), 3, before=": ")
         note(f"no record of a group {wanted!r}{hint}")
@@ -224,7 +230,8 @@ def check_groups(
 def refuse_unknown(groups: Sequence[str], known: Collection[str]) -> None:
     """Raise a SourceError if names and patterns of ``--group`` mean none of the known groups."""
     if groups and not any(means(wanted, name) for wanted in groups for name in known):
-        raise SourceError(f"no group {groups[0]!r} here; {suggest(groups[0], sorted(known), 3)}")
+        hint = suggest(groups[0], sorted(known), 3) if known else NO_GROUP
+        raise SourceError(f"no group {groups[0]!r} here; {hint}")
 
 
 def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
@@ -237,7 +244,7 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.credentials import PROVIDER
-    from holdfast.cluster.settings import read_properties
+    from holdfast.cluster.properties import read_properties
 
     config = read_properties(command_config) if command_config else {}
     if PROVIDER in config:
@@ -322,7 +329,7 @@ def _count_readable(
     Parameters
     ----------
     is_new : bool
-        Whether no tables are continued; those with records of the topic go on with the topic.
+        Whether no tables are continued; those with records of the topic continue with the topic.
     """
     from holdfast.cluster.groups_now import has_unrecorded_groups
     from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli.histories import refuse_unknown
+from holdfast.cli.histories import NO_GROUP, refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now
 from holdfast.core.model.lag import LEAST_FALL
@@ -73,6 +73,8 @@ def live_lag(
     def choose(known: Collection[str]) -> list[str] | None:
         refuse_unknown(groups, known)
         chosen[:] = chosen_groups(known, groups, all_groups=all_groups)
+        if not known:
+            note(f"no group is here: {NO_GROUP}")
         if len(chosen) > MOST_GROUPS:
             return None
         for name in groups:

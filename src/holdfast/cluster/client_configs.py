@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.cluster import kerberos
 from holdfast.cluster.login_log import hide_logins
 from holdfast.cluster.settings import ConnectionSettings
-from holdfast.cluster.tokens import token_of
+from holdfast.cluster.tokens import Tokens, token_of
 from holdfast.errors import ConfigError
 
 ALIASES: Mapping[str, str] = {
@@ -131,13 +131,32 @@ def kafka_python_connection(settings: ConnectionSettings) -> dict[str, Any]:
 
 
 def oauth_callback(provide: Callable[[], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the ``oauth_cb`` of confluent-kafka for a provider of tokens."""
+    """Return the ``oauth_cb`` of confluent-kafka for a provider of tokens.
+
+    Raises
+    ------
+    ClientError
+        If a token endpoint gives none: librdkafka would wait for 10 s, and lose the reason.
+    """
+    check_tokens(provide)
 
     def callback(_: Any) -> tuple[str, float, str, dict[str, str]]:
         token = token_of(provide())
         return token.value, token.expires_s, token.principal, dict(token.extensions)
 
     return callback
+
+
+def check_tokens(provide: Callable[[], Any]) -> None:
+    """Fetch a first token, if tokens come from an endpoint or from AWS.
+
+    Raises
+    ------
+    ClientError
+        If there is none, with the reason.
+    """
+    if isinstance(provide, Tokens):
+        provide()
 
 
 def kafka_python_tokens(provide: Callable[[], Any]) -> Any:

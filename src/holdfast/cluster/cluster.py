@@ -25,7 +25,7 @@ from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, TopicPartition, Wanted, first_unread
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
-from holdfast.cluster.tokens import Tokens
+from holdfast.cluster.tokens import Tokens, token_of
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import (
@@ -121,17 +121,25 @@ class LiveCluster:
         ConfigError
             If the configuration cannot be honoured.
         """
+        from holdfast.cluster.groups import GroupQuestions
+
         settings = self._settings()
         for key, value in settings.shown().items():
             note("setting", f"{key} = {_readable(value)}")
+        if others := sorted(credentials.normal(self.config).keys() - credentials.KEYS):
+            note("setting", f"for Spark's client alone: {', '.join(others)}")
         if isinstance(provider := settings[credentials.PROVIDER], Tokens):
             note("setting", f"tokens come from {provider.origin}")
         if (failed := failing_step(settings, note)) is not None:
             raise SourceError(failed)
         with self.connected() as send:
-            note("login", f"it works as {settings['sasl.mechanism'] or 'no user (no SASL)'}")
+            note("login", f"it works: {_principal(settings)}")
             found = send("Metadata", lambda lookup: lookup.topics())
-            note("metadata", f"cluster {found.cluster_id}, topics: {len(found.found)}")
+            n_groups = len(send("ListGroups", GroupQuestions.ask).listed)
+            seen = f"cluster {found.cluster_id}, topics: {len(found.found)}, groups: {n_groups}"
+            if not (found.found or n_groups):
+                seen += "; the cluster has none, or this principal needs DESCRIBE on them"
+            note("metadata", seen)
         try:
             _ = self.spark_options
         except ConfigError as error:
@@ -433,6 +441,18 @@ def first_unread_of(send: SendRequest, wanted: Sequence[Wanted], now_ms: int) ->
         }
 
     return first_unread(wanted, fetch, ask, now_ms)
+
+
+def _principal(settings: ConnectionSettings) -> str:
+    """Return how a client logs in, and as whom if it is known here."""
+    mechanism = settings["sasl.mechanism"]
+    if mechanism == "OAUTHBEARER":
+        return f"{mechanism} as {token_of(settings[credentials.PROVIDER]()).principal!r}"
+    if mechanism is not None:
+        user = settings["sasl.username"]
+        return f"{mechanism} as {user!r}" if user is not None else mechanism
+    found = credentials.client_certificate(settings.values)
+    return "no user (no SASL)" if found is None else f"the certificate of {found[0]}"
 
 
 def topic_rows(topics: Sequence[ClusterTopic]) -> list[tuple[str, str, int]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ def _take_stores(rest: dict[str, object], found: dict[str, object]) -> None:
             continue
         from holdfast.cluster.keystores import is_pem, read_keystore  # few logins have a store
 
-        if is_pem(path := Path(str(location))):
+        if is_pem(path := Path(str(location)), begin):
             if password:
                 raise ConfigError(f"{begin}.password: a PEM store has no password")
             for key in keys:
@@ -421,6 +422,20 @@ def _java_tls(settings: Mapping[str, Any]) -> dict[str, str]:
         if settings["ssl.key.password"] is not None:
             found["ssl.key.password"] = settings["ssl.key.password"]
     return found
+
+
+def client_certificate(settings: Mapping[str, Any]) -> tuple[str, datetime] | None:
+    """Return the subject and the end of the client's certificate, if it has one and is readable.
+
+    Raises
+    ------
+    ConfigError
+        If its file cannot be read.
+    """
+    from holdfast.cluster.keystores import first_certificate
+
+    chain = _text(settings, "ssl.certificate")
+    return None if chain is None else first_certificate(chain)
 
 
 def _text(settings: Mapping[str, Any], name: str) -> str | None:

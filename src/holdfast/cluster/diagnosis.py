@@ -19,9 +19,10 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from holdfast.cluster import client_configs, kerberos
+from holdfast.cluster import client_configs, credentials, kerberos
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.tokens import Token, described, token_of
 from holdfast.errors import ClientError, ConfigError, OperationalError
@@ -35,6 +36,13 @@ _CERTIFICATE_ALERTS = (
     *("CERTIFICATE_EXPIRED", "CERTIFICATE_REVOKED", "UNKNOWN_CA", "HANDSHAKE_FAILURE"),
 )
 """Alerts of TLS by which a broker refuses a client's certificate, or a client without one."""
+_UNTRUSTED = {
+    9: "it begins later than now: is a clock wrong?",
+    10: "it has ended, and the broker needs a new one",
+    62: "bootstrap.servers must name the broker as its certificate does",
+    64: "bootstrap.servers must name the broker as its certificate does",
+}
+"""OpenSSL's code of a refused certificate -> what to do; by default the CA is unknown."""
 _T = TypeVar("_T")
 _NO_TOPICS = struct.pack(">i", 0)
 
@@ -103,8 +111,9 @@ def why_no_answer(settings: ConnectionSettings) -> str | None:
     if found is not None or mechanism in (None, "OAUTHBEARER", kerberos.MECHANISM):
         return found
     return (
-        f"{settings['bootstrap.servers'][0]} refused the login ({mechanism}): check sasl.username "
-        "and sasl.password"
+        f"{settings['bootstrap.servers'][0]} refused the login ({mechanism}) of "
+        f"{settings['sasl.username']!r}: check the user and the password (sasl.username and "
+        "sasl.password, or sasl.jaas.config)"
     )
 
 
@@ -153,11 +162,7 @@ def _look(
         except TimeoutError:
             raise _silent(address) from None
         except ssl.SSLCertVerificationError as error:
-            raise _FailsError(
-                f"{address} has a certificate that is not trusted ({error.verify_message}): does "
-                "ssl.ca.location (ssl.truststore.location in Java) hold the CA that signed it, and "
-                "is this its name?"
-            ) from None
+            raise _untrusted(address, error) from None
         except OSError as error:
             raise _refused_certificate(address, settings, error) or _no_tls(
                 address, settings
@@ -174,6 +179,16 @@ def _look(
                 ) from None
 
 
+def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> _FailsError:
+    why = _UNTRUSTED.get(
+        error.verify_code,
+        "does ssl.ca.location (ssl.truststore.location in Java) hold the CA that signed it?",
+    )
+    return _FailsError(
+        f"{address} has a certificate that is not trusted ({error.verify_message}): {why}"
+    )
+
+
 def _refused_certificate(
     address: str, settings: ConnectionSettings, error: OSError
 ) -> _FailsError | None:
@@ -186,9 +201,16 @@ def _refused_certificate(
             f"{address} wants a certificate of the client: ssl.certificate.location and "
             "ssl.key.location (ssl.keystore.* in Java)"
         )
+    found = credentials.client_certificate(settings.values)
+    if found is not None and found[1] < datetime.now(UTC):
+        return _FailsError(
+            f"{address} refused the client's certificate ({reason}): it has ended on "
+            f"{found[1]:%Y-%m-%d}"
+        )
+    subject = "" if found is None else f" of {found[0]}"
     return _FailsError(
-        f"{address} refused the client's certificate ({reason}): does the broker trust the CA that "
-        "signed it, and has it not ended?"
+        f"{address} refused the client's certificate{subject} ({reason}): does the broker trust "
+        "the CA that signed it?"
     )
 
 
@@ -294,7 +316,7 @@ def _try_token(address: str, sock: Any, settings: ConnectionSettings, note: Note
         return
     hint = "the broker's log says why"
     if "scope" in refusal:
-        hint = "check sasl.oauthbearer.scope"
+        hint = "check sasl.oauthbearer.scope (scope in sasl.jaas.config)"
     raise _FailsError(
         f"{address} refused the token of {origin} ({refusal}): {about}. Does the broker expect "
         f"this issuer, audience and scope? {hint[0].upper()}{hint[1:]}"

@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import struct
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from holdfast.errors import ConfigError
@@ -35,15 +36,15 @@ class Keystore:
     key: str = field(default="", repr=False)  # PKCS #8, not encrypted
 
 
-def is_pem(path: Path) -> bool:
-    """Return whether a file holds PEM.
+def is_pem(path: Path, name: str) -> bool:
+    """Return whether a store of the keys ``name`` holds PEM.
 
     Raises
     ------
     ConfigError
         If it cannot be read.
     """
-    return b"-----BEGIN" in _bytes_of(path)
+    return b"-----BEGIN" in _bytes_of(path, name)
 
 
 def read_keystore(
@@ -63,7 +64,7 @@ def read_keystore(
     ConfigError
         If it cannot be read, is of another format, or a password is wrong or missing.
     """
-    data = _bytes_of(path)
+    data = _bytes_of(path, name)
     if data.startswith(_JKS):
         return _JksReader(data, path, name).read(password, key_password or password)
     if data.startswith(b"0"):  # an ASN.1 sequence
@@ -75,15 +76,31 @@ def read_keystore(
     )
 
 
-def _bytes_of(path: Path) -> bytes:
+def _bytes_of(path: Path, name: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{name}.location: {path} cannot be read: {error.strerror}") from None
 
 
 def _wrong_password(name: str) -> ConfigError:
     return ConfigError(f"{name}.password: it is not the password of {name}.location")
+
+
+def first_certificate(text: str) -> tuple[str, datetime] | None:
+    """Return the subject (RFC 2253) and the end of the first certificate of a PEM text.
+
+    None if the extra ``keystores`` is not installed, or the text holds no certificate.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    try:
+        found = x509.load_pem_x509_certificate(text.encode())
+    except ValueError:
+        return None
+    return found.subject.rfc4514_string(), found.not_valid_after_utc
 
 
 def pem(kind: str, der: bytes) -> str:

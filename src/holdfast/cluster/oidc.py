@@ -183,11 +183,15 @@ def _refusal(endpoint: TokenEndpoint, status: int, body: bytes) -> str:
     if 300 <= status < 400:
         return f"redirects (HTTP {status}), which is not followed: is {URL} right?"
     if code == "invalid_scope":
-        return f"refused the scope {endpoint.scope!r} ({said}): check sasl.oauthbearer.scope"
+        return (
+            f"refused the scope {endpoint.scope!r} ({said}): check sasl.oauthbearer.scope (scope "
+            "in sasl.jaas.config)"
+        )
     if code in ("invalid_client", "unauthorized_client") or status == 401:
         return (
             f"refused the client {endpoint.client_id!r} ({said}): check "
-            "sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
+            "sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret (clientId and "
+            "clientSecret in sasl.jaas.config)"
         )
     return f"gave no token ({said})"
 

@@ -15,16 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option, split_names
 from holdfast.cli.declared import Argument, Option
-from holdfast.cli.options import (
-    AssignorOptions,
-    OutputFile,
-    PrintFormat,
-    Quiet,
-    parse_assignor,
-    parse_option,
-    split_names,
-)
+from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
 from holdfast.cli.printed_texts import described_group, is_described_text
 from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, assign, find

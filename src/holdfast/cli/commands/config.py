@@ -83,11 +83,16 @@ def check(
 
     The file is one of Kafka's own tools; its security keys may be Java's or librdkafka's.
     """
+    from holdfast.cluster.properties import oddities
+
     rows: list[dict[str, Any]] = []
 
     def note(step: str, found: str) -> None:
         rows.append({"step": step, "found": found})
 
+    if command_config is not None:
+        for oddity in oddities(command_config):
+            note("file", oddity)
     try:
         live_cluster(bootstrap, command_config, timeout).check_steps(note)
     finally:

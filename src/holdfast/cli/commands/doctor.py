@@ -192,8 +192,11 @@ def _print_all(console: Console, found: Sequence[Verdict]) -> None:
         _print_heading(console, verdict)
         active = [f for f in verdict.findings if f.is_active]
         if not active:
-            what = "nothing active" if verdict.findings else "nothing found"
-            _indented(console, what, 2, style="green")
+            if _is_unread(verdict):
+                _indented(console, "not examined: no record of it could be read", 2)
+            else:
+                what = "nothing active" if verdict.findings else "nothing found"
+                _indented(console, what, 2, style="green")
         for finding in verdict.findings:
             if finding.follows:  # below its cause: what it adds, in a line or two
                 head = f"consequence: {finding.code} {finding.rule.name}: {finding.text}"
@@ -222,13 +225,22 @@ def _print_heading(console: Console, verdict: Verdict) -> None:
     _indented(console, visible(head["group"]), 0, style="bold")
     if head["now"] is not None:
         _indented(console, _now(head["now"]), 2)
-    _indented(console, ", ".join(state), 2)
-    if head["window"]["from"]:
+    if not _is_unread(verdict):
+        _indented(console, ", ".join(state), 2)
+    if head["window"]["from"] and not _is_unread(verdict):
         cost = _cost(**head["cost_partition_seconds"], n_owned=verdict.n_owned)
         window = _window(head["window"]["from"], head["window"]["to"])
         rounds = count(head["rebalances"], "rebalance")
         by = " by polls" if head["polled"] else ""
         _indented(console, f"{window} UTC{by}: {rounds}, downtime {cost}", 2, style="dim")
+
+
+def _is_unread(verdict: Verdict) -> bool:
+    """Return whether nothing is known of a group: no record, and no answer of its coordinator."""
+    head, now = verdict.heading, verdict.heading["now"]
+    if verdict.findings or now is None or now["n_members"] is not None:
+        return False
+    return head["generation"] is None and not head["group_type"]
 
 
 def _now(now: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from holdfast.core.names import shown_name
-from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, REFUSED
+from holdfast.fleet.tables.columns.holdable import moment_text, to_us
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, REFUSED, UNPOLLED
 from holdfast.fleet.tables.reading import Tables
 
 Since: TypeAlias = Callable[[int], int]
@@ -52,11 +52,17 @@ def polls_text(tables: Tables) -> str:
     notes = tables.newest_notes()
     every_s = float(notes.get("every_seconds") or 0.0)
     interval = f" every {every_s:g} s" if every_s else ""
+    pauses = notes.get(UNPOLLED) or ()
+    paused = ""
+    if pauses:
+        begin, end = (moment_text(to_us(str(text)) or 0) for text in pauses[-1])
+        more = f", and {len(pauses) - 1} earlier times" if len(pauses) > 1 else ""
+        paused = f" No polls from {begin} to {end}{more}."
     refused: Mapping[str, str] = notes.get(REFUSED) or {}
     text = refused_text(refused, int(notes.get(N_REFUSED, len(refused)))) if refused else ""
     return (
         f"These tables come from polls of the coordinators{interval}, not from the offsets topic: "
-        f"{NOT_KNOWN_BY_POLLS}.{f' Not recorded: {text}.' if text else ''}"
+        f"{NOT_KNOWN_BY_POLLS}.{paused}{f' Not recorded: {text}.' if text else ''}"
     )
 
 

@@ -35,6 +35,7 @@ from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import (
     MANIFEST,
     POLLED,
+    REFUSED,
     Batch,
     Manifest,
     has_manifest,
@@ -265,6 +266,8 @@ class Tables:
             chosen |= dict.fromkeys(hits)
             if not hits and not any(means(name, group) for group in waiting):
                 hint = suggest(name, self.groups, 3)
+                if reason := self.newest_notes().get(REFUSED, {}).get(name):
+                    hint = f"polls could not read it ({reason})"
                 raise ConfigError(f"no group {name!r} in these tables; {hint}")
         if groups and not chosen:
             raise ConfigError(

@@ -46,7 +46,7 @@ NOT_OURS = {
 
 LOGINS = (
     *("sasl_oauthbearer_", "sasl_jaas_config", "sasl_login_", "sasl_client_callback_"),
-    *("ssl_keystore_", "ssl_truststore_", "https_ca_location"),
+    *("ssl_keystore_", "ssl_truststore_", "ssl_key_password", "https_ca_location"),
     *("sasl_kerberos_keytab", "sasl_kerberos_principal", "sasl_kerberos_kinit_"),
     *("holdfast_oauth_token_provider", "holdfast_aws_region"),
 )

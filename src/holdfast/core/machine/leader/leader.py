@@ -543,7 +543,7 @@ class _RoundPlanner:
         reassigned = np.zeros(len(target), bool)
         for each in self.delayed.held_back:
             reassigned[each.tps] = True
-        reassigned &= self.reserved == NO_OWNER
+        reassigned &= self.reserved >= NO_OWNER
         owner = self.owner
         moves = np.flatnonzero((owner != NO_OWNER) & (target != owner) & ~reassigned)
         swapped = target.copy()

@@ -90,12 +90,23 @@ from holdfast.fleet.tables.folder.maintenance import (
     RETENTION_DAYS,
     maintain,
 )
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, REFUSED, Batch
+from holdfast.fleet.tables.folder.manifest import (
+    COMPLETE_AT,
+    MOST_UNPOLLED,
+    N_REFUSED,
+    REFUSED,
+    UNPOLLED,
+    Batch,
+)
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
 
 T = TypeVar("T")
+
+
+LATE_POLLS = 3
+"""Intervals after which a poll of coordinators is late enough to be told."""
 
 
 @dataclass(slots=True)
@@ -198,6 +209,7 @@ class Stream:
         waiting = described(part.waiting, self.selection)
         notes["open_transactions"] = [one.as_note() for one in waiting]
         notes |= {**self._looked(cluster), **job.notes}
+        notes |= self._unpolled(before.notes if before else {}, cluster)
         notes |= job.examine(notes, self.since)
         notes["state"] = {name: job.files.pop(name, []) for name in STATE_TABLES}
         if before and DROPPED in before.notes:
@@ -257,7 +269,7 @@ class Stream:
         job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
         stays = {key: value for key, value in last.notes.items() if key not in (REFUSED, N_REFUSED)}
-        notes = {**stays, **self._looked(cluster)}
+        notes = {**stays, **self._looked(cluster), **self._unpolled(last.notes, cluster)}
         notes |= job.examine(notes, self.since)
         files = {name: job.files.get(name, []) for name in ("lag", "lag_history", "findings")}
         self.tables.commit(
@@ -297,6 +309,17 @@ class Stream:
             "started_with": list(self.started_with),
             **(self.poll_notes() if self.poll_notes is not None else {}),
         }
+
+    def _unpolled(self, before: Mapping[str, Any], cluster: ClusterSnapshot) -> dict[str, Any]:
+        """Return times without a poll of coordinators, by the notes of the batch before."""
+        earlier_us = to_us(str(before.get("taken_at")))
+        if self.poll_notes is None or not self.every_seconds or earlier_us is None:
+            return {}
+        known = list(before.get(UNPOLLED, ()))
+        between_s = (_taken_at_us(cluster) - earlier_us) / 1e6
+        if between_s > LATE_POLLS * self.every_seconds:
+            known.append([before["taken_at"], cluster.taken_at])
+        return {UNPOLLED: known[-MOST_UNPOLLED:]}
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
         return Ends.of(

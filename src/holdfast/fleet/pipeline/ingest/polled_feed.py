@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.cluster.groups_now import polled_groups
 from holdfast.errors import SourceError
 from holdfast.fleet.analysis.source_times import refused_text
 from holdfast.fleet.pipeline.ingest.described_records import KeyValue
@@ -82,6 +81,7 @@ class PolledFeed:
             No broker answers, or the principal may not list groups.
         """
         from holdfast.cluster.cluster import PartitionEnds
+        from holdfast.cluster.groups_now import polled_groups  # needs kafka-python
 
         polled = polled_groups(self.cluster, self._chosen, known=self.known.generations.keys())
         self._report(polled.refused)

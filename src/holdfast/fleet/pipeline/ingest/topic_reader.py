@@ -20,15 +20,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from holdfast.cluster.cluster import PartitionEnds, SendRequest, ends_of
-from holdfast.cluster.lookup import EARLIEST, FetchedLog
 from holdfast.core.wire.many.record_batches import LogRecords, read_batches
 from holdfast.errors import SourceError, WireError
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
+
+if TYPE_CHECKING:
+    from holdfast.cluster.lookup import FetchedLog
 
 Span = Mapping[int, tuple[int, int]]
 """Partition -> first offset, and the one behind the last."""
@@ -146,6 +148,8 @@ class TopicReader:
 
     def _behind_the_gap(self, partition: int, begin: int, end: int) -> int:
         """Return where a partition continues after its first records were deleted meanwhile."""
+        from holdfast.cluster.lookup import EARLIEST  # needs kafka-python, which no worker has
+
         tp = (self.topic, partition)
         first = self.request("ListOffsets", lambda lookup: lookup.list_offsets([tp], EARLIEST))
         if first[tp] <= begin:

@@ -55,6 +55,10 @@ REFUSED: Final = "refused_groups"
 """Note of a batch, and key of a dump: groups that the last poll could not read, with the reasons.
 
 At most :data:`MOST_REFUSED` of them; the whole number is in :data:`N_REFUSED`."""
+UNPOLLED: Final = "unpolled"
+"""Note of a batch: times without a poll, as pairs of moments in ISO 8601, the newest
+:data:`MOST_UNPOLLED`."""
+MOST_UNPOLLED: Final = 20
 N_REFUSED: Final = "n_refused_groups"
 MOST_REFUSED: Final = 100
 

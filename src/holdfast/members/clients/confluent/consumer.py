@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.config import INSTALLED, route, warn_if_unsupported
 from holdfast.members.clients.confluent.errors import ErrorMessage
@@ -99,6 +99,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             routed = route(config)
         except ConfigError as error:
             raise errors.exception(errors.INVALID_ARG, str(error)) from None
+        except ClientError as error:  # no token
+            raise errors.exception(errors.LOGIN_FAILED, str(error)) from None
         super().__init__(routed.plane)
         leave_alone_in_forks(self)
         if routed.member is None:

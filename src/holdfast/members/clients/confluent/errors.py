@@ -27,6 +27,7 @@ NO_OFFSET: int = KafkaError._NO_OFFSET
 TIMED_OUT: int = KafkaError._TIMED_OUT
 FATAL: int = KafkaError._FATAL
 FAIL: int = KafkaError._FAIL
+LOGIN_FAILED: int = KafkaError.SASL_AUTHENTICATION_FAILED
 MAX_POLL_EXCEEDED: int = KafkaError._MAX_POLL_EXCEEDED
 _OF_A_JOIN = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.INVALID_SESSION_TIMEOUT})
 _CAN_BE_MADE = "__init__" in vars(Message)  # since confluent-kafka 2.13

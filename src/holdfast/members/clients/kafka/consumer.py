@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import kafka
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import IllegalStateError, KafkaConfigurationError
+from kafka.errors import (
+    IllegalStateError,
+    KafkaConfigurationError,
+    SaslAuthenticationFailedError,
+)
 from kafka.structs import TopicPartition
 
-from holdfast.cluster.client_configs import kafka_python_tokens
+from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
 from holdfast.cluster.login_log import hide_logins
-from holdfast.errors import ConfigError
+from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_what_is_there
 from holdfast.members.clients.kafka.config import network_of, settings_of
@@ -53,6 +57,12 @@ INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
 
 class _ComesOutError(Exception):
     """Ends an iterator's call whose poll has ended early."""
+
+
+def _checked_tokens(provide: Callable[[], Any]) -> Any:
+    """Return kafka-python's token provider, once a token is there: a bootstrap hides the reason."""
+    check_tokens(provide)
+    return kafka_python_tokens(provide)
 
 
 class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no types
@@ -90,9 +100,11 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     def __init__(self, *topics: str, **configs: Any):
         hide_logins()
         try:
-            configs = with_login(configs, kafka_python_tokens)
+            configs = with_login(configs, _checked_tokens)
         except ConfigError as error:
             raise KafkaConfigurationError(str(error)) from error
+        except ClientError as error:
+            raise SaslAuthenticationFailedError(str(error)) from error
         self._in_flight = InFlight()
         self._closing = CrossThreadCalls(self._end)
         self._commits_at_end = True
