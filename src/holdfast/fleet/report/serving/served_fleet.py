@@ -368,10 +368,7 @@ class ServedFleet:
             return None if self._closed.is_set() else self._now.served
 
     def _judged(self, served: ServedTables) -> MetricsFile | None:
-        """Read the verdicts on groups whose findings are stored, then write their metrics.
-
-        Returns None if the fleet is closed meanwhile.
-        """
+        """Read verdicts from the stored findings, then write the metrics; None at the end."""
         names = served.index.names
         for some in served.tables.parts(names):
             found = map(of_records, stored_verdicts(some, served.last_ms, served.since_ms))
