@@ -2,6 +2,7 @@
 
 ``python bench/pipeline_cpu.py COMMAND...`` prints one JSON line on stderr when the command ends.
 Processes are followed by their session, so a JVM or a worker that outlives its parent counts too.
+The first process is named apart: of a command with Spark it is the driver.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Usage:
             if int(fields[3]) != self.session:
                 continue
             pid = int(entry.name)
-            self.names[pid] = head.partition("(")[2]
+            name = head.partition("(")[2]
+            self.names[pid] = f"{name} (first)" if pid == self.session else name
             self.cpu_ticks[pid] = int(fields[11]) + int(fields[12])
             resident += int(fields[21]) * PAGE
         self.peak_bytes = max(self.peak_bytes, resident)
@@ -54,7 +56,10 @@ class Usage:
         return sum(self.cpu_ticks.values()) / TICK
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Return CPU seconds by the name of the program."""
+        """Return CPU seconds by the name of the program; the first process stands for itself.
+
+        Of a command with Spark that is the driver, ``java`` is the JVM, and ``python`` the workers.
+        """
         total: dict[str, float] = {}
         for pid, ticks in self.cpu_ticks.items():
             name = self.names[pid]

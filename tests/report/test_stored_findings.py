@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,14 @@ import pytest
 from tests.pipeline import local
 from tests.pipeline.stream_that_dies import FixedSnapshot
 from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.now import answers, seen
 from tests.report.served import PATIENCE_S, following
 from werkzeug.test import Client
 
+from holdfast.cluster.snapshot import SeenGroup
 from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, with_source
 from holdfast.core.names import Visible
-from holdfast.fleet.analysis.findings import examination
+from holdfast.fleet.analysis.findings import doctor, examination
 from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
 from holdfast.fleet.analysis.findings.finding import RULES, Limits, Symptom
 from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
@@ -72,6 +75,40 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
     (found, *_) = examinations(stale, groups, age=read_age(stale, later))
     codes = [one.code for one in plain.findings]
     assert sorted(one.code for one in found.findings) == sorted([*codes, "HF123"])
+
+
+@pytest.mark.parametrize("described", [False, True])
+@pytest.mark.parametrize(
+    "state", ["as recorded", "Stable", "Empty", "PreparingRebalance", "gone", "not listed"]
+)
+def test_findings_beside_answers_of_coordinators_are_those_of_an_examination(
+    made: Tables, state: str, described: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_ms = (Examined.of(made) or Examined(end_ms=0)).end_ms
+    histories = list(read_groups(made, made.groups, last_ms=end_ms))
+    told = (
+        [] if state in ("gone", "not listed") else [_told(h, state, described) for h in histories]
+    )
+    gone = made.groups if state == "gone" else ()
+    live = answers(((end_ms - START_MS) / 1000, told), gone=gone)
+    anew = Mock(side_effect=examination.examine)
+    monkeypatch.setattr(doctor, "examine", anew)
+    found = list(examinations(made, live=live))
+    commits = CommitTimes(made)
+    expected = [examination.examine(replace(one.history, commits=commits)) for one in found]
+    assert to_json(worst_of(found)) == to_json(worst_of(expected))
+    if state in ("as recorded", "not listed"):
+        of_deleted = sum(one.recorded_state == "Dead" for one in histories)
+        assert anew.call_count == (of_deleted if state == "as recorded" else 0)
+    else:
+        assert anew.call_count > 0
+
+
+def _told(history: GroupHistory, state: str, described: bool) -> SeenGroup:
+    """Return a coordinator's answer with as many members as the last generation, if any."""
+    names = [f"m-{n}" for n in range(int(history.generations.n_members[history.last]))]
+    chosen = history.recorded_state if state == "as recorded" else state
+    return seen(history.name, chosen, names if described else None)
 
 
 def _with(made: Tables, batch: Any) -> Any:
@@ -224,7 +261,10 @@ def test_a_server_shows_the_rule_that_failed_and_examines_all_other_groups(
     said: list[str] = []
     with following(tmp_path, said) as fleet:
         client = Client(ServedPages(fleet, is_local=True))
-        assert fleet.metrics is not None and 'code="HF133"' in fleet.metrics
+        said_of = client.get("/metrics", headers={"Host": "localhost:9318"}).text
+        assert (
+            f'holdfast_group_findings{{code="HF133",group="{SICK}",severity="warn"}} 1' in said_of
+        )
         for query in ({}, {"from": "2020-01-01"}):
             if query:
                 assert fleet.ranges.wait(query, PATIENCE_S)

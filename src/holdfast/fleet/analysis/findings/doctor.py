@@ -175,8 +175,9 @@ def examinations(
 ) -> Iterator[Examination]:
     """Yield one group after the other in the given order: its history, with findings.
 
-    Findings are those of the table ``findings``, if its window is the requested one and no
-    coordinator was queried about the group. Otherwise the group is examined now.
+    Findings are those of the table ``findings``, if its window is the requested one and the group's
+    coordinator, if it was queried, reports what the last generation has. Otherwise the group is
+    examined now.
 
     Parameters
     ----------
@@ -213,7 +214,7 @@ def examinations(
             commits=commits,
             is_polled=is_polled,
         )
-        if findings is None or history.live is not None:
+        if findings is None or not history.is_as_recorded:
             yield examine(history)
         else:
             yield with_age(Examination(history=history, findings=findings.of_group(name)))

@@ -312,6 +312,20 @@ class GroupHistory:
         return self.recorded_state if self.live.seen is None else self.live.seen.state
 
     @property
+    def is_as_recorded(self) -> bool:
+        """Whether its coordinator says of the group what the last generation says, or nothing.
+
+        Rules then have the same findings with and without the coordinator's answer.
+        """
+        if self.live is None or (self.live.seen is None and not self.live.is_gone):
+            return True
+        seen, recorded = self.live.seen, self.recorded_state
+        if seen is None or self.live.is_gone or seen.is_rebalancing or recorded == GONE:
+            return False
+        n_recorded = int(self.generations.n_members[self.last]) if self.last >= 0 else 0
+        return seen.state == recorded and self.n_members == n_recorded
+
+    @property
     def state(self) -> str:
         """State for rules, which take members and owners from the last generation.
 

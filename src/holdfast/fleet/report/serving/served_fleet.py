@@ -10,9 +10,10 @@ their coordinators' answers: their lag, without their history. Present states of
 beside the batches (:mod:`~holdfast.fleet.report.serving.live`).
 
 **Strategy.** One thread polls the folder for changes, reads it and makes the index. Another one
-examines every group of the newest tables, the costliest first, keeps a short verdict of each and
-makes the text of the metrics on its way; a fleet of many thousand groups takes a while, during
-which the verdicts of the previous tables are shown. After :data:`IDLE_S` without a request, both
+makes a short verdict of every group of the newest tables and the text of the metrics: from the
+stored findings, all groups at once. Groups are examined one by one, the costliest first, if no
+findings of the window are stored, or if coordinators report something else than the records; until
+then the verdicts of the previous tables are shown. After :data:`IDLE_S` without a request, both
 rest.
 """
 
@@ -342,7 +343,7 @@ class ServedFleet:
         while (served := self._after(number)) is not None:
             number = served.number
             try:
-                is_judged = self.live is NOT_QUERIED and served.has_large_findings
+                is_judged = self.live is NOT_QUERIED and served.has_findings
                 text = self._judged(served) if is_judged else self._exposition(served)
             except Exception as error:  # a bug of ours in one rule must not end the server
                 if self._closed.is_set():
@@ -367,7 +368,7 @@ class ServedFleet:
             return None if self._closed.is_set() else self._now.served
 
     def _judged(self, served: ServedTables) -> MetricsFile | None:
-        """Read the verdicts on very many groups, then write their metrics; None at the end."""
+        """Read verdicts from the stored findings, then write the metrics; None at the end."""
         names = served.index.names
         for some in served.tables.parts(names):
             found = map(of_records, stored_verdicts(some, served.last_ms, served.since_ms))

@@ -69,9 +69,9 @@ class ServedTables:
         return not self.tables.is_held
 
     @property
-    def has_large_findings(self) -> bool:
-        """Whether findings of the window are stored, and not in memory."""
-        return self.is_large and are_stored(self.tables, self.last_ms, self.since_ms)
+    def has_findings(self) -> bool:
+        """Whether the findings of the window are stored."""
+        return are_stored(self.tables, self.last_ms, self.since_ms)
 
     @property
     def is_from_coordinators(self) -> bool:
