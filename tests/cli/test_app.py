@@ -680,7 +680,10 @@ def test_the_time_of_a_group_is_that_of_what_its_members_read(
 
 
 def test_a_group_without_a_record_is_reported() -> None:
-    found = SimpleNamespace(table=lambda name: pa.table({"group": ["etl", "web", "etl"]}))
+    found = SimpleNamespace(
+        table=lambda name: pa.table({"group": ["etl", "web", "etl"]}),
+        tables=SimpleNamespace(newest_notes=dict),
+    )
     told: list[str] = []
     check_groups(found, ["etl", "w*"], told.append)
     assert told == []
@@ -691,7 +694,10 @@ def test_a_group_without_a_record_is_reported() -> None:
 
 
 def test_where_no_group_is_there_those_that_are_known_are_listed() -> None:
-    found = SimpleNamespace(table=lambda name: pa.table({"group": ["etl", "web"]}))
+    found = SimpleNamespace(
+        table=lambda name: pa.table({"group": ["etl", "web"]}),
+        tables=SimpleNamespace(newest_notes=dict),
+    )
     told: list[str] = []
     with pytest.raises(SourceError, match=r"^no group 'q\*' here; known: batch, etl, web$"):
         check_groups(found, ["q*"], told.append, lambda: {"batch"})

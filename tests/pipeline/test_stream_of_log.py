@@ -156,6 +156,31 @@ def whole_run(watched, folder, but):
         )
     ]
 )
+@example(  # two groups are amended, the later name first
+    [
+        (
+            [
+                ("round", "a", 0, 2),
+                ("commit", "a", 0, 0),
+                ("round", "b", 0, 2),
+                ("commit", "a", 0, 0),
+                ("begin", "b", 0, 0),
+            ],
+            1,
+            "spark",
+        ),
+        (
+            [
+                ("round", "a", 0, 0),
+                *[("commit", group, 0, 0) for group in "ab"],
+                ("round", "b", 0, 0),
+                *[("commit", "a", 0, 0)] * 2,
+            ],
+            2,
+            "spark",
+        ),
+    ]
+)
 def test_a_stream_has_the_tables_of_one_run_whatever_was_open_between_its_batches(
     new_folder, parts
 ):

@@ -18,7 +18,6 @@ from holdfast.core.kinds import is_read
 from holdfast.core.names import shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
 from holdfast.fleet.tables.columns.names import means
-from holdfast.fleet.tables.folder.manifest import REFUSED
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -217,6 +216,8 @@ def check_groups(
     missing = [one for one in groups if not any(means(one, name) for name in there)]
     every = {*there, *known()} if missing else there
     refuse_unknown(groups, every)
+    from holdfast.fleet.tables.folder.manifest import REFUSED  # it loads Arrow
+
     refused = made.tables.newest_notes().get(REFUSED, {})
     for wanted in missing:
         if wanted in refused:

@@ -522,7 +522,10 @@ class Consumer:
         sent.add_done_callback(answer)
 
     def group_metadata(self) -> bytes:
-        """Return the metadata that fence ``Producer.send_offsets_to_transaction`` (KIP-447)."""
+        """Return the metadata by which a transaction's offsets of an outdated member are refused.
+
+        References: KIP-447 (``Producer.send_offsets_to_transaction``).
+        """
         return group_metadata(self._settings, self._member().member_thread.snapshot.identity)
 
     # Offsets

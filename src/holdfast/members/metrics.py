@@ -255,9 +255,9 @@ class PrometheusCollector:
     Parameters
     ----------
     *members : Metered
-        Members of one process; the label ``client.id`` distinguishes them.
+        Members of one process; the label ``client_id`` distinguishes them.
 
-    References: Kafka's JMX names, as Prometheus spells them; seconds where Kafka has ms.
+    References: Kafka's JMX names, as Prometheus spells them; times in Kafka's unit, ms.
     """
 
     def __init__(self, *members: Metered):

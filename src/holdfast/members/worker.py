@@ -3,9 +3,9 @@
 **Rules.** A resource is ``(kind, number)``. Every worker of a group is given the same kinds and
 counts; if they differ, those of the leader count. With a ``version``, a leader whose version is old
 does not touch the resources that a newer version adds or removes. Each kind is balanced by itself,
-so a change in one kind moves nothing of another. When workers come or go, totals are evened too.
-With weights in ``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds are balanced
-together.
+so a change in one kind moves nothing of another. When workers come or go, the total of each worker
+is balanced, too. With weights in ``holdfast.kinds``, or with ``holdfast.isolate=false``, all kinds
+are balanced together.
 
 A worker lists its own design first and after it the other designs that can run its assignor, as
 Connect's workers list all built-in protocols: one rolling bounce changes the design of a group. A
@@ -173,7 +173,7 @@ class Worker:
             self._is_started = True  # last: after an exception the next call continues
 
     def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
-        """Change kinds and counts; the leader's change moves resources.
+        """Declare other kinds and counts; resources move once the leader has them.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Worker:
         Raises
         ------
         ConfigError
-            A kind without a name, or a count below 0.
+            For a kind without a name, or a count below 0.
         """
         self._resources.declare(resources, version)
 

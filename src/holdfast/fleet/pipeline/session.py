@@ -161,7 +161,7 @@ def _defaults(
     given: Collection[str],
     *,
     kafka: bool,
-    msk_region: str | None,
+    msk_region: str | None = None,
     delta: bool,
 ) -> dict[str, str]:
     log_config = Path(__file__).with_name("log4j2.properties")

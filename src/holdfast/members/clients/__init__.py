@@ -1,7 +1,7 @@
 """Consumers of other clients over a member of holdfast: a program changes one import.
 
 Calls, records, errors and positions stay those of the client. ``drop_in`` is what the public module
-of a client has besides its consumers, ``keywords`` and ``errors`` are shared by aiokafka and
+of a client has besides its consumers, ``keywords`` is shared by aiokafka and
 kafka-python, and ``stock_assignor`` by the assignors for the clients' own consumers.
 
 =============== ======================================================================

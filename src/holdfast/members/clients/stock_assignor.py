@@ -52,7 +52,10 @@ class StockAssignor:
         waited_ms: int = 0,
         racks: Racks | None = None,
     ) -> dict[str, bytes]:
-        """Return bytes of every member's assignment; true claims are older than ``generation``."""
+        """Plan the round; return each member's assignment as bytes.
+
+        A claim counts only if its generation is below ``generation``.
+        """
         computed = designs.compute(
             [self.protocol],
             ComputeAssignment(

@@ -98,7 +98,8 @@ PASSED: Mapping[str, PassedKey] = {
         "message.copy.max.bytes", integer(0), "largest copied message", "bytes"
     ),
     "topic.metadata.refresh.fast.interval.ms": _ms(
-        "topic.metadata.refresh.fast.interval.ms", "interval of look-ups of a missing topic"
+        "topic.metadata.refresh.fast.interval.ms",
+        "first interval of metadata requests for a topic that has lost its leader",
     ),
     "topic.metadata.refresh.sparse": _as(
         "topic.metadata.refresh.sparse", parse_boolean, "request only the topics in use"
@@ -186,7 +187,7 @@ REFUSED: Mapping[str, str] = {
     "consume.callback.max.messages": "poll(timeout, max_records) sets the number",
     "offset.store.path": "offsets are kept by the broker",
     "offset.store.sync.interval.ms": "offsets are kept by the broker",
-    "share.acknowledgement.mode": "a share group has no assignments",
+    "share.acknowledgement.mode": "holdfast has no consumer of share groups",
     "ssl.cipher.suites": _OWN_TLS,
     "ssl.curves.list": _OWN_TLS,
     "ssl.sigalgs.list": _OWN_TLS,

@@ -2,9 +2,9 @@
 
 **Rules.** ``holdfast.policy`` names a policy (:mod:`holdfast.core.machine.policy`), and
 ``partition.assignment.strategy`` lists assignors and protocols of designs. Every entry of the list
-is sent to the group, in order, so each step of KIP-726's two bounces can be configured. Under the
-policy of a design only one assignor computes targets. A policy and a list that contradict each
-other are refused.
+is sent to the group, in order, so each step of KIP-429's two rolling bounces can be configured.
+Under the policy of a design only one assignor computes targets. A policy and a list that contradict
+each other are refused.
 
 The location of a member is unique to its process, and the same after a restart.
 ``holdfast.location`` sets it. Without the key it consists of the host name, ``client.id``, and the

@@ -233,7 +233,7 @@ class CoordinatorClient:
     def committed(
         self, partitions: Collection[TopicPartition], *, stable: bool = True
     ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
-        """Fetch committed offsets, -1 for none; ``stable`` waits for open transactions."""
+        """Fetch committed offsets, -1 for none; ``stable``: after open transactions (KIP-447)."""
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(partitions):
             topics.setdefault(topic, []).append(partition)

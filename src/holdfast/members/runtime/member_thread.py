@@ -106,10 +106,12 @@ class MemberThread:
     ----------
     member : Member
         The machine; only this thread uses it from :meth:`start` on.
-    rebalance_handler : RebalanceHandler The application's side.
+    rebalance_handler : RebalanceHandler
+        The application's side.
     compute : callable
         Plans a round for a member that leads.
-    name : str Name of the threads.
+    name : str
+        Name of the threads.
     log : MemberLog, optional
         Gets the member's identity.
     ready : ReadyFile, optional
@@ -163,7 +165,7 @@ class MemberThread:
             self._thread.start()
 
     def leave(self, *, returns: bool, process_ends: bool = True) -> None:
-        """Request that the machine revokes everything and leaves; see :attr:`over`."""
+        """Request that the machine revokes everything and leaves; see :attr:`finished`."""
         self.post(events.LeaveRequested(returns, process_ends))
         if self._thread.ident is None:  # it never began
             self._finished.set()

@@ -84,7 +84,8 @@ class Commits:
     ----------
     membership : Membership
         The membership that commits; commits begin once it runs.
-    subscription_state : SubscriptionState What may be committed.
+    subscription_state : SubscriptionState
+        Offsets that may be committed.
     begins : callable
         Partitions whose ``on_partitions_assigned`` runs.
     on_last_commit : callable

@@ -15,7 +15,7 @@
 :class:`SubscriptionState`. None is held while a broker, a client's call that may wait, or the
 application is called.
 
-**Threads.** The member thread calls the five methods of
+**Threads.** The member thread calls the methods of
 :class:`~holdfast.members.runtime.member_thread.RebalanceHandler`. They queue tasks where the client
 works: :class:`~holdfast.members.session.poll_session.PollSession` on the thread of the
 application's calls, :class:`~holdfast.members.session.async_session.AsyncSession` on its event
@@ -166,8 +166,9 @@ class GroupSession:
     def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
         """Commit what is processed, if ``auto.commit.interval.ms`` has passed; never wait.
 
-        A commit is a sign of life. Just after a heartbeat it does not delay the moment at which the
-        coordinator notices a death, so a heartbeat takes along a commit that is due soon.
+        A commit renews the member's session as a heartbeat does. Between two heartbeats it would
+        delay the moment at which the coordinator notices a dead member, so a commit that is due
+        soon is sent right after a heartbeat.
         """
         runtime, now = self.membership.runtime, time.monotonic()
         if not self.is_automatic or runtime is None or self.membership.is_leaving:

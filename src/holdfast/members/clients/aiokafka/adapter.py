@@ -257,7 +257,8 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
 
     Parameters
     ----------
-    loop : asyncio.AbstractEventLoop The loop of the consumer.
+    loop : asyncio.AbstractEventLoop
+        The loop of the consumer.
     cooperative : bool
         Whether partitions that stay are kept; else every assignment starts empty.
     """

@@ -336,7 +336,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         return found if snapshot is None else snapshot.identity.member_id or None
 
     def consumer_group_metadata(self) -> object:
-        """Return the metadata that fence ``Producer.send_offsets_to_transaction``.
+        """Return the metadata by which a transaction's offsets of an outdated member are refused.
 
         References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
         """

@@ -73,7 +73,7 @@ def commit_failed(error: HoldfastError) -> KafkaException:
 
 
 class ErrorMessage:
-    """Answers as the ``Message`` of an error does.
+    """Has the methods of the ``Message`` of an error.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ def _never() -> bool:
 
 
 class ConsumerState:
-    """The state of one consumer, which a subclass cannot overwrite by a name of its own.
+    """The state of one consumer, in an object of its own, so that no subclass overwrites it.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     Parameters
     ----------
     listeners : weak method
-        Takes a callback's name and returns the application's callback. Weak, because the member's
+        Takes a ``ListenerCall`` and returns the application's callback. Weak, because the member's
         threads refer to the adapter, and a callback often to its consumer.
     """
 
@@ -305,7 +305,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         -------
         Future of dict of partition to StartOffset
             Its error is a RemoteProtocolError if there is no committed offset and
-            ``auto.offset.reset`` is ``none``, and an ClientError if no broker answered in
+            ``auto.offset.reset`` is ``none``, and a ClientError if no broker answered in
             time.
         """
 

@@ -16,8 +16,8 @@ until the process ends.
 **Strategy.** If no position has moved for a while, librdkafka gets a request for a topic;
 :class:`StallDetector` counts. If a recreation does not help, the next one comes after twice as many
 requests. confluent-kafka lets a closed object be initialized again, inside the same consumer.
-Before its version with a gate, another thread could be inside the library meanwhile: there the
-stall is only logged.
+Before its calls waited for each other, another thread could be inside the library meanwhile: there
+the stall is only logged.
 
 Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata answer does not name. A
 broker that has just started may name none. Then librdkafka usually starts again at
@@ -49,20 +49,20 @@ STALLED = (
     "librdkafka finds no broker, although the group's coordinator answers (librdkafka issue 5301)"
 )
 CALLER = getattr(cimpl, "_reentry_identity_var", None)
-"""The caller of a thread of AIOConsumer; None if confluent-kafka's calls have no gate."""
+"""The caller of a thread of AIOConsumer; None if confluent-kafka's calls do not wait."""
 has_gate = CALLER is not None
 """Whether confluent-kafka's own calls wait for each other."""
 _Original: Any = confluent_kafka.Consumer
 
 
 class StallDetector:
-    """Counts requests without a broker since something has come."""
+    """Counts requests that found no broker since the last record or response."""
 
     def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """Record that something has come."""
+        """Record that a record or a response has come."""
         self._requested_at = time.monotonic()
         self._n_failed = 0
         self._n_allowed = _REQUESTS
