@@ -236,7 +236,7 @@ class Job:
         """Return gaps and evidence about their groups: commits, log ends, a stream's state."""
         columns = [BoundedParquet(file).read(columns=["group"]) for file in self._paths(staged)]
         groups = pc.unique(pa.concat_tables(columns)["group"])
-        selected = partial(of_groups, groups=sorted(set(groups.to_pylist())))
+        selected = partial(of_groups, groups=groups.to_pylist())
 
         taken_at_us = self.taken_at_us
         commits = by_table(lambda rows: commit_rows(from_commits(selected(rows))))

@@ -13,7 +13,6 @@ in the footer, may contain one of them. States of logs and footers are read once
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -310,12 +309,11 @@ def latest_ms(times: Any) -> int | None:
 
 
 def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
-    """Return rows of ``groups``, sorted; all rows without them, or of a table without groups."""
+    """Return rows of ``groups``; all rows without them, or of a table without groups."""
     if groups is None or "group" not in rows.column_names or not rows.num_rows:
         return rows
-    least, most = pc.min_max(rows["group"]).values()
-    low = bisect_left(groups, least.as_py() or "")
-    some = groups[low : bisect_right(groups, most.as_py() or "")]
+    low, high = (one.as_py() or "" for one in pc.min_max(rows["group"]).values())
+    some = [group for group in groups if low <= group <= high]
     return rows.filter(pc.is_in(rows["group"], pa.array(some, pa.string())))
 
 
@@ -327,7 +325,7 @@ def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
 
 
 def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
-    """Return row groups that may contain one of ``groups``, sorted; all without them."""
+    """Return row groups that may contain one of ``groups``, which ascend; all without them."""
     if groups is None:
         return list(range(opened.num_row_groups))
     return row_groups_of(opened.metadata, "group", groups)

@@ -182,7 +182,7 @@ def statistics_of(about: Any, column: str) -> list[Any]:
 
 
 def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
-    """Return row groups that may contain one of ``values``, by the statistics of a footer."""
+    """Return row groups that may contain one of ``values``, which ascend, by statistics."""
     return [
         number
         for number, said in enumerate(statistics_of(about, column))
