@@ -93,8 +93,6 @@ from holdfast.fleet.tables.folder.maintenance import (
 from holdfast.fleet.tables.folder.manifest import (
     COMPLETE_AT,
     MOST_UNPOLLED,
-    N_REFUSED,
-    REFUSED,
     UNPOLLED,
     Batch,
 )
@@ -268,8 +266,7 @@ class Stream:
         job = Job(session=session, tables=self.tables, batch=last.id, past=past, files=owners)
         job.resolution_s = self._resolution_s(cluster)
         job.lag(self._ends(cluster), self.unread)
-        stays = {key: value for key, value in last.notes.items() if key not in (REFUSED, N_REFUSED)}
-        notes = {**stays, **self._looked(cluster), **self._unpolled(last.notes, cluster)}
+        notes = {**last.notes, **self._looked(cluster), **self._unpolled(last.notes, cluster)}
         notes |= job.examine(notes, self.since)
         files = {name: job.files.get(name, []) for name in ("lag", "lag_history", "findings")}
         self.tables.commit(

@@ -95,7 +95,7 @@ class PolledFeed:
         """Return what a batch or a dump says about the last poll."""
         names = sorted(self._refused)
         some = {name: self._refused[name] for name in names[:MOST_REFUSED]}
-        return {POLLED: True, **({REFUSED: some, N_REFUSED: len(names)} if names else {})}
+        return {POLLED: True, REFUSED: some, N_REFUSED: len(names)}
 
     def needs_spark(self, n_offsets: int) -> bool:
         """Return False: the records are in memory."""
