@@ -73,20 +73,22 @@ public final class MskLogins {
         return signature.equals(request.get("x-amz-signature")) ? null : "Signature does not match";
     }
 
-    private static Map<String, ?> optionsOf(List<AppConfigurationEntry> entries) {
-        return entries.get(0).getOptions();
-    }
-
-    /** Validates a token of OAUTHBEARER: a signed URL, in Base64. */
-    public static final class OfToken implements AuthenticateCallbackHandler {
-        private Map<String, ?> options = Map.of();
+    /** Keeps the JAAS options of a listener's mechanism. */
+    private abstract static class WithOptions implements AuthenticateCallbackHandler {
+        Map<String, ?> options = Map.of();
 
         @Override
         public void configure(
                 Map<String, ?> configs, String mechanism, List<AppConfigurationEntry> entries) {
-            options = optionsOf(entries);
+            options = entries.get(0).getOptions();
         }
 
+        @Override
+        public void close() { }
+    }
+
+    /** Validates a token of OAUTHBEARER: a signed URL, in Base64. */
+    public static final class OfToken extends WithOptions {
         @Override
         public void handle(Callback[] callbacks) throws UnsupportedCallbackException {
             for (Callback one : callbacks) {
@@ -114,9 +116,6 @@ public final class MskLogins {
             }
             return found;
         }
-
-        @Override
-        public void close() { }
     }
 
     private record Signed(String value, Map<String, String> request) implements OAuthBearerToken {
@@ -143,26 +142,15 @@ public final class MskLogins {
     }
 
     /** Hands the JAAS options to the server of AWS_MSK_IAM, which loading this class registers. */
-    public static final class OfIam implements AuthenticateCallbackHandler {
+    public static final class OfIam extends WithOptions {
         static {
             Security.addProvider(new Servers());
-        }
-
-        private Map<String, ?> options = Map.of();
-
-        @Override
-        public void configure(
-                Map<String, ?> configs, String mechanism, List<AppConfigurationEntry> entries) {
-            options = optionsOf(entries);
         }
 
         @Override
         public void handle(Callback[] callbacks) throws UnsupportedCallbackException {
             throw new UnsupportedCallbackException(callbacks[0]);
         }
-
-        @Override
-        public void close() { }
     }
 
     /** Java's provider of the mechanism's server. */

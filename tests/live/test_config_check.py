@@ -90,7 +90,7 @@ MISTAKES = {
         r"refused the scope 'all' .*check sasl\.oauthbearer\.scope",
     ),
     "the audience": Mistake(
-        "OIDC", Given.oidc, "token", "audience 'other'", lambda: {"aud": "other"}
+        "OIDC", Given.oidc, "token", "invalid_token.*audience 'other'", lambda: {"aud": "other"}
     ),
     "an endpoint's port": Mistake(
         "OIDC",

@@ -266,13 +266,6 @@ def test_a_file_names_a_function_of_the_current_folder(broker, security, tmp_pat
     assert "Java and cannot call the function" in text
 
 
-def test_a_token_that_the_broker_refuses_is_the_step_that_fails(broker, server, tmp_path):
-    server.claims = {"aud": "other"}
-    done, steps, _ = checked(broker.bootstrap_of("OIDC"), written(tmp_path, java_oidc(server)))
-    assert (done.code, steps[-1]) == (3, "token")
-    assert "invalid_token" in done.err and "audience 'other'" in done.err
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("way", further(WAYS))
 def test_sparks_reader_logs_in(spark, entering, server, way):
