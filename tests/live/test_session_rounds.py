@@ -139,7 +139,7 @@ def test_a_member_begins_once_a_broker_is_back(broker, cut, is_original):
         stages = [Stage(broker.bootstrap, name, is_original=is_original) for name in names]
         members = []
         for stage in stages:
-            stack.callback(stage.close)
+            stack.enter_context(stage)
             topic = stage.topic(1, 1)
             stage.bootstrap = f"127.0.0.1:{cut.port}"
             members.append((stage, topic, stage.alone(topic), stage.alone(topic)))
