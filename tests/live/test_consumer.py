@@ -8,9 +8,11 @@ from __future__ import annotations
 import pytest
 from tests.live.crew import QUICK, ThreadGroup, Topic, fresh
 from tests.live.waiting import until
+from tests.members.test_client_keys import FAMILIAR
 from tests.suites import further
 
 from holdfast import Consumer
+from holdfast.cluster import client_configs
 from holdfast.errors import LocalProtocolError
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.metrics import prometheus_text
@@ -176,3 +178,32 @@ def test_a_pause_ends_with_the_ownership_of_its_partition(broker):
         until(lambda: len(one.read) == 5, "records of what came back")
         assert {p for _, p, _ in one.read} == {away}
         assert one.consumer.paused() == {(topic.name, 1 - away)}
+
+
+SAME = {"max.in.flight", "socket.receive.buffer.bytes"}  # beside the key that they are
+ALL = {
+    key: value
+    for key, value in FAMILIAR.items()
+    if key not in {*QUICK, *SAME, "debug"} and client_configs.ALIASES.get(key, key) not in QUICK
+}
+OTHER_SPELLINGS = {key: ALL[key] for key in ALL if key in client_configs.ALIASES}
+FIRST_SPELLINGS = {key: ALL[key] for key in ALL if key not in client_configs.ALIASES}
+GROUPS = {
+    "first spellings": FIRST_SPELLINGS,
+    "other spellings": OTHER_SPELLINGS,
+}
+
+
+@pytest.mark.parametrize("keys", GROUPS.values(), ids=GROUPS)
+def test_records_come_under_familiar_keys(broker, keys):
+    assert len(keys) >= 5
+    topic, group = Topic(broker.bootstrap, 1, 3), fresh("group")
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **keys}
+    if "group.instance.id" in config:
+        config["group.instance.id"] = fresh("instance")
+    with Consumer(config) as consumer:
+        consumer.subscribe([topic.name])
+        got: list[object] = []
+        until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 3, "records")
+        consumer.commit()
+        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 3}
