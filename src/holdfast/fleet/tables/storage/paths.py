@@ -43,13 +43,7 @@ StoragePath: TypeAlias = Path | RemotePath
 
 
 def storage_path(named: str | StoragePath) -> StoragePath:
-    """Return the storage path for a user's path or URL.
-
-    Raises
-    ------
-    ConfigError
-        Its scheme is unknown, it has no bucket, or it contains credentials.
-    """
+    """Return the storage path for a user's path or URL; another text is a ConfigError."""
     if isinstance(named, RemotePath):
         return named
     match = _URL.match(str(named))
@@ -72,13 +66,7 @@ def storage_path(named: str | StoragePath) -> StoragePath:
 
 
 def local_path(named: str | Path) -> Path:
-    """Return the local path for a user's path, for files that must be on this machine.
-
-    Raises
-    ------
-    ConfigError
-        It is remote, or has an unknown scheme.
-    """
+    """Return the local path for a user's path, for files that must be on this machine."""
     text = str(named)
     match = _URL.match(text)
     if match is not None and match.group(2) and match.group(1).lower() in SCHEMES:
