@@ -342,7 +342,8 @@ class Job:
         replaces : bool
             Whether the batch replaces all others.
         """
-        root, known = self.tables.root, None if replaces else Examined.of(self.tables)
+        root = self.tables.root
+        known = None if replaces else Examined.of(self.tables.newest_notes())
         new = {name: files_in_progress(root, self.files.get(name, [])) for name in TABLES}
         files = dict(new)
         if not replaces:
