@@ -9,6 +9,7 @@ from tests import strategies as wire
 from tests.suites import dear
 from tests.wire import java_vectors
 from tests.wire.codecs import CODECS
+from tests.wire.test_incremental import ASSIGNMENTS, SUBSCRIPTIONS
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, subscription_decoder
 from holdfast.core.wire.one.reasons import Reason
@@ -26,14 +27,14 @@ VALUES = {
     "assignment": wire.assignment_messages(),
     "sticky": wire.sticky_user_data(),
     "cooperative": wire.INT32,
-    "design-subscription": wire.design_subscriptions(),
-    "design-assignment": wire.design_assignments(),
     "claim": wire.claims(),
     "verdict": wire.member_assignments(),
     "state-shard": wire.state_shards(),
 }
 MESSAGES: dict[str, st.SearchStrategy[bytes]] = {
     **{schema: values.map(CODECS[schema].encode) for schema, values in VALUES.items()},
+    "design-subscription": st.sampled_from([*SUBSCRIPTIONS]).map(bytes.fromhex),
+    "design-assignment": st.sampled_from([*ASSIGNMENTS]).map(bytes.fromhex),
     "connect-metadata": of_java("connect", "connect-metadata"),
     "connect-assignment": of_java("connect", "connect-assignment"),
     "streams-subscription": of_java("streams_user_data", "streams-subscription"),
