@@ -12,7 +12,6 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
@@ -47,7 +46,6 @@ class Codec:
 
 CODECS = {
     "subscription": Codec(decode_subscription, encode_subscription),
-    "remembering": Codec(subscription_decoder(), encode_subscription),
     "assignment": Codec(decode_assignment, encode_assignment),
     "sticky": Codec(decode_sticky_user_data, encode_sticky_user_data),
     "cooperative": Codec(decode_cooperative_user_data, encode_cooperative_user_data),

@@ -64,7 +64,7 @@ class MessageKind:
 SCHEMAS: Mapping[str, MessageKind] = {
     "subscription": MessageKind(
         kind=consumer_protocol.Subscription,
-        decode=consumer_protocol.subscription_decoder(),
+        decode=consumer_protocol.decode_subscription,
     ),
     "assignment": MessageKind(
         kind=consumer_protocol.AssignmentMessage,
