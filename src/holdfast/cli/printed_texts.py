@@ -96,7 +96,7 @@ def described_lag(
     SourceError
         The text is malformed, was cut short, has no offsets, or has none of the groups.
     """
-    from holdfast.cli.live_lag import lag_rows
+    from holdfast.cli.live_groups import lag_rows
 
     found = _read(Path(str(source)), note)
     names = found.groups
