@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from tools.pages.tables import table
 
-from holdfast.fleet.tables.columns.answers import PLAN, REPLAY
 from holdfast.fleet.tables.columns.definition import Column, Table
-from holdfast.fleet.tables.columns.steps import DUMP_TABLES
+from holdfast.fleet.tables.columns.steps import DUMP_TABLES, PLAN, REPLAY
 from holdfast.fleet.tables.columns.stored import TABLES
 
 HEAD = ("column", "type", "unit", "says", "heading in the report")

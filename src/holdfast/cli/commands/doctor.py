@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 from rich.console import Console
@@ -27,7 +29,6 @@ from holdfast.cli.output import (
     write_json_list,
     write_texts,
 )
-from holdfast.cli.sorted_texts import SortedTexts
 from holdfast.cli.sources import open_source
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
@@ -139,7 +140,8 @@ def _write_all(found: Iterable[Ranked], fmt: Format, output: Path | None) -> int
     from holdfast.fleet.analysis.findings import doctor
 
     worst = -1
-    with SortedTexts() as texts:
+    with tempfile.TemporaryFile(prefix="holdfast-") as file:
+        texts = SortedTexts(file)
         for key, make in found:
             verdict, worst = make(), max(worst, -key[0])
             if fmt is Format.JSON:
@@ -152,6 +154,32 @@ def _write_all(found: Iterable[Ranked], fmt: Format, output: Path | None) -> int
         else:
             write_texts(chain([csv_head(_COLUMNS)] * (fmt is Format.CSV), texts), output)
     return worst
+
+
+class SortedTexts:
+    """Texts that are written in the order of their keys, which is known once all are there.
+
+    Parameters
+    ----------
+    file : binary file
+        An empty file for the texts; only their keys are in memory.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+        self._ends = array("q", [0])
+        self._keys: list[Any] = []
+
+    def add(self, key: Any, text: str) -> None:
+        """Add a text; keys are comparable with each other."""
+        self._ends.append(self._ends[-1] + self._file.write(text.encode()))
+        self._keys.append(key)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the texts by their keys; of equal keys the first one first."""
+        for i in sorted(range(len(self._keys)), key=self._keys.__getitem__):
+            self._file.seek(self._ends[i])
+            yield self._file.read(self._ends[i + 1] - self._ends[i]).decode()
 
 
 def _rows(verdict: Verdict) -> list[dict[str, object]]:

@@ -35,7 +35,7 @@ from holdfast.fleet.tables.folder.snapshot import once_more
 from holdfast.fleet.tables.reading import Tables
 
 PLAN: Final = arrow_schema("plan")
-"""Columns: :data:`holdfast.fleet.tables.columns.answers.PLAN`."""
+"""Columns: :data:`holdfast.fleet.tables.columns.steps.PLAN`."""
 
 GROUP_COST: Final = 1_000
 """A group to be planned costs as much as so many rows of records."""

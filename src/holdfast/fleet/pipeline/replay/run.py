@@ -125,7 +125,7 @@ Pair = tuple[GroupTrace, ReplaySettings]
 """A trace, and the settings to replay it under."""
 
 REPLAY: Final = arrow_schema("replay")
-"""Columns: ``REPLAY`` of :mod:`holdfast.fleet.tables.columns.answers`; see docs/metrics.md."""
+"""Columns: ``REPLAY`` of :mod:`holdfast.fleet.tables.columns.steps`; see docs/metrics.md."""
 
 NUMBERED: Final = REPLAY.append(pa.field("number", pa.int32()))
 """The columns with the index of the pair in the request: Spark returns rows in any order."""

@@ -21,7 +21,7 @@ from holdfast.errors import SourceError
 from holdfast.fleet.analysis.spans import NONE
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, amount_s, table
-from holdfast.fleet.tables.columns.answers import REPLAY
+from holdfast.fleet.tables.columns.steps import REPLAY
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
 _CAUTION = "the agreement of these numbers with the records is unknown or low: trust none"

@@ -1,8 +1,8 @@
 """Definitions of tables: no file is read or written here.
 
 ``definition`` has the classes of tables and columns. ``stored`` defines the tables of a folder,
-``answers`` the rows that a plan or a replay prints, ``steps`` the parts of a dump and the rows that
-one step of the pipeline passes to another. ``schemas`` finds a definition by its name
-and makes its Arrow schema, and ``names`` are the names of files and of chosen groups. ``holdable``
+``steps`` rows that no folder holds: parts of a dump, rows that one step of the pipeline passes to
+another, and those that a plan or a replay prints. ``schemas`` finds a definition by its name and
+makes its Arrow schema, and ``names`` are the names of files and of chosen groups. ``holdable``
 refuses values that a column cannot contain.
 """

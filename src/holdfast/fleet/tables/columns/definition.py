@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class DType(StrEnum):
@@ -67,6 +68,10 @@ class Column:
     def is_number(self) -> bool:
         """Whether its values are counts or amounts."""
         return self.dtype in (DType.INT32, DType.INT64, DType.FLOAT64)
+
+
+Nullable = partial(Column, nullable=True)
+"""One column in which null has a meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.fleet.tables.columns.answers import PLAN, REPLAY
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.steps import DUMP_TABLES, STEP_TABLES
+from holdfast.fleet.tables.columns.steps import DUMP_TABLES, PLAN, REPLAY, STEP_TABLES
 from holdfast.fleet.tables.columns.stored import TABLES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")

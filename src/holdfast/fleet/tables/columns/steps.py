@@ -1,13 +1,13 @@
-"""The parts of a dump, and rows that one step of the pipeline passes to another.
+"""Rows that no folder of tables holds: parts of a dump, rows between steps, printed answers.
 
 **Rules.** Only the pipeline reads the rows of steps. After a batch only the state remains that a
 stream needs for its next batch. A column with the name of a stored column is that column, but it
-may be null here.
+may be null here. The rows that ``plan`` and ``replay`` print are always computed.
 """
 
 from __future__ import annotations
 
-from holdfast.fleet.tables.columns.definition import Column, DType, Table
+from holdfast.fleet.tables.columns.definition import Column, DType, Nullable, Table
 from holdfast.fleet.tables.columns.stored import (
     ASSIGNMENTS,
     GENERATIONS,
@@ -28,8 +28,8 @@ RECORDS = Table(
         Column("partition", _I, "partition of that topic"),
         Column("offset", _L, "offset in it"),
         Column("timestamp", _T, "time of the record"),
-        Column("key", DType.BINARY, "key", nullable=True),
-        Column("value", DType.BINARY, "value; null for a tombstone", nullable=True),
+        Nullable("key", DType.BINARY, "key"),
+        Nullable("value", DType.BINARY, "value; null for a tombstone"),
     ),
     order=("partition", "offset"),
 )
@@ -81,11 +81,11 @@ FILES = Table(
     name="files",
     doc="Result of a task: one row per file that it has closed, and one with its counts.",
     columns=(
-        Column("table", _S, "table that the file belongs to", nullable=True),
-        Column("file", _S, "path below the folder of the tables", nullable=True),
-        Column("rows", _L, "rows in the file", nullable=True),
+        Nullable("table", _S, "table that the file belongs to"),
+        Nullable("file", _S, "path below the folder of the tables"),
+        Nullable("rows", _L, "rows in the file"),
         Column("n_unknown", _L, "records of an unknown type, in a row without a file"),
-        Column("record_type", _I, "that type", nullable=True),
+        Nullable("record_type", _I, "that type"),
     ),
 )
 
@@ -129,9 +129,7 @@ SPLIT = Table(
     columns=(
         Column("group", DType.BINARY, "consumer group, as bytes"),
         Column("kind", _I, "what the row is: a RowKind"),
-        Column(
-            "message", DType.BINARY, "state, or names of files; null in a record", nullable=True
-        ),
+        Nullable("message", DType.BINARY, "state, or names of files; null in a record"),
         *RECORDS.columns,
     ),
 )
@@ -179,10 +177,8 @@ MEMBER_ROWS = Table(
         *MEMBERS.pick("member_id", "group_instance_id", "client_id", "client_host", "rack"),
         *MEMBERS.pick("rebalance_timeout_ms", "session_timeout_ms", "subscribed_topics"),
         *MEMBERS.pick("n_claimed", "n_revoked"),
-        Column(
-            "leaving", _I, "it announces that it stops, as on the wire; null: no", nullable=True
-        ),
-        Column("location", _I, "a digest of its location; null: not reported", nullable=True),
+        Nullable("leaving", _I, "it announces that it stops, as on the wire; null: no"),
+        Nullable("location", _I, "a digest of its location; null: not reported"),
         Column("readable", _B, "the member's assignment parses"),
     ),
 )
@@ -193,20 +189,15 @@ OWNED_ROWS = Table(
     columns=(
         Column("member", _I, "row of the member"),
         *ASSIGNMENTS.pick("topic", "partitions"),
-        Column("role", _I, "what the member is to them, as a number; null: active", nullable=True),
-        Column(
-            "reader",
-            _S,
-            "subtopology that reads them (source), or the error (failed)",
-            nullable=True,
-        ),
+        Nullable("role", _I, "what the member is to them, as a number; null: active"),
+        Nullable("reader", _S, "subtopology that reads them (source), or the error (failed)"),
     ),
 )
 
 _POSITION = (
     *OFFSET_COMMITS.pick("offset", "commit_timestamp", "expire_timestamp", "metadata"),
-    Column("since", _T, "first of the commits in a row that name the offset", nullable=True),
-    Column("goes_back", _B, "earlier commits may name the same offset", nullable=True),
+    Nullable("since", _T, "first of the commits in a row that name the offset"),
+    Nullable("goes_back", _B, "earlier commits may name the same offset"),
     *OFFSET_COMMITS.pick("log_partition", "log_offset"),
     *LAG.pick("delivered"),  # -1: of a share group, and unknown
 )
@@ -223,7 +214,7 @@ LAG_INPUT = Table(
     columns=(
         *ASSIGNMENTS.pick("group", "topic"),
         Column("partition", _I, "of a position; null: the row is a member's assignment"),
-        Column("partitions", _INTS, "what a member owns", nullable=True),
+        Nullable("partitions", _INTS, "what a member owns"),
         *LAG.pick("member_id", "client_id", "client_host"),
         *_POSITION,
     ),
@@ -250,9 +241,9 @@ GAP_INPUT = Table(
         Column("timestamp", _T, "end of the gap, or time of the commit"),
         Column("basis", _S, "as in ownership_gaps; commit; open: no owner yet; left; or idle"),
         Column("log_offset", _L, "a commit counts for a gap only before this position"),
-        Column("member", _I, "a number for the member that went", nullable=True),
+        Nullable("member", _I, "a number for the member that went"),
         *MEMBERS.pick("session_timeout_ms", "rebalance_timeout_ms"),
-        Column("reads", _STRINGS, "what its tasks read; null: the topic", nullable=True),
+        Nullable("reads", _STRINGS, "what its tasks read; null: the topic"),
     ),
 )
 
@@ -278,9 +269,9 @@ FLEET = Table(
         Column("subscribed", _INTS, "indices into topics, member by member"),
         Column("owner", _INTS, "index into member_ids of each topic-partition, or -1"),
         Column("lag", DType.INT64_LIST, "lag of each topic-partition", "records"),
-        Column("refused", _S, "why the group has no plan, and no topics here", nullable=True),
-        Column("gap_lower_seconds", _F, "mean gap so far, at least", "seconds", nullable=True),
-        Column("gap_upper_seconds", _F, "mean gap so far, at most", "seconds", nullable=True),
+        Nullable("refused", _S, "why the group has no plan, and no topics here"),
+        Nullable("gap_lower_seconds", _F, "mean gap so far, at least", "seconds"),
+        Nullable("gap_upper_seconds", _F, "mean gap so far, at most", "seconds"),
     ),
 )
 
@@ -307,3 +298,98 @@ STEP_TABLES: dict[str, Table] = {
         FLEET,
     )
 }
+
+PLAN = Table(
+    name="plan",
+    doc="One row per group that has members: another assignment, and what it would change.",
+    columns=(
+        Column("group", _S, "consumer group"),
+        Column("n_members", _I, "members of the last generation", "members"),
+        Nullable(
+            "n_partitions", _L, "partitions of the topics that members subscribe to", "partitions"
+        ),
+        Nullable("n_kept", _L, "partitions that keep their owner", "partitions"),
+        Nullable("n_moved", _L, "partitions that change their owner", "partitions"),
+        Nullable("balance_score_before", _L, "balance_score of the last generation", "partitions"),
+        Nullable("balance_score", _L, "balance_score of the plan", "partitions"),
+        Nullable("largest_lag_before", _L, "largest lag of one member now", "records"),
+        Nullable("largest_lag", _L, "the same under the plan", "records"),
+        Nullable("n_stopped", _L, "partitions without an owner meanwhile", "partitions"),
+        Nullable("cost_lower_seconds", _F, "cost, at least", "partition-seconds"),
+        Nullable("cost_upper_seconds", _F, "cost, at most", "partition-seconds"),
+        Nullable("optimal", _B, "the plan is proven optimal"),
+        Nullable("refused", _S, "why the assignor does not take the group"),
+        Nullable("moves", _S, "JSON list of [topic, partition, from, to]"),
+    ),
+    order=("group",),
+)
+
+REPLAY = Table(
+    name="replay",
+    doc="One row per group and setting: what the group's history would have cost under it.",
+    columns=(
+        Column("group", _S, "consumer group", heading="Group"),
+        Column("policy", _S, "policy of the setting", heading="Policy"),
+        Column("assignor", _S, "assignor of the setting", heading="Assignor"),
+        Nullable("delay_ms", _L, "delay of a policy that defers", "ms"),
+        Column("actual", _B, "the setting is the one that the group has"),
+        Column("n_places", _L, "members; one that comes back is the same", "members"),
+        Column("n_partitions", _L, "partitions", "partitions"),
+        Column("n_events", _L, "replayed events"),
+        Nullable("rebalances", _L, "completed rebalances", heading="Rebalances"),
+        Nullable("moved", _L, "moves of a partition", heading="Moved"),
+        Nullable(
+            "moved_to_third",
+            _L,
+            "moves to a member that is the owner neither before nor after",
+            heading="To a third",
+        ),
+        Nullable(
+            "revocations",
+            _L,
+            "how often a partition was taken from its owner",
+            heading="Revocations",
+        ),
+        Nullable(
+            "partition_seconds_awaited",
+            _F,
+            "partition-seconds in which the group waited for a member",
+            "partition-seconds",
+            heading="Awaited, partition-s",
+        ),
+        Nullable(
+            "longest_wait_seconds",
+            _F,
+            "longest wait of one partition for its member",
+            "seconds",
+            heading="Longest wait, s",
+        ),
+        Nullable(
+            "time_to_balance_seconds",
+            _F,
+            "from an event to the last round before the group is quiescent, on average",
+            "seconds",
+            heading="Balanced after, s",
+        ),
+        Nullable("reason", _S, "why a number is missing"),
+        Nullable("fidelity", _F, "of the actual setting, 0 to 1", heading="Fidelity"),
+        Nullable("fidelity_rebalances", _F, "agreement of the rebalances, 0 to 1"),
+        Nullable("fidelity_moves", _F, "agreement of the moves, 0 to 1"),
+        Column("recorded_rebalances", _L, "rebalances on record"),
+        Column("recorded_moved", _L, "moves on record"),
+        Column(
+            "recorded_gap_lower_seconds",
+            _F,
+            "ownership gaps, at least, as the broker saw them",
+            "partition-seconds",
+        ),
+        Column(
+            "recorded_gap_upper_seconds",
+            _F,
+            "ownership gaps, at most, as the broker saw them",
+            "partition-seconds",
+        ),
+        Column("note", _S, "what the replay had to leave out or guess"),
+    ),
+    order=("group",),
+)

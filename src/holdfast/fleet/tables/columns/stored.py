@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.fleet.tables.columns.definition import Column, DType, Table
+from holdfast.fleet.tables.columns.definition import Column, DType, Nullable, Table
 
 _S, _I, _L, _T, _B = DType.STRING, DType.INT32, DType.INT64, DType.TIMESTAMP, DType.BOOL
 _F = DType.FLOAT64
@@ -41,16 +41,14 @@ OFFSET_COMMITS = Table(
         _GROUP,
         _TOPIC,
         _PARTITION,
-        Column("offset", _L, "committed offset; null in a tombstone", nullable=True),
-        Column("leader_epoch", _I, "leader epoch of the last consumed record", nullable=True),
-        Column("metadata", _S, "what the committer wrote beside the offset", nullable=True),
-        Column("commit_timestamp", _T, "when the coordinator took the commit", nullable=True),
-        Column(
-            "expire_timestamp", _T, "when the commit expires, if it set an expiry", nullable=True
-        ),
-        Column("topic_id", _S, "topic id, from value version 4 on", nullable=True),
+        Nullable("offset", _L, "committed offset; null in a tombstone"),
+        Nullable("leader_epoch", _I, "leader epoch of the last consumed record"),
+        Nullable("metadata", _S, "what the committer wrote beside the offset"),
+        Nullable("commit_timestamp", _T, "when the coordinator took the commit"),
+        Nullable("expire_timestamp", _T, "when the commit expires, if it set an expiry"),
+        Nullable("topic_id", _S, "topic id, from value version 4 on"),
         Column("is_tombstone", _B, "the commit was deleted or has expired"),
-        Column("value_version", _I, "version of OffsetCommitValue", nullable=True),
+        Nullable("value_version", _I, "version of OffsetCommitValue"),
         _TIMESTAMP,
         *_LOG,
     ),
@@ -66,26 +64,24 @@ GENERATIONS = Table(
         _GENERATION,
         _TYPE,
         Column("state", _S, "Stable, Empty or Dead (a tombstone)"),
-        Column("protocol_type", _S, "consumer, connect or another", nullable=True),
-        Column("protocol", _S, "assignor that was chosen", nullable=True),
-        Column("leader", _S, "member id of the leader", nullable=True),
+        Nullable("protocol_type", _S, "consumer, connect or another"),
+        Nullable("protocol", _S, "assignor that was chosen"),
+        Nullable("leader", _S, "member id of the leader"),
         Column("n_members", _I, "members", "members"),
         Column("n_partitions", _L, "partitions with an owner", "partitions"),
-        Column(
+        Nullable(
             "delay_ms",
             _L,
             "until the next planned rebalance (delay of Connect, of Design II or III, Streams' "
             "probing); null: none",
             "ms",
-            nullable=True,
         ),
-        Column("config_offset", _L, "how far Connect's leader had read its configs", nullable=True),
-        Column(
+        Nullable("config_offset", _L, "how far Connect's leader had read its configs"),
+        Nullable(
             "record_bytes",
             _L,
             "the record of a classic group as its broker compares it with message.max.bytes",
             "bytes",
-            nullable=True,
         ),
         _TIMESTAMP,
         *_LOG,
@@ -102,30 +98,23 @@ MEMBERS = Table(
         _GENERATION,
         _TYPE,
         _MEMBER,
-        Column("group_instance_id", _S, "static member's name", nullable=True),
+        Nullable("group_instance_id", _S, "static member's name"),
         Column("client_id", _S, "client id"),
         Column("client_host", _S, "host the broker saw"),
-        Column("rack", _S, "rack of the member", nullable=True),
-        Column("rebalance_timeout_ms", _I, "rebalance timeout", "ms", nullable=True),
-        Column("session_timeout_ms", _I, "session timeout", "ms", nullable=True),
-        Column("subscribed_topics", DType.STRING_LIST, "subscribed topics", nullable=True),
-        Column(
+        Nullable("rack", _S, "rack of the member"),
+        Nullable("rebalance_timeout_ms", _I, "rebalance timeout", "ms"),
+        Nullable("session_timeout_ms", _I, "session timeout", "ms"),
+        Nullable("subscribed_topics", DType.STRING_LIST, "subscribed topics"),
+        Nullable(
             "n_claimed",
             _L,
             "partitions that the member claimed when it joined; null: not read",
             "partitions",
-            nullable=True,
         ),
         Column("n_partitions", _L, "partitions given to the member", "partitions"),
-        Column(
-            "n_revoked",
-            _L,
-            "tasks or resources that a worker must revoke",
-            "tasks",
-            nullable=True,
-        ),
-        Column("n_standby", _L, "standby tasks of Streams", "tasks", nullable=True),
-        Column("n_warmup", _L, "Streams tasks that it warms up", "tasks", nullable=True),
+        Nullable("n_revoked", _L, "tasks or resources that a worker must revoke", "tasks"),
+        Nullable("n_standby", _L, "standby tasks of Streams", "tasks"),
+        Nullable("n_warmup", _L, "Streams tasks that it warms up", "tasks"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id"),
@@ -141,12 +130,7 @@ ASSIGNMENTS = Table(
         _MEMBER,
         _TOPIC,
         Column("partitions", DType.INT32_LIST, "partitions, ascending"),
-        Column(
-            "role",
-            _S,
-            "active: its one owner; standby, warmup: a copy of a task; shared",
-            nullable=True,
-        ),
+        Nullable("role", _S, "active: its one owner; standby, warmup: a copy of a task; shared"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "member_id", "topic", "role"),
@@ -163,12 +147,10 @@ MOVEMENTS = Table(
         _GENERATION,
         _TOPIC,
         _PARTITION,
-        Column("from_member", _S, "last owner; null if there was none", nullable=True),
-        Column("to_member", _S, "owner in this generation; null if there is none", nullable=True),
+        Nullable("from_member", _S, "last owner; null if there was none"),
+        Nullable("to_member", _S, "owner in this generation; null if there is none"),
         Column("kind", _S, "moved, moved_through_gap, gained or lost"),
-        Column(
-            "from_generation", _I, "last generation in which from_member owned it", nullable=True
-        ),
+        Nullable("from_generation", _I, "last generation in which from_member owned it"),
         _TIMESTAMP,
     ),
     order=("group", "generation", "topic", "partition"),
@@ -183,7 +165,7 @@ REBALANCES = Table(
         _GROUP,
         _GENERATION,
         _TYPE,
-        Column("previous_generation", _I, "generation it is compared with", nullable=True),
+        Nullable("previous_generation", _I, "generation it is compared with"),
         _TIMESTAMP,
         Column(
             "cause",
@@ -195,7 +177,7 @@ REBALANCES = Table(
             "confidence", _F, "how often such a cause was right in live runs; 1 where it is stated"
         ),
         Column("cause_basis", _S, "inferred from two generations, or stated by a broker log"),
-        Column("stated_reason", _S, "the broker's own words, where a log has them", nullable=True),
+        Nullable("stated_reason", _S, "the broker's own words, where a log has them"),
         Column("n_missed_generations", _I, "generations in between that left no record"),
         Column("n_members", _I, "members after it", "members", heading="Members"),
         Column("n_joined", _I, "members that are new", "members", heading="Joined"),
@@ -233,18 +215,17 @@ REBALANCES = Table(
         Column(
             "n_lost", _L, "partitions that have no owner any more", "partitions", heading="Lost"
         ),
-        Column("n_needed_moves", _L, "least moves at the most even loads", "moves", nullable=True),
-        Column(
+        Nullable("n_needed_moves", _L, "least moves at the most even loads", "moves"),
+        Nullable(
             "n_avoidable_moves",
             _L,
             "moves beyond the needed ones",
             "moves",
-            nullable=True,
             heading="Avoidable",
             behind="n_moved",
         ),
         Column("balance_score", _L, "sum of pairwise load differences (KIP-54)", "partitions"),
-        Column("stickiness", _F, "kept / owned before and after, 0 to 1", nullable=True),
+        Nullable("stickiness", _F, "kept / owned before and after, 0 to 1"),
         Column(
             "gap_lower_seconds",
             _F,
@@ -258,34 +239,30 @@ REBALANCES = Table(
             "partition-seconds",
             heading="Downtime, partition-s",
         ),
-        Column(
+        Nullable(
             "idle_lower_seconds",
             _F,
             "part of gap_lower_seconds in partitions of which no record waited",
             "partition-seconds",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "idle_upper_seconds",
             _F,
             "part of gap_upper_seconds in partitions of which no record waited",
             "partition-seconds",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "silent_seconds",
             _F,
             "longest time without a commit of a member that went, while most others committed",
             "seconds",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "unseen_ms",
             DType.INT64_LIST,
             "since the last evidence, a commit or the round before, of each departed member, "
             "in the order of their ids; -1 without evidence",
             "ms",
-            nullable=True,
         ),
         Column("leader_changed", _B, "the leader is another member id"),
         Column("cooperative", _B, "members keep working through the rebalance"),
@@ -321,18 +298,13 @@ OWNERSHIP_GAPS = Table(
         Column("partitions", DType.INT32_LIST, "partitions with these bounds, ascending"),
         Column("gap_lower_seconds", _F, "lower bound, as the broker saw it", "seconds"),
         Column("gap_upper_seconds", _F, "upper bound, as the broker saw it", "seconds"),
-        Column("unowned_since", _T, "first record without an owner", nullable=True),
+        Nullable("unowned_since", _T, "first record without an owner"),
         Column(
             "last_seen", _T, "last evidence of the old owner: its last commit, or the old record"
         ),
         Column("timestamp", _T, "record in which the partitions have an owner again"),
         Column("basis", _S, "what the bounds rest on: unowned, eager, handover, reconciled"),
-        Column(
-            "is_idle",
-            _B,
-            "true: no record waited meanwhile; null: unknown from log ends",
-            nullable=True,
-        ),
+        Nullable("is_idle", _B, "true: no record waited meanwhile; null: unknown from log ends"),
     ),
     order=("group", "generation", "topic", "partitions"),
     explode="partitions",
@@ -347,102 +319,81 @@ LAG = Table(
         _GROUP,
         _TOPIC,
         _PARTITION,
-        Column(
-            "current_offset",
-            _L,
-            "committed offset; null if there is none",
-            nullable=True,
-            heading="Committed",
+        Nullable(
+            "current_offset", _L, "committed offset; null if there is none", heading="Committed"
         ),
-        Column("log_start_offset", _L, "first offset the broker still has", nullable=True),
-        Column(
-            "log_end_offset",
-            _L,
-            "offset of the next record to be written",
-            nullable=True,
-            heading="Log end",
+        Nullable("log_start_offset", _L, "first offset the broker still has"),
+        Nullable(
+            "log_end_offset", _L, "offset of the next record to be written", heading="Log end"
         ),
-        Column(
+        Nullable(
             "lag",
             _L,
             "records between them, never negative; null: no commit, or unknown topic",
-            nullable=True,
             heading="Lag",
         ),
-        Column(
+        Nullable(
             "lag_by_reset",
             _L,
             "lag by auto.offset.reset without a commit; null with one",
             "records",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "lag_seconds",
             _F,
             "age of the first unread record, or since the group came to current_offset; 0: no "
             "record is unread; null: not known",
             "seconds",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "lag_seconds_basis",
             _S,
             "record: the record's own time; at_least: it is that old or older; position: since the "
             "group came to current_offset",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "has_unread",
             _B,
             "a record is unread; false: read to the end, but for control records of transactions; "
             "null: not known",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "lag_per_second",
             _F,
             "how fast the lag grows, below 0: shrinks, by readings of about the last minute; null: "
             "one reading, or a commit outside of the log",
             "records per second",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "catch_up_seconds",
             _F,
             "until the lag is 0 at its present rate; null: unknown, or the lag does "
             "not shrink by a record a minute",
             "seconds",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "delivered",
             _L,
             "share groups: processed records from current_offset on; null: unknown",
             "records",
-            nullable=True,
         ),
-        Column("member_id", _S, "owner in the last generation", nullable=True, heading="Member id"),
-        Column("client_id", _S, "of that member", nullable=True),
-        Column("client_host", _S, "of that member", nullable=True),
-        Column("commit_timestamp", _T, "when current_offset was committed", nullable=True),
-        Column(
-            "position_timestamp",
-            _T,
-            "first of the commits in a row that name current_offset",
-            nullable=True,
+        Nullable("member_id", _S, "owner in the last generation", heading="Member id"),
+        Nullable("client_id", _S, "of that member"),
+        Nullable("client_host", _S, "of that member"),
+        Nullable("commit_timestamp", _T, "when current_offset was committed"),
+        Nullable(
+            "position_timestamp", _T, "first of the commits in a row that name current_offset"
         ),
-        Column("metadata", _S, "what the committer wrote beside current_offset", nullable=True),
-        Column(
+        Nullable("metadata", _S, "what the committer wrote beside current_offset"),
+        Nullable(
             "expire_timestamp",
             _T,
             "when the commit expires, if it set an expiry; null from coordinators",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "not_subscribed",
             _B,
             "a commit of a topic that no member subscribes to; null: no commit, or not known",
-            nullable=True,
         ),
         Column("status", _S, "committed, none, expired or deleted; shared (a share group's start)"),
         Column("clamped", _S, "none, beyond_end or before_begin"),
@@ -462,20 +413,18 @@ LAG_HISTORY = Table(
         _GROUP,
         _TOPIC,
         Column("timestamp", _T, "when the log ends were read"),
-        Column(
+        Nullable(
             "lag",
             _L,
             "sum over partitions whose lag is known; null: it is known of none",
             "records",
-            nullable=True,
         ),
-        Column(
+        Nullable(
             "lag_seconds",
             _F,
             "the largest of the partitions, as in lag, without those that no member subscribes to; "
             "null: not known",
             "seconds",
-            nullable=True,
         ),
         Column("n_partitions", _L, "partitions with a commit or an owner", "partitions"),
         Column("n_unknown", _L, "partitions whose lag is not known", "partitions"),
@@ -502,8 +451,8 @@ ANOMALIES = Table(
             "double_owner, unreadable_assignment, unknown_topic_id, generation_reset, "
             "contradicted_cause, failed_resource, shared_place",
         ),
-        Column("topic", _S, "topic, where one is meant", nullable=True),
-        Column("partition", _I, "partition, where one is meant", nullable=True),
+        Nullable("topic", _S, "topic, where one is meant"),
+        Nullable("partition", _I, "partition, where one is meant"),
         Column("member_ids", DType.STRING_LIST, "members concerned, sorted"),
         Column("detail", _S, "one sentence"),
         _TIMESTAMP,
@@ -515,14 +464,14 @@ BAD_RECORDS = Table(
     name="bad_records",
     doc="Records that do not parse, whole, with the reason and the position.",
     columns=(
-        Column("log_partition", _I, f"{_LOG[0].doc}; null where it has none", nullable=True),
-        Column("log_offset", _L, f"{_LOG[1].doc}; null where it has none", nullable=True),
-        Column("timestamp", _T, "time of the record", nullable=True),
-        Column("record_type", _I, "first int16 of the key", nullable=True),
+        Nullable("log_partition", _I, f"{_LOG[0].doc}; null where it has none"),
+        Nullable("log_offset", _L, f"{_LOG[1].doc}; null where it has none"),
+        Nullable("timestamp", _T, "time of the record"),
+        Nullable("record_type", _I, "first int16 of the key"),
         Column("reason", _S, "a stable word, such as truncated or unknown-version"),
         Column("position", _L, "byte at which reading failed; -1 if there is none", "bytes"),
-        Column("key_hex", _S, "the key", nullable=True),
-        Column("value_hex", _S, "the value; null for a tombstone", nullable=True),
+        Nullable("key_hex", _S, "the key"),
+        Nullable("value_hex", _S, "the value; null for a tombstone"),
     ),
     order=("log_partition", "log_offset", "reason", "position"),
     first=("reason", "record_type", "log_partition", "log_offset", "position"),
@@ -538,14 +487,14 @@ FINDINGS = Table(
         Column("severity", _S, "info, warn or error"),
         Column("basis", _S, "stated by a record, or inferred from several"),
         Column("text", _S, "one sentence"),
-        Column("ended_timestamp", _T, "when it ended; null: it is active", nullable=True),
-        Column("follows", _S, "code of the finding that causes it", nullable=True),
+        Nullable("ended_timestamp", _T, "when it ended; null: it is active"),
+        Nullable("follows", _S, "code of the finding that causes it"),
         Column("cost_lower_seconds", _F, "what it cost, at least", "partition-seconds"),
         Column("cost_upper_seconds", _F, "what it cost, at most", "partition-seconds"),
         Column("generations", DType.INT64_LIST, "generations concerned, the first ten"),
         Column("n_generations", _L, "generations concerned", "generations"),
-        Column("from_timestamp", _T, "first moment of the evidence", nullable=True),
-        Column("to_timestamp", _T, "last moment of the evidence", nullable=True),
+        Nullable("from_timestamp", _T, "first moment of the evidence"),
+        Nullable("to_timestamp", _T, "last moment of the evidence"),
         Column("members", DType.STRING_LIST, "processes or member ids, the first ten"),
         Column("n_members", _L, "processes or member ids concerned", "members"),
         Column("topic_partitions", DType.STRING_LIST, "partitions concerned, the first ten"),
