@@ -41,8 +41,13 @@ from uuid import uuid4
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.cli.demo.event_log import EventLogReader, EventLogWriter
-from holdfast.cli.demo.ownership import holdings, intervals, unowned_seconds
+from holdfast.cli.demo.event_log import (
+    EventLogReader,
+    EventLogWriter,
+    holdings,
+    intervals,
+    unowned_seconds,
+)
 from holdfast.local.broker.broker import Broker
 
 PARTITIONS, REPLICAS = 12, 3

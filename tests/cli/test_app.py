@@ -641,7 +641,7 @@ def test_lag_is_by_partition_or_by_group_and_leaves_out_what_is_less(
         _behind("b", 0, None, None),
         _behind("c", 0, 7, 1.5),
     ]
-    monkeypatch.setattr("holdfast.cli.live_lag.live_lag", lambda *_, **__: rows)
+    monkeypatch.setattr("holdfast.cli.live_groups.live_lag", lambda *_, **__: rows)
     done = run("lag", "-b", "localhost:1", "--format", "jsonl", *flags)
     found = [json.loads(line) for line in done.out.splitlines()]
     shown = [
@@ -673,7 +673,7 @@ def test_the_time_of_a_group_is_that_of_what_its_members_read(
         {**_behind("a", p, lag, age), "not_subscribed": left}
         for p, (lag, age, left) in enumerate(others)
     ]
-    monkeypatch.setattr("holdfast.cli.live_lag.live_lag", lambda *_, **__: rows)
+    monkeypatch.setattr("holdfast.cli.live_groups.live_lag", lambda *_, **__: rows)
     (found,) = json.loads(run("lag", "-b", "h:1", "--total", "--format", "json").out)["rows"]
     assert found["lag_seconds"] == seconds
     assert found["lag"] == sum(lag for lag, *_ in others)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli import live_lag
-from holdfast.cli.live_lag import chosen_groups, lag_rows
+from holdfast.cli import live_groups
+from holdfast.cli.live_groups import chosen_groups, lag_rows
 from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, RecordTime
 from holdfast.cluster.groups import GroupReader, Position
 from holdfast.cluster.groups_now import GroupsNow
@@ -188,18 +188,18 @@ def test_a_name_that_no_group_has_is_reported_and_many_groups_are_left_to_the_pi
             unread={},
         )
 
-    monkeypatch.setattr(live_lag, "groups_now", now)
+    monkeypatch.setattr(live_groups, "groups_now", now)
     told: list[str] = []
     cluster: Any = None
 
     def rows(*groups: str) -> list[dict[str, Any]] | None:
-        return live_lag.live_lag(
+        return live_groups.live_lag(
             cluster, groups, all_groups=False, reset="latest", note=told.append
         )
 
     assert rows("etl", "elt") == []
     assert told == ["no group 'elt': did you mean etl?"]
-    monkeypatch.setattr(live_lag, "MOST_GROUPS", 1)
+    monkeypatch.setattr(live_groups, "MOST_GROUPS", 1)
     assert rows() is None
     assert rows("etl") == []
     with pytest.raises(SourceError, match=r"^no group 'nosuch' here; known: etl, web$"):

@@ -102,7 +102,7 @@ def test_what_each_policy_cost_stands_side_by_side(monkeypatch):
 def replace_run(monkeypatch) -> None:
     """Have the command print a result that no broker was started for."""
     from holdfast.cli.demo import run as demo_run
-    from holdfast.cli.demo.ownership import Account
+    from holdfast.cli.demo.event_log import Account
 
     def cost(n_moves, unowned, read_twice):
         account = Account(produced=1, read=1, read_twice=read_twice)
@@ -261,3 +261,26 @@ print(heard())
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
     assert "Exception ignored" in done.stderr
+
+
+CHILD = """
+from holdfast.cli.demo.children import watch
+stop = watch()
+print("up", flush=True)
+while not stop.wait(0):
+    pass
+"""
+
+
+def test_a_signal_may_come_while_the_process_looks_for_it() -> None:
+    for _ in range(8):
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"up\n"
+            process.terminate()
+            try:
+                assert process.wait(20) == 0
+            finally:
+                process.kill()

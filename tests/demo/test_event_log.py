@@ -1,19 +1,24 @@
-"""What follows from the members' journals."""
+"""What follows from the members' event logs: owners, and records read, unread and read twice."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.demo.event_log import Entry, EventLogReader
-from holdfast.cli.demo.ownership import (
+from holdfast.cli.demo.event_log import (
+    Account,
+    Entry,
+    EventLogReader,
     Interval,
     count_moves,
+    count_records,
     holdings,
     intervals,
     overlaps,
     unowned_seconds,
 )
+from holdfast.errors import ProcessError
 
 
 def entry(time_seconds: float, member: str, event: str, *partitions: int, **offsets: int) -> Entry:
@@ -105,3 +110,39 @@ def test_reader_takes_whole_lines_as_they_come(tmp_path):
     (tmp_path / "b.jsonl").write_text(second.to_line() + "\n")
     assert reader.read() == [second, first]
     assert reader.read() == [second, first]
+
+
+def batch(partition: int, first: int, last: int) -> Entry:
+    return entry(0.0, "m", "batch", partition, first=first, last=last)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 19), st.integers(0, 19)).map(
+            lambda t: (t[0], min(t[1:]), max(t[1:]))
+        ),
+        max_size=20,
+    ),
+)
+def test_agrees_with_counting_record_by_record(batches):
+    reads = [[0] * 20 for _ in range(3)]
+    for partition, first, last in batches:
+        for offset in range(first, last + 1):
+            reads[partition][offset] += 1
+    account = count_records([batch(*b) for b in batches], dict.fromkeys(range(3), 20))
+    flat = [n for row in reads for n in row]
+    assert account.produced == 60
+    assert account.read == sum(n > 0 for n in flat)
+    assert account.unread == sum(n == 0 for n in flat)
+    assert account.read_twice == sum(n - 1 for n in flat if n > 1)
+
+
+def test_a_record_that_was_skipped_is_unread_and_one_that_came_again_read_twice():
+    account = count_records([batch(0, 0, 6), batch(0, 5, 8)], {0: 10})
+    assert account == Account(produced=10, read=9, read_twice=2)
+    assert account.unread == 1
+
+
+def test_reading_what_is_not_there_is_an_error():
+    with pytest.raises(ProcessError, match="read offsets 5 to 10 of partition 0, which ends at 10"):
+        count_records([batch(0, 5, 10)], {0: 10})

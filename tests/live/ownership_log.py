@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from tests.live.offsets_log import Commit, Generation
 
-from holdfast.cli.demo.event_log import Entry
-from holdfast.cli.demo.ownership import intervals, overlaps
+from holdfast.cli.demo.event_log import Entry, intervals, overlaps
 
 
 class OwnershipLog:

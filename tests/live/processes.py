@@ -16,8 +16,7 @@ from tests.live.crew import Topic, fresh
 from tests.live.waiting import PATIENCE_SECONDS, until
 from tests.local.programs import program
 
-from holdfast.cli.demo.event_log import EventLogReader
-from holdfast.cli.demo.ownership import holdings, intervals, overlaps
+from holdfast.cli.demo.event_log import EventLogReader, holdings, intervals, overlaps
 from holdfast.local.jars import broker_jars
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run
 from tests.live.crew import Topic, commit_alone, fresh
 
-from holdfast.cli import live_lag
+from holdfast.cli import live_groups
 
 pytestmark = pytest.mark.broker
 
@@ -26,7 +26,7 @@ def during(monkeypatch):
     def set_to(work):
         slept = []
         sleep = lambda seconds: (slept.append(seconds), work())  # noqa: E731
-        monkeypatch.setattr(live_lag, "time", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr(live_groups, "time", SimpleNamespace(sleep=sleep))
         return slept
 
     return set_to

@@ -18,7 +18,7 @@ from tests.live.crew import Topic, admin_of, fresh, group_of
 from tests.live.polled import StockMember
 from tests.live.waiting import until
 
-from holdfast.cli.live_states import GroupStatePoller
+from holdfast.cli.live_groups import GroupStatePoller
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.snapshot import JOINING
 from holdfast.fleet.analysis.findings.finding import Limits

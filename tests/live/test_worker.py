@@ -13,7 +13,7 @@ from tests.live.waiting import until
 from tests.suites import further
 
 from holdfast import Worker
-from holdfast.cli.demo.ownership import intervals, overlaps
+from holdfast.cli.demo.event_log import intervals, overlaps
 from holdfast.errors import RemoteProtocolError
 from holdfast.members.worker import Resource
 

@@ -11,7 +11,7 @@ import kafka.errors
 import pytest
 from tests.members.fake_connections import FakeConnections
 
-from holdfast.cli.live_states import GroupStatePoller
+from holdfast.cli.live_groups import GroupStatePoller
 from holdfast.cluster import groups as group_questions
 from holdfast.cluster.groups_now import states_now
 from holdfast.cluster.snapshot import JOINING

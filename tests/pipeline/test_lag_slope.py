@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline.topic_in_memory import OffsetsLog
 
-from holdfast.cli import live_lag
+from holdfast.cli import live_groups
 from holdfast.core.model.lag import LEAST_FALL
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.history.lag_slope import SMOOTHING_S, EarlierLag, with_slopes
@@ -104,7 +104,7 @@ def test_the_command_has_the_same_rules(now, then, seconds):
     )
     for row in rows:
         row["catch_up_seconds"] = 0.0 if row["has_unread"] is False else None
-    ours = [*live_lag.with_slopes(rows, earlier, seconds)]
+    ours = [*live_groups.with_slopes(rows, earlier, seconds)]
     for row, (slope, left) in zip(ours, found, strict=True):
         assert row["lag_per_second"] == (None if slope is None else pytest.approx(slope))
         assert row["catch_up_seconds"] == (None if left is None else pytest.approx(left))

@@ -5,7 +5,7 @@
 and ``settings`` read the user's choices. ``watch_loop`` updates the tables of a cluster, and
 ``updater`` does so for served pages. ``sources`` opens tables, dumps and clusters,
 ``printed_texts`` the output of Kafka's own tools, and ``histories`` makes a history of them for a
-command. ``live_lag`` makes rows of the coordinators' answers, and ``live_states`` queries them for
-the present states of groups. ``spark_progress`` shows the progress of Spark. ``simulation_files``
-is a part of simulate. ``demo/`` runs the demo on a broker of its own.
+command. ``live_groups`` asks coordinators for lags and for the present states of groups.
+``spark_progress`` shows the progress of Spark. ``simulation_files`` is a part of simulate.
+``demo/`` runs the demo on a broker of its own.
 """

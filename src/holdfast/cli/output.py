@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -209,24 +209,23 @@ def rows_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], fmt: Fo
     """Return rows as lines of JSONL or CSV, without a head."""
     if fmt is Format.JSONL:
         return "".join(_json(dict(row)) + "\n" for row in rows)
-    return "".join(_csv_line([csv_cell(row[c]) for c in columns]) for row in rows)
+    return _csv_text([csv_cell(row[c]) for c in columns] for row in rows)
 
 
 def csv_head(columns: Sequence[str]) -> str:
     """Return the first line of a CSV file."""
-    return _csv_line(columns)
+    return _csv_text([columns])
 
 
-def _csv_line(cells: Sequence[object]) -> str:
+def _csv_text(rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(cells)
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 
 def write_text(text: str, target: Path | None = None) -> None:
     """Write text that is ours to ``target`` or stdout."""
-    with _opened(target) as out:
-        out.write(text)
+    write_texts([text], target)
 
 
 def write_rows(
@@ -260,14 +259,9 @@ def write_rows(
         _write_for_people(rows, columns, target, title, every_column=every_column)
     elif fmt is Format.JSON:
         write_json({"schema_version": 1, "rows": [dict(row) for row in rows]}, target)
-    elif fmt is Format.JSONL:
-        with _opened(target) as out:
-            out.writelines(rows_text([row], columns, fmt) for row in rows)
     else:
-        with _opened(target) as out:
-            writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows([csv_cell(row[c]) for c in columns] for row in rows)
+        head = [csv_head(columns)] if fmt is Format.CSV else []
+        write_texts(chain(head, (rows_text([row], columns, fmt) for row in rows)), target)
 
 
 def write_table(

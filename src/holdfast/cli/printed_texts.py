@@ -65,8 +65,12 @@ def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_describ
     SourceError
         The text is not of these tools, is malformed, or was cut short.
     """
-    from holdfast.fleet.pipeline.ingest.printed.described_dump import write_described
-    from holdfast.fleet.pipeline.ingest.printed.dumps import PrintedKind, kind_of, write_printed
+    from holdfast.fleet.pipeline.ingest.printed.dumps import (
+        PrintedKind,
+        kind_of,
+        write_described,
+        write_printed,
+    )
 
     path = Path(str(source))
     kind = kind_of(path)
@@ -96,7 +100,7 @@ def described_lag(
     SourceError
         The text is malformed, was cut short, has no offsets, or has none of the groups.
     """
-    from holdfast.cli.live_lag import lag_rows
+    from holdfast.cli.live_groups import lag_rows
 
     found = _read(Path(str(source)), note)
     names = found.groups

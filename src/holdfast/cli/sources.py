@@ -31,7 +31,7 @@ from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 
 if TYPE_CHECKING:
-    from holdfast.cli.live_states import GroupStatePoller
+    from holdfast.cli.live_groups import GroupStatePoller
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
@@ -222,7 +222,7 @@ def _refuse_settled(source: StoragePath, logs: Sequence[Path], output: StoragePa
 
 def state_poller(source_options: options.SourceOptions, *, all_groups: bool) -> GroupStatePoller:
     """Return a poller of the coordinators of the chosen groups."""
-    from holdfast.cli.live_states import GroupStatePoller
+    from holdfast.cli.live_groups import GroupStatePoller
 
     cluster = live_cluster(
         str(source_options.bootstrap), source_options.command_config, source_options.timeout

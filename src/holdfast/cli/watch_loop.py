@@ -67,24 +67,18 @@ class WatchTask:
     def again(self) -> list[str]:
         """Return options of a command line that starts ``watch`` again; defaults are omitted."""
         watch_options, usual = self.watch_options, options.WatchOptions()
+        flags = {
+            "--command-config": "command_config",
+            "--keep": "keep",
+            "--auto-offset-reset": "reset",
+            "--timeout": "timeout",
+            "--engine": "engine",
+        }
         pairs: list[tuple[str, object]] = [("-b", self.bootstrap)]
-        pairs += (
-            [("--command-config", watch_options.command_config)]
-            if watch_options.command_config
-            else []
-        )
-        pairs += [("--keep", watch_options.keep)] if watch_options.keep != usual.keep else []
-        pairs += (
-            [("--auto-offset-reset", watch_options.reset)]
-            if watch_options.reset != usual.reset
-            else []
-        )
-        pairs += (
-            [("--timeout", watch_options.timeout)] if watch_options.timeout != usual.timeout else []
-        )
-        pairs += (
-            [("--engine", watch_options.engine)] if watch_options.engine != usual.engine else []
-        )
+        for flag, name in flags.items():
+            value = getattr(watch_options, name)
+            if value != getattr(usual, name):
+                pairs.append((flag, value))
         pairs += [("--group", group) for group in watch_options.group or ()]
         pairs += [("--broker-log", log) for log in watch_options.broker_log or ()]
         words = [word for flag, value in pairs for word in option(flag, str(value))]

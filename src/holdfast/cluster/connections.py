@@ -296,7 +296,7 @@ class Connections:
         )
         return result
 
-    def pause(self, seconds: float) -> SignalSafeFuture[None]:
+    def wait(self, seconds: float) -> SignalSafeFuture[None]:
         """Wait on the IO thread; closing ends the wait with an error."""
         return self.future(lambda: self.sleep(seconds))
 

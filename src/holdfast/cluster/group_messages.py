@@ -18,7 +18,7 @@ from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember, epochs_of
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, subscription_decoder
+from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
 from holdfast.errors import WireError
 
 NOT_FOUND: Final = 69
@@ -199,11 +199,9 @@ def _read_tasks(group: Any) -> Read:
 
 
 def _subscribed_classic(group: Any) -> Subscribed:
-    decode = subscription_decoder()
-
     def topics_of(member: Any) -> frozenset[str] | None:
         try:
-            return frozenset(decode(bytes(member.member_metadata)).topics)
+            return frozenset(decode_subscription(bytes(member.member_metadata)).topics)
         except WireError:  # none while the group rebalances
             return None
 

@@ -16,8 +16,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import UnionType
 from typing import IO, Annotated, Any, get_args, get_type_hints
@@ -53,68 +52,24 @@ READ_RECORD: Mapping[str, Callable[[bytes | None, bytes | None], dict[str, Any]]
 BAD_HEX = "bad-hex"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageKind:
-    """One kind of message: its class and its reader."""
-
-    kind: type[Any]
-    decode: Callable[[bytes], Any]
-
-
-SCHEMAS: Mapping[str, MessageKind] = {
-    "subscription": MessageKind(
-        kind=consumer_protocol.Subscription,
-        decode=consumer_protocol.subscription_decoder(),
+SCHEMAS: Mapping[str, Callable[[bytes], Any]] = {
+    "subscription": consumer_protocol.decode_subscription,
+    "assignment": consumer_protocol.decode_assignment,
+    "sticky-user-data": sticky_user_data.decode_sticky_user_data,
+    "cooperative-sticky-user-data": lambda data: sticky_user_data.StickyUserData(
+        partitions=(), generation=sticky_user_data.decode_cooperative_user_data(data)
     ),
-    "assignment": MessageKind(
-        kind=consumer_protocol.AssignmentMessage,
-        decode=consumer_protocol.decode_assignment,
-    ),
-    "sticky-user-data": MessageKind(
-        kind=sticky_user_data.StickyUserData,
-        decode=sticky_user_data.decode_sticky_user_data,
-    ),
-    "cooperative-sticky-user-data": MessageKind(
-        kind=sticky_user_data.StickyUserData,
-        decode=lambda data: sticky_user_data.StickyUserData(
-            partitions=(), generation=sticky_user_data.decode_cooperative_user_data(data)
-        ),
-    ),
-    "design-subscription": MessageKind(
-        kind=incremental.DesignSubscription,
-        decode=incremental.decode_design_subscription,
-    ),
-    "design-assignment": MessageKind(
-        kind=incremental.DesignAssignment,
-        decode=incremental.decode_design_assignment,
-    ),
-    "claim": MessageKind(
-        kind=container.MemberSubscription,
-        decode=container.decode_member_subscription,
-    ),
-    "verdict": MessageKind(
-        kind=container.MemberAssignment,
-        decode=container.decode_member_assignment,
-    ),
-    "state-shard": MessageKind(
-        kind=state_shard.StateShard,
-        decode=state_shard.decode_shard,
-    ),
-    "connect-metadata": MessageKind(
-        kind=connect.ConnectMetadata, decode=connect.decode_connect_metadata
-    ),
-    "connect-assignment": MessageKind(
-        kind=connect.ConnectAssignment, decode=connect.decode_connect_assignment
-    ),
-    "streams-subscription": MessageKind(
-        kind=streams_user_data.StreamsSubscription,
-        decode=streams_user_data.decode_streams_subscription,
-    ),
-    "streams-assignment": MessageKind(
-        kind=streams_user_data.StreamsAssignment,
-        decode=streams_user_data.decode_streams_assignment,
-    ),
+    "design-subscription": incremental.decode_design_subscription,
+    "design-assignment": incremental.decode_design_assignment,
+    "claim": container.decode_member_subscription,
+    "verdict": container.decode_member_assignment,
+    "state-shard": state_shard.decode_shard,
+    "connect-metadata": connect.decode_connect_metadata,
+    "connect-assignment": connect.decode_connect_assignment,
+    "streams-subscription": streams_user_data.decode_streams_subscription,
+    "streams-assignment": streams_user_data.decode_streams_assignment,
 }
+"""Schemas of messages, and what reads each."""
 
 
 def decode_line(schema: str, line: str) -> dict[str, Any]:
@@ -126,7 +81,7 @@ def decode_line(schema: str, line: str) -> dict[str, Any]:
         The line is not hex (``bad-hex``), or the bytes break their schema.
     """
     if schema not in READ_RECORD:
-        return to_json(SCHEMAS[schema].decode(_from_hex(line.strip(), schema, "data")))
+        return to_json(SCHEMAS[schema](_from_hex(line.strip(), schema, "data")))
     key, _, value = line.strip().partition(" ")
     return decode_record_hex(schema, key, value.strip() or "null")
 
@@ -147,7 +102,8 @@ def error_json(error: WireError) -> dict[str, Any]:
 
 def to_json(value: Any) -> dict[str, Any]:
     """Convert a message to JSON types."""
-    shapes = _FIELDS[type(value)]
+    kind: Any = type(value)
+    shapes = _fields_of(kind)
     return {name: write(getattr(value, name)) for name, write in shapes.items()}
 
 
@@ -156,9 +112,6 @@ def _from_hex(text: str, schema: str, field: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError as error:
         raise WireError(BAD_HEX, schema=schema, field=field, detail=str(error)) from error
-
-
-# JSON form of each field type
 
 
 _Shape = Callable[[Any], Any]
@@ -190,15 +143,10 @@ def _shape(hint: Any) -> _Shape:
     return lambda value: None if value is None else write(value)
 
 
-_FIELDS: Mapping[object, Mapping[str, _Shape]] = {
-    kind: {name: _shape(hint) for name, hint in get_type_hints(kind).items()}
-    for kind in (
-        state_shard.MemberEntry,
-        share_state.ShareState,
-        *(message.kind for message in SCHEMAS.values()),
-    )
-}
-"""JSON form of each field of each message, by its name."""
+@cache
+def _fields_of(kind: Any) -> Mapping[str, _Shape]:
+    """Return the JSON form of each field of a message, by its name."""
+    return {name: _shape(hint) for name, hint in get_type_hints(kind).items()}
 
 
 EXIT_BAD_BYTES = 3

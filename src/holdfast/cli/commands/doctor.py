@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 from rich.console import Console
@@ -27,7 +29,6 @@ from holdfast.cli.output import (
     write_json_list,
     write_texts,
 )
-from holdfast.cli.sorted_texts import SortedTexts
 from holdfast.cli.sources import open_source
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.tables.storage.private import open_private
@@ -101,12 +102,10 @@ def run(
         broker_logs=broker_log,
     ) as opened:
         groups, tables = opened.shown(source_options.group)
-        names = doctor.names_of(tables, groups, opened.live)
-        shown = SHOWN if fmt is Format.TABLE and not source_options.group else len(names)
-        found = doctor.ranked(
-            tables,
-            names,
-            opened.end_ms,
+        examining = doctor.Doctor(
+            tables=tables,
+            groups=groups,
+            last_ms=opened.end_ms,
             since_ms=opened.since_ms(options.SINCE_OF_NOW if source_options.bootstrap else None),
             live=opened.live,
             track=lambda names: track(names, len(names), "groups", quiet=source_options.quiet),
@@ -114,12 +113,14 @@ def run(
             age=read_age(tables, time.time_ns() // 1_000_000),
             commits=CommitTimes(tables, groups),
         )
+        n_groups, found = len(examining.names), examining.ranked()
+        shown = SHOWN if fmt is Format.TABLE and not source_options.group else n_groups
         if fmt is Format.TABLE:
             worst = _print_worst(found, shown, output)
         else:
             worst = _write_all(found, fmt, output)
-    if len(names) > shown and not source_options.quiet:
-        print_note(f"{len(names) - shown} more groups: --group '*' shows all")
+    if n_groups > shown and not source_options.quiet:
+        print_note(f"{n_groups - shown} more groups: --group '*' shows all")
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise Exit(1)
 
@@ -139,7 +140,8 @@ def _write_all(found: Iterable[Ranked], fmt: Format, output: Path | None) -> int
     from holdfast.fleet.analysis.findings import doctor
 
     worst = -1
-    with SortedTexts() as texts:
+    with tempfile.TemporaryFile(prefix="holdfast-") as file:
+        texts = SortedTexts(file)
         for key, make in found:
             verdict, worst = make(), max(worst, -key[0])
             if fmt is Format.JSON:
@@ -152,6 +154,32 @@ def _write_all(found: Iterable[Ranked], fmt: Format, output: Path | None) -> int
         else:
             write_texts(chain([csv_head(_COLUMNS)] * (fmt is Format.CSV), texts), output)
     return worst
+
+
+class SortedTexts:
+    """Texts that are written in the order of their keys, which is known once all are there.
+
+    Parameters
+    ----------
+    file : binary file
+        An empty file for the texts; only their keys are in memory.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+        self._ends = array("q", [0])
+        self._keys: list[Any] = []
+
+    def add(self, key: Any, text: str) -> None:
+        """Add a text; keys are comparable with each other."""
+        self._ends.append(self._ends[-1] + self._file.write(text.encode()))
+        self._keys.append(key)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the texts by their keys; of equal keys the first one first."""
+        for i in sorted(range(len(self._keys)), key=self._keys.__getitem__):
+            self._file.seek(self._ends[i])
+            yield self._file.read(self._ends[i + 1] - self._ends[i]).decode()
 
 
 def _rows(verdict: Verdict) -> list[dict[str, object]]:

@@ -108,7 +108,7 @@ def _of_coordinators(
     source_options: options.SourceOptions, *, all_groups: bool, reset: str, over_s: float | None
 ) -> list[dict[str, Any]] | None:
     """Return rows as coordinators answer; None if there are too many groups."""
-    from holdfast.cli.live_lag import live_lag
+    from holdfast.cli.live_groups import live_lag
 
     cluster = live_cluster(
         str(source_options.bootstrap), source_options.command_config, source_options.timeout

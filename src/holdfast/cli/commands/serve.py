@@ -161,8 +161,7 @@ def own_tables(
     updater.start()  # what its process imports, and what pages need, is read side by side
     try:
         load_arrow()
-        from holdfast.cli.live_lag import live_lag
-        from holdfast.cli.live_states import GroupStatePoller
+        from holdfast.cli.live_groups import GroupStatePoller, live_lag
         from holdfast.fleet.report.serving.live import NOW_S
         from holdfast.fleet.report.serving.served_fleet import ServedFleet
 

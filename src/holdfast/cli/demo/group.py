@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from holdfast.cli.demo.event_log import EventLogReader
-from holdfast.cli.demo.ownership import count_records, holdings
+from holdfast.cli.demo.event_log import EventLogReader, count_records, holdings
 from holdfast.errors import ProcessError
 
 PATIENCE_SECONDS = 120.0
@@ -30,16 +29,16 @@ class Child:
 
     Parameters
     ----------
-    module, name : str
-        A module beside this one; what messages call the process.
+    program, name : str
+        A program of the module ``children``; what messages call the process.
     """
 
-    def __init__(self, folder: Path, module: str, name: str, *arguments: str):
+    def __init__(self, folder: Path, program: str, name: str, *arguments: str):
         self._name = name
         self._stderr = folder / f"{name}.stderr"
         with self._stderr.open("w", encoding="utf-8") as errors:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                [sys.executable, "-m", f"holdfast.cli.demo.{module}", *arguments],
+                [sys.executable, "-m", "holdfast.cli.demo.children", program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -155,7 +154,7 @@ class Bounced:
             child.wait()
 
     def start_producer(self, *arguments: str) -> None:
-        """Start to produce; see the module ``producer`` for the arguments."""
+        """Start to produce; see :func:`holdfast.cli.demo.children.producer`."""
         self._producer = Child(self._folder, "producer", "producer", *arguments)
 
     def stop_producer(self) -> None:

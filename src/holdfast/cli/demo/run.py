@@ -22,8 +22,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from holdfast.cli.demo.group import Bounced, MemberProcesses
-from holdfast.cli.demo.ownership import (
+from holdfast.cli.demo.event_log import (
     Account,
     count_moves,
     count_records,
@@ -31,6 +30,7 @@ from holdfast.cli.demo.ownership import (
     overlaps,
     unowned_seconds,
 )
+from holdfast.cli.demo.group import Bounced, MemberProcesses
 from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, ProcessError

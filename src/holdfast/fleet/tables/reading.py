@@ -20,10 +20,12 @@ from operator import eq
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
+from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.fleet.columnar import MILLIS, DecodedRows, GroupedTable
 from holdfast.fleet.tables.columns.definition import DType, Table
@@ -86,6 +88,13 @@ class SomeGroups:
 
     groups: Sequence[str]
     table: Callable[[str], GroupedTable]
+
+    def rows(self, name: str) -> tuple[DecodedRows, I64]:
+        """Return the rows of a table, and the index of each row's group."""
+        grouped = self.table(name)
+        bounds = [grouped.bounds.get(group, (0, 0)) for group in self.groups]
+        group = np.repeat(np.arange(len(bounds)), [high - low for low, high in bounds])
+        return DecodedRows(grouped.rows, 0, grouped.rows.num_rows, grouped.decoded), group
 
     def each(self) -> Iterator[GroupTables]:
         """Yield the rows of each group."""

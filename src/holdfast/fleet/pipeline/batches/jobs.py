@@ -342,7 +342,8 @@ class Job:
         replaces : bool
             Whether the batch replaces all others.
         """
-        root, known = self.tables.root, None if replaces else Examined.of(self.tables)
+        root = self.tables.root
+        known = None if replaces else Examined.of(self.tables.newest_notes())
         new = {name: data_files(root, self.files.get(name, []), is_timed=False) for name in TABLES}
         files = dict(new)
         if not replaces:

@@ -1,10 +1,11 @@
-"""The table ``lag`` of a live cluster from its coordinators' answers: no JVM, no offsets topic.
+"""What the coordinators of a live cluster answer: the table ``lag``, and the states of groups.
 
-**Rules.** The rows are those of :mod:`holdfast.fleet.pipeline.history.lag`, which applies the rule
-to columns; a test compares both on the same groups. A coordinator reports neither when a commit
-was written, nor that a commit was deleted or has expired. So the times of commits are null,
-``status`` is ``none`` without a commit, and ``lag_seconds`` comes from records alone: it is null
-if no leader reports the age of the first unread record.
+**Rules.** The rows of ``lag`` are those of :mod:`holdfast.fleet.pipeline.history.lag`, which
+applies the rule to columns; a test compares both on the same groups. A coordinator reports neither
+when a commit was written, nor that a commit was deleted or has expired. So the times of commits are
+null, ``status`` is ``none`` without a commit, and ``lag_seconds`` comes from records alone: it is
+null if no leader reports the age of the first unread record. A failed query for states is noted,
+and the command continues without the answer.
 
 **Strategy.** Plain Python, row by row: NumPy and Arrow would take as long to load as the answer.
 For more than :data:`MOST_GROUPS` groups the pipeline reads the offsets topic by columns instead.
@@ -18,21 +19,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.histories import NO_GROUP, refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
-from holdfast.cluster.groups_now import GroupsNow, groups_now
+from holdfast.cluster.groups_now import GroupsNow, groups_now, states_now
 from holdfast.core.model.lag import LEAST_FALL
-from holdfast.core.names import shown_name
-from holdfast.errors import nearest
+from holdfast.core.names import shown_name, visible
+from holdfast.errors import HoldfastError, nearest
+from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.tables.columns.names import SPARK_GROUPS, means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.group_messages import Position
     from holdfast.cluster.groups import GroupReader
+    from holdfast.cluster.snapshot import SeenGroup, SeenGroups
 
 MOST_GROUPS: Final = 4_000
 """So many groups at most: of 4,000 the pipeline takes six times as long (``bench/lag.py``)."""
 
 MOST_NAMED: Final = 5
+EMPTY: Final = frozenset({"Empty", "Dead"})
+"""States of groups without members."""
+AGAIN_S: Final = 2.0
+"""Seconds until a group that was first seen rebalancing is queried once more."""
 _LATEST = "latest"
 _Partition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -263,3 +270,96 @@ def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
     first = max(row["current_offset"], row["log_start_offset"])
     unread = found.unread.get((row["topic"], row["partition"], first), NOT_KNOWN)
     return unread.of_lag(found.taken_at_us)
+
+
+class GroupStatePoller:
+    """Queries coordinators repeatedly, and knows since when groups rebalance.
+
+    Parameters
+    ----------
+    groups : sequence of str
+        Names or patterns; empty: all.
+    all_groups : bool
+        Include the groups of Spark's connector.
+    note : callable
+        Called with each failure, once.
+    """
+
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        groups: Sequence[str],
+        *,
+        all_groups: bool,
+        note: Callable[[str], None],
+    ):
+        self._cluster, self._groups, self._all = cluster, groups, all_groups
+        self._note = note
+        self._noted: set[str] = set()
+        self.live: LiveGroups = NOT_QUERIED
+
+    def query(
+        self,
+        describe: Callable[[SeenGroup], bool],
+        known: Collection[str] = (),
+        *,
+        retains_members: bool = False,
+    ) -> LiveGroups:
+        """Query all states, and the members of some groups; keep what was known before.
+
+        Parameters
+        ----------
+        known : collection of str
+            Groups to check for deletion.
+        """
+        try:
+            seen = states_now(self._cluster, self._chosen, describe=describe, known=known)
+            self.live = self.live.after(seen, retains_members=retains_members)
+        except HoldfastError as error:
+            self._note_once(f"states of groups could not be read: {error}")
+        if self.live.seen is not None:
+            self._report_missing(self.live.seen)
+        return self.live
+
+    def query_states(self) -> LiveGroups:
+        """Query states alone: one request a broker."""
+        return self.query(lambda _: False)
+
+    def query_all(
+        self, known: Collection[str], sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Query states and members of all groups.
+
+        A group that is first seen rebalancing is queried once more: most rebalances have ended by
+        then.
+        """
+        live = self.query(has_members, known)
+        first_seen = {since_ms for since_ms, _ in live.spans.values()}
+        if live.seen is not None and live.seen.queried_ms in first_seen:
+            sleep(AGAIN_S)
+            self.query(lambda group: group.is_rebalancing, known, retains_members=True)
+
+    def _chosen(self, known: Collection[str]) -> list[str]:
+        return chosen_groups(known, self._groups, all_groups=self._all)
+
+    def _report_missing(self, seen: SeenGroups) -> None:
+        for text in seen.unanswered:
+            self._note_once(f"states of its groups could not be read: {text}")
+        refused: dict[str, list[str]] = {}
+        for one in seen.groups.values():
+            if one.refused:
+                refused.setdefault(one.refused, []).append(one.group)
+        for why, groups in sorted(refused.items()):
+            of = f"{len(groups)} groups (such as {visible(min(groups))})"
+            what = of if len(groups) > 1 else f"group {visible(groups[0])}"
+            self._note_once(f"the members of {what} could not be read: {why}")
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._note(text)
+
+
+def has_members(group: SeenGroup) -> bool:
+    """Return whether a group can have members to query."""
+    return group.state not in EMPTY
